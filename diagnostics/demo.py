@@ -1,0 +1,52 @@
+"""The demo: a real base model, two real RLVR series on the built-in task, one audit of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from diagnostics.audit import AuditResult, audit
+from diagnostics.config import AuditConfig
+from diagnostics.progress import ProgressSink
+
+ALGORITHMS = ("grpo", "iac")
+SAMPLES = 256
+KS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressSink) -> AuditResult:
+    """Train and audit into ``out``; what is there already is kept and continued.
+
+    The base lies in ``out/base``, the series in ``out/grpo`` and ``out/iac``, the store and the report in ``out``.
+    """
+    config = AuditConfig(task="countdown", n=SAMPLES, k=KS, out=out, device=device)
+    runs = [_train(out, algorithm, device=device, progress=progress) for algorithm in ALGORITHMS]
+    results = [
+        audit([run], replace(config, name=algorithm), command=command, progress=progress)
+        for algorithm, run in zip(ALGORITHMS, runs, strict=True)
+    ]
+    return results[-1]
+
+
+def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:
+    """The run directory of one algorithm, trained from the shared base if it is not complete yet."""
+    from trainers import checkpointing
+    from trainers.config import SftConfig, TrainConfig
+
+    base_config = SftConfig(output_dir=out / "base", device=device, resume=True)
+    run_config = TrainConfig(
+        algorithm=algorithm,
+        model=str(checkpointing.checkpoint_path(base_config.output_dir, base_config.max_steps)),
+        task="countdown",
+        output_dir=out / algorithm,
+        device=device,
+        resume=True,
+    )
+    if checkpointing.committed_step(run_config.output_dir) == run_config.max_steps:
+        return run_config.output_dir  # said without loading torch
+
+    from trainers.loop import train
+    from trainers.sft import train_base
+
+    train_base(base_config, progress)
+    return train(run_config, progress)

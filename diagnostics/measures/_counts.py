@@ -1,0 +1,132 @@
+"""Counts of samples, with the one rule that makes checkpoints comparable: all problems, n samples each, or nothing.
+
+A checkpoint where some problem has fewer than n samples (an audit that was cut short) would be a mean over other
+problems, or an entropy at another sample size. It gets a reason instead of a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from diagnostics.measures._findings import checkpoint_ids
+from diagnostics.measures.contract import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectCounts:
+    """Correct samples of every problem, in one fixed order of problems, at each complete checkpoint.
+
+    ``task_P`` names each problem's task. ``why`` has the reason for every checkpoint that is not in ``correct_P``.
+    """
+
+    n: int
+    task_P: np.ndarray
+    correct_P: Mapping[str, Int[np.ndarray, " problem"]]
+    why: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedCounts:
+    """Counts of distinct answers, each with the number of its problem (0 … n_problems − 1)."""
+
+    counts_A: Int[np.ndarray, " answer"]
+    group_A: Int[np.ndarray, " answer"]
+    n_problems: int
+
+
+def correct_counts(evidence: Evidence) -> CorrectCounts:
+    """Correct samples per problem from the view ``problem_counts``."""
+    frame = evidence.frames["problem_counts"]
+    if frame.empty:
+        return CorrectCounts(n=evidence.n, task_P=np.array([], dtype=str), correct_P={}, why=_nothing(evidence))
+    why = reasons(evidence, frame, frame["n"], expected=evidence.n)
+    correct = frame.pivot(index="checkpoint_id", columns="problem_id", values="n_correct")
+    task_of_problem = frame.drop_duplicates("problem_id").set_index("problem_id")["task"]
+    return CorrectCounts(
+        n=evidence.n,
+        task_P=task_of_problem.reindex(correct.columns).to_numpy(dtype=str),
+        correct_P={
+            checkpoint_id: correct.loc[checkpoint_id].to_numpy(dtype=np.int64)
+            for checkpoint_id in checkpoint_ids(evidence)
+            if checkpoint_id not in why
+        },
+        why=why,
+    )
+
+
+def too_few_samples(k: int, n: int) -> str | None:
+    """Why pass@k is unknown with n samples, or None."""
+    return f"pass@{k} needs at least {k} samples per problem; there are {n}" if k > n else None
+
+
+def has_interval(k: int, n: int) -> bool:
+    """Whether pass@k gets an interval: up to k = n/2, where its sampling variance can be estimated, and at k = 1."""
+    return k <= max(1, n // 2)
+
+
+def scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """The whole problem set, and each task where there is more than one: scope name and which problems it holds."""
+    tasks = np.unique(task_P)
+    whole = [("all", np.ones(len(task_P), dtype=bool))]
+    return whole if len(tasks) < 2 else whole + [(f"task:{task}", task_P == task) for task in tasks]
+
+
+def answers_by_checkpoint(evidence: Evidence) -> tuple[dict[str, GroupedCounts], dict[str, str]]:
+    """Counts of the distinct final answers per complete checkpoint, and the reasons for the others."""
+    frame = evidence.frames["answer_counts"]
+    if frame.empty:
+        return {}, _nothing(evidence)
+    why = reasons(evidence, frame, frame["n"], expected=evidence.n)
+    return _grouped(evidence, frame, "answer", why), why
+
+
+def correct_modes_by_checkpoint(evidence: Evidence) -> tuple[dict[str, GroupedCounts], dict[str, str]]:
+    """Counts of the distinct modes among correct samples, over problems with at least two such samples."""
+    frame = evidence.frames["answer_counts"]
+    if frame.empty:
+        return {}, _nothing(evidence)
+    why = reasons(evidence, frame, frame["n"], expected=evidence.n)
+    correct = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
+    per_problem = correct.groupby(["checkpoint_id", "problem_id"])["n"].transform("sum")
+    return _grouped(evidence, correct[per_problem >= 2], "mode", why), why
+
+
+def reasons(evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int) -> dict[str, str]:
+    """Why a checkpoint cannot be used: some problem of the frame has other than ``expected`` samples there."""
+    n_of_problem = n_of_row.groupby([frame["checkpoint_id"], frame["problem_id"]]).sum()
+    complete = (n_of_problem == expected).groupby(level="checkpoint_id").sum()
+    n_problems = frame["problem_id"].nunique()
+    why = {}
+    for checkpoint_id in checkpoint_ids(evidence):
+        n_complete = int(complete.get(checkpoint_id, 0))
+        if n_complete < n_problems:
+            why[checkpoint_id] = (
+                f"{n_complete} of {n_problems} problems have exactly {expected} graded samples here; "
+                "run the audit again to complete them"
+            )
+    return why
+
+
+def _grouped(evidence: Evidence, frame: pd.DataFrame, label: str, why: Mapping[str, str]) -> dict[str, GroupedCounts]:
+    # The view splits an answer by mode and correctness; here one label is one count.
+    counts = frame.groupby(["checkpoint_id", "problem_id", label])["n"].sum().reset_index()
+    rows_of = counts.groupby("checkpoint_id").indices
+    grouped = {}
+    for checkpoint_id in checkpoint_ids(evidence):
+        if checkpoint_id in why:
+            continue
+        rows = counts.iloc[rows_of.get(checkpoint_id, [])]
+        group_A, problems = pd.factorize(rows["problem_id"])
+        grouped[checkpoint_id] = GroupedCounts(
+            counts_A=rows["n"].to_numpy(dtype=np.int64), group_A=group_A, n_problems=len(problems)
+        )
+    return grouped
+
+
+def _nothing(evidence: Evidence) -> dict[str, str]:
+    return dict.fromkeys(checkpoint_ids(evidence), "no graded samples")

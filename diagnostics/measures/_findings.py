@@ -1,0 +1,63 @@
+"""Findings of a measure: known with an interval, or unknown with a reason, checkpoint by checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from diagnostics.measures.contract import Evidence, Measure
+from diagnostics.statistics.intervals import Interval
+from diagnostics.types import Finding
+
+
+def known(
+    measure: Measure,
+    checkpoint_id: str,
+    interval: Interval,
+    *,
+    scope: str = "all",
+    k: int | None = None,
+    n: int | None = None,
+) -> Finding:
+    """A finding from an interval over problems; ``n`` overrides the number of problems where other units count."""
+    return Finding(
+        checkpoint_id=checkpoint_id,
+        measure=measure.name,
+        unit=measure.unit,
+        scope=scope,
+        k=k,
+        value=interval.mean,
+        low=interval.low,
+        high=interval.high,
+        n=interval.n if n is None else n,
+    )
+
+
+def unknown(measure: Measure, checkpoint_id: str, why: str, *, scope: str = "all", k: int | None = None) -> Finding:
+    """A finding without a value."""
+    return Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, scope=scope, k=k, why=why)
+
+
+def without_interval(interval: Interval) -> Interval:
+    """The same mean, where an interval would promise too much."""
+    return replace(interval, low=None, high=None)
+
+
+def checkpoint_ids(evidence: Evidence) -> list[str]:
+    """All checkpoints in step order."""
+    return [str(checkpoint_id) for checkpoint_id in evidence.checkpoints["checkpoint_id"]]
+
+
+def comparisons(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Every checkpoint but the base, with the reason why it cannot be compared to the base, if there is one.
+
+    The base against itself is no finding. ``why`` gives the reasons for single checkpoints.
+    """
+    ids = checkpoint_ids(evidence)
+    if not ids:
+        return
+    base_id = evidence.base_id
+    base_why = f"base: {why[base_id]}" if base_id in why else None
+    for checkpoint_id in ids:
+        if checkpoint_id != base_id:
+            yield checkpoint_id, base_why or why.get(checkpoint_id)

@@ -1,0 +1,72 @@
+"""What a measure is: one file, one docstring, one computation, one plot described as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pandas as pd
+
+from diagnostics.types import Finding
+
+View = Literal["problem_counts", "answer_counts", "mode_scores", "sample_entropies", "graded_samples"]
+Section = Literal["coverage", "problems", "modes", "entropy", "health"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a computed measure sees: one series of one audit, nothing else.
+
+    ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``.
+    ``frames`` holds the views that the measure asked for (columns: see ``schema.sql``), this series only.
+    ``n`` is the number of samples per problem and checkpoint, ``ks`` the values of k the user asked for.
+    """
+
+    checkpoints: pd.DataFrame
+    frames: Mapping[str, pd.DataFrame]
+    n: int
+    ks: tuple[int, ...]
+
+    @property
+    def base_id(self) -> str:
+        return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """How the report draws the findings of a measure. ``group`` names the column that becomes the line."""
+
+    x: Literal["step", "k"] = "step"
+    group: Literal["checkpoint", "scope", "k", "none"] = "none"
+    y_label: str = ""
+    log_x: bool = False
+    y_range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One measure of the audit.
+
+    Exactly one of ``compute`` (pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public
+    views with the bound parameters ``$series`` and ``$strategy_regex`` and returns the columns
+    ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
+    ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
+    """
+
+    name: str
+    title: str
+    unit: str
+    section: Section
+    needs: tuple[View, ...]
+    missing: str
+    plot: Plot
+    compute: Callable[[Evidence], Sequence[Finding]] | None = None
+    sql: str | None = None
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.compute is None) == (self.sql is None):
+            raise ValueError(f"measure {self.name}: give compute or sql, not both or neither")
+        if self.section not in get_args(Section):
+            raise ValueError(f"measure {self.name}: no section {self.section!r}; choose from {get_args(Section)}")

@@ -1,0 +1,58 @@
+"""Mode entropy, exactly: the entropy of π(mode | correct), averaged over queries.
+
+Meaning: how evenly the correct probability is spread over a query's correct modes. 0 means one mode is left; exp of
+it is an effective number of modes.
+Unit: nats. 95 % t interval over queries; n counts queries.
+Limits: falls under every kind of sharpening, the moderate kind too, so it is never a verdict by itself. Only where all
+accepted responses of a problem are listed; queries that the checkpoint cannot solve at all are left out.
+Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
+
+>>> import math
+>>> from diagnostics.measures._example import tiny_evidence
+>>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+...     ("base", "q1", "a", math.log(0.2)), ("base", "q1", "b", math.log(0.2)),
+...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", -math.inf)])
+>>> [(f.checkpoint_id, round(f.value, 4)) for f in compute(evidence)]  # log 2, then nothing left
+[('base', 0.6931), ('late', 0.0)]
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from diagnostics.measures._exact import exact_modes
+from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.types import Finding
+
+
+def compute(evidence: Evidence) -> list[Finding]:
+    modes = exact_modes(evidence)
+    findings = []
+    for checkpoint_id in checkpoint_ids(evidence):
+        if checkpoint_id in modes.why:
+            findings.append(unknown(MEASURE, checkpoint_id, modes.why[checkpoint_id]))
+            continue
+        share_M, solvable_P = modes.conditional_shares(checkpoint_id)
+        if not solvable_P.any():
+            findings.append(unknown(MEASURE, checkpoint_id, "every mode of every query has probability 0"))
+            continue
+        surprise_M = -np.log(np.where(share_M > 0.0, share_M, 1.0))  # 0 · log 0 = 0
+        entropy_P = modes.sum_by_problem(share_M * surprise_M)[solvable_P]
+        findings.append(known(MEASURE, checkpoint_id, mean_interval(entropy_P, bounds=(0.0, math.inf))))
+    return findings
+
+
+MEASURE = Measure(
+    name="mode_entropy_exact",
+    title="Mode entropy (exact)",
+    unit="nats",
+    section="entropy",
+    needs=("mode_scores",),
+    missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
+    plot=Plot(x="step", y_label="entropy of correct modes (nats)"),
+    compute=compute,
+)

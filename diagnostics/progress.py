@@ -1,0 +1,56 @@
+"""What a long run says while it works: one line per stage, a bar on a terminal, nothing on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class ProgressSink(Protocol):
+    """Where a run reports its progress."""
+
+    def note(self, text: str) -> None:
+        """One line of information."""
+
+    def stage(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """A stage of ``total`` units; use as ``with sink.stage("sample", 256) as advance: advance(32)``."""
+
+
+class SilentProgress:
+    """Says nothing: for libraries, notebooks and tests."""
+
+    def note(self, text: str) -> None:
+        return None
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda count: None
+
+
+class ConsoleProgress:
+    """Bars on a terminal, one plain line per finished stage elsewhere; always on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=False, disable=not self._console.is_terminal) as bars:
+            task = bars.add_task(title, total=total)
+            yield lambda count: bars.advance(task, count)
+        if not self._console.is_terminal:
+            self.note(f"{title}: {total} done")

@@ -1,0 +1,132 @@
+"""Draws tokens so that a sample depends on its own identity alone, whatever else is in the batch.
+
+The random numbers are no stream but a function: token ``t`` of a row uses number ``t`` of the row's key. The key is a
+hash of seed, weights, problem and sample index, so neither the size of the batch nor its order can matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from diagnostics.types import SamplingSettings
+
+#: The float64 work of one draw is done on as many rows at a time as keep it at 128 MiB per tensor.
+_ELEMENTS_PER_CHUNK = 1 << 24
+
+# Constants of splitmix64 (Steele, Lea, Flood 2014: Fast splittable pseudorandom number generators, fig. 15–17),
+# written as signed numbers: torch has no unsigned 64-bit arithmetic, and two's complement wraps alike.
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+
+
+def row_key(*identity: str | int) -> int:
+    """A signed 64-bit hash of what a row of samples depends on.
+
+    >>> row_key(0, "weights", "problem", 1) == row_key(0, "weights", "problem", 11)
+    False
+    """
+    blob = "\x1f".join(map(str, identity)).encode()
+    return int.from_bytes(blake2b(blob, digest_size=8).digest(), "little", signed=True)
+
+
+def uniform(key_B: Int[Tensor, " row"], position: int) -> Float[Tensor, " row"]:
+    """Number ``position`` of each key, uniform on [0, 1) with 52 bits: splitmix64 as a function of its counter.
+
+    >>> uniform(torch.tensor([0]), 0)  # splitmix64 seeded with 0 gives 0xE220A8397B1DCDAF first
+    tensor([0.8833], dtype=torch.float64)
+    """
+    step = (_STEP * (position + 1) + (1 << 63)) % (1 << 64) - (1 << 63)
+    bits_B = key_B + step
+    bits_B = (bits_B ^ _shift_right(bits_B, 30)) * _MIX_1
+    bits_B = (bits_B ^ _shift_right(bits_B, 27)) * _MIX_2
+    bits_B = bits_B ^ _shift_right(bits_B, 31)
+    # 52 bits: with 53 the product of u and a total just below 1 can round up to the total itself
+    return _shift_right(bits_B, 12).double() * 2.0**-52
+
+
+def _shift_right(bits_B: Int[Tensor, " row"], n: int) -> Int[Tensor, " row"]:
+    return (bits_B >> n) & ((1 << (64 - n)) - 1)
+
+
+def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
+    """One token per row from softmax(logits), by inverting the cumulative distribution in float64.
+
+    In float32 the sum over a large vocabulary is off by more than its rare tokens weigh. A token of probability 0 is
+    never drawn.
+
+    >>> logits = torch.log(torch.tensor([[0.25, 0.0, 0.75], [0.25, 0.0, 0.75]]))
+    >>> draw_tokens(logits, torch.tensor([0.2, 0.25], dtype=torch.float64)).tolist()
+    [0, 2]
+    """
+    cumulative_BV = logits_BV.double().softmax(dim=-1).cumsum(dim=-1)
+    threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
+    token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True)[:, 0]
+    return token_B.clamp(max=logits_BV.shape[1] - 1)  # NaN logits sort anywhere; the caller finds them by their logp
+
+
+class SeededDraw(LogitsProcessor):
+    """Chooses the next token itself and leaves it the only one possible, so that greedy ``generate`` takes it.
+
+    ``logp_steps`` collects, per step, the log-probability in nats that the model gave the chosen token at temperature
+    1 over the whole vocabulary, in float32.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Sequence[int],
+        greedy: Sequence[bool],
+        prompt_width: int,
+        settings: SamplingSettings,
+        device: torch.device,
+    ) -> None:
+        self.logp_steps: list[Float[Tensor, " row"]] = []
+        self._key_B = torch.tensor(keys, dtype=torch.int64, device=device)
+        self._greedy_B: Bool[Tensor, " row"] = torch.tensor(greedy, device=device)
+        self._prompt_width = prompt_width
+        self._warpers = _warpers(settings)
+
+    def __call__(self, input_ids: Int[Tensor, "row token"], scores: Float[Tensor, "row vocabulary"]) -> Tensor:
+        logits_BV = scores  # transformers calls them by name
+        uniform_B = uniform(self._key_B, input_ids.shape[1] - self._prompt_width)
+        rows_per_chunk = max(1, _ELEMENTS_PER_CHUNK // logits_BV.shape[1])
+        token_B = torch.cat(
+            [
+                torch.where(greedy, logits.argmax(dim=-1), draw_tokens(self._warpers(ids, logits), u))
+                for ids, logits, u, greedy in zip(
+                    input_ids.split(rows_per_chunk),
+                    logits_BV.split(rows_per_chunk),
+                    uniform_B.split(rows_per_chunk),
+                    self._greedy_B.split(rows_per_chunk),
+                    strict=True,
+                )
+            ]
+        )
+        token_B1 = token_B[:, None]
+        self.logp_steps.append(logits_BV.gather(1, token_B1)[:, 0] - logits_BV.logsumexp(dim=-1))
+        return torch.full_like(logits_BV, -torch.inf).scatter_(1, token_B1, 0.0)
+
+
+def _warpers(settings: SamplingSettings) -> LogitsProcessorList:
+    """Temperature, then top-k, then top-p: the order of transformers and vLLM."""
+    warpers = LogitsProcessorList()
+    if settings.temperature != 1.0:
+        warpers.append(TemperatureLogitsWarper(settings.temperature))
+    if settings.top_k > 0:
+        warpers.append(TopKLogitsWarper(settings.top_k))
+    if settings.top_p < 1.0:
+        warpers.append(TopPLogitsWarper(settings.top_p))
+    return warpers

@@ -1,0 +1,231 @@
+"""The sampler that runs everywhere: batched ``generate`` of transformers with a KV cache, on CPU or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList
+
+from diagnostics.errors import SamplerError
+from diagnostics.models import Dtype, LoadedModel, encode_prompt, load_model, pick_device, require_fit, suitable_threads
+from diagnostics.samplers.contract import SampleRequest
+from diagnostics.samplers.drawing import SeededDraw, row_key
+from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
+
+MAX_ROWS = 1024
+#: Memory that one batch may fill with its cache and logits: this much on a CPU, this share of what a GPU has free.
+CPU_BATCH_BYTES = 1 << 30
+GPU_FREE_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One response to draw."""
+
+    problem: Problem
+    problem_id: str
+    sample_index: int
+    greedy: bool
+    prompt_ids: tuple[int, ...]
+    key: int
+
+
+class TransformersSampler:
+    """Draws responses with ``model.generate``; keeps the checkpoint it loaded last.
+
+    ``batch_size`` is in rows (responses); by default as many as memory allows, at most 1,024. It is halved when a GPU
+    runs out of memory. Samples do not depend on it.
+    """
+
+    name = "transformers"
+
+    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32", batch_size: int | None = None) -> None:
+        self._device = pick_device(device)
+        self._dtype: Dtype = dtype
+        self._batch_size = batch_size
+        self._held: tuple[str, LoadedModel] | None = None
+
+    def load(self, checkpoint: Checkpoint) -> LoadedModel:
+        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
+        if self._held is None or self._held[0] != checkpoint.weights_hash:
+            self.close()
+            loaded = load_model(checkpoint, device=self._device, dtype=self._dtype)
+            self._held = (checkpoint.weights_hash, loaded)
+        return self._held[1]
+
+    def sample(
+        self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
+    ) -> Iterator[list[Sample]]:
+        """Yield finished samples batch by batch, prompts of similar length together.
+
+        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, or a single
+        response does not fit on the GPU.
+        """
+        loaded = self.load(checkpoint)
+        rows = _rows(loaded, checkpoint, requests, settings)
+        if not rows:
+            return
+        size = self._batch_size or _rows_that_fit(loaded, len(rows[-1].prompt_ids) + settings.max_tokens)
+        done = 0
+        while done < len(rows):
+            try:
+                samples = _generate(loaded, rows[done : done + size], settings)
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise SamplerError(
+                        f"{checkpoint.label}: a single response does not fit in the memory of {self._device}; "
+                        "lower --max-tokens or pass --dtype bfloat16"
+                    ) from None
+                size = self._batch_size = size // 2
+                torch.cuda.empty_cache()
+                continue
+            done += len(samples)
+            yield samples
+
+    def close(self) -> None:
+        self._held = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _rows(
+    loaded: LoadedModel, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
+) -> list[_Row]:
+    rows = []
+    for request in requests:
+        problem_id = request.problem.problem_id
+        prompt_ids = encode_prompt(loaded.tokenizer, request.problem, settings)
+        require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
+        wanted = [(index, False) for index in request.sample_indices] + ([(0, True)] if request.greedy else [])
+        rows += [
+            _Row(
+                problem=request.problem,
+                problem_id=problem_id,
+                sample_index=index,
+                greedy=greedy,
+                prompt_ids=tuple(prompt_ids),
+                key=row_key(settings.seed, checkpoint.weights_hash, problem_id, index),
+            )
+            for index, greedy in wanted
+        ]
+    return sorted(rows, key=lambda row: len(row.prompt_ids))
+
+
+def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
+    """Rows whose cache over ``n_tokens`` and whose logits fit the memory meant for a batch, a power of two."""
+    config = loaded.model.config.get_text_config()
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    cache_bytes = 2 * config.num_hidden_layers * kv_heads * head_dim * n_tokens * loaded.model.dtype.itemsize
+    logit_bytes = 3 * loaded.vocabulary_size * torch.float32.itemsize  # as given, as copied, as chosen
+    memory = CPU_BATCH_BYTES
+    if loaded.device.type == "cuda":
+        memory = int(GPU_FREE_SHARE * torch.cuda.mem_get_info(loaded.device)[0])
+    rows = max(1, memory // (cache_bytes + logit_bytes))
+    return int(min(MAX_ROWS, 1 << (rows.bit_length() - 1)))
+
+
+@torch.inference_mode()
+def _generate(loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings) -> list[Sample]:
+    prompt_ids_BL, mask_BL = _left_padded([row.prompt_ids for row in rows], loaded)
+    width = prompt_ids_BL.shape[1]
+    draw = SeededDraw(
+        keys=[row.key for row in rows],
+        greedy=[row.greedy for row in rows],
+        prompt_width=width,
+        settings=settings,
+        device=loaded.device,
+    )
+    model: Any = loaded.model  # transformers types generate's mixin, not the model
+    with suitable_threads(loaded.model):
+        ids_BL = model.generate(
+            input_ids=prompt_ids_BL,
+            attention_mask=mask_BL.long(),
+            past_key_values=_prefix_cache(loaded, rows),
+            logits_processor=LogitsProcessorList([draw]),
+            generation_config=_greedy_decoding(loaded, max_new_tokens=settings.max_tokens),
+        )
+    response_BT = ids_BL[:, width:]
+    # on a GPU generate may run a few steps past the end and drop them again
+    logp_BT = torch.stack(draw.logp_steps[: response_BT.shape[1]], dim=1)
+    return _samples(loaded, rows, response_BT, logp_BT)
+
+
+def _greedy_decoding(loaded: LoadedModel, *, max_new_tokens: int) -> GenerationConfig:
+    return GenerationConfig(
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=list(loaded.end_ids),
+        pad_token_id=loaded.pad_id,
+        use_cache=True,
+    )
+
+
+def _left_padded(
+    rows: Sequence[Sequence[int]], loaded: LoadedModel
+) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
+    width = max(map(len, rows))
+    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
+    length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
+    return ids_BL, torch.arange(width, device=loaded.device) >= width - length_B[:, None]
+
+
+def _prefix_cache(loaded: LoadedModel, rows: Sequence[_Row]) -> Any:
+    """Read every distinct prompt once, and repeat its cache for its rows; None where that saves nothing.
+
+    The last token of each prompt is left for ``generate``, which needs something to read.
+    """
+    distinct = list(dict.fromkeys(row.prompt_ids for row in rows))
+    if len(distinct) == len(rows) or min(map(len, distinct)) < 2:
+        return None
+    ids_PL, mask_PL = _left_padded([ids[:-1] for ids in distinct], loaded)
+    model: Any = loaded.model
+    config = _greedy_decoding(loaded, max_new_tokens=1)
+    config.return_dict_in_generate = True
+    cache = model.generate(input_ids=ids_PL, attention_mask=mask_PL.long(), generation_config=config).past_key_values
+    place = {ids: index for index, ids in enumerate(distinct)}
+    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows], device=loaded.device))
+    return cache
+
+
+def _samples(
+    loaded: LoadedModel,
+    rows: Sequence[_Row],
+    response_BT: Int[Tensor, "row token"],
+    logp_BT: Float[Tensor, "row token"],
+) -> list[Sample]:
+    is_end_BT = torch.isin(response_BT, torch.tensor(loaded.end_ids, device=response_BT.device))
+    # a row counts until its first end token; what generate put after it is padding
+    counts_BT = is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0
+    logp_sum_B = torch.where(counts_BT, logp_BT.double(), 0.0).sum(dim=1)
+    if not bool(logp_sum_B.isfinite().all()):
+        worst = rows[int((~logp_sum_B.isfinite()).nonzero()[0, 0])]
+        raise SamplerError(
+            f"problem {worst.problem_id}: the model gives NaN or infinite logits after its prompt; "
+            "try --dtype float32, or leave this checkpoint out"
+        )
+    lengths = counts_BT.sum(dim=1).tolist()
+    token_rows = [tuple(tokens[:length]) for tokens, length in zip(response_BT.tolist(), lengths, strict=True)]
+    distinct = list(dict.fromkeys(token_rows))  # sharpened models repeat themselves
+    decoded = loaded.tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
+    texts = dict(zip(distinct, decoded, strict=True))
+    return [
+        Sample(
+            problem_id=row.problem_id,
+            sample_index=row.sample_index,
+            greedy=row.greedy,
+            text=texts[tokens],
+            token_ids=tokens,
+            finish_reason="stop" if stopped else "length",
+            logp_sum_raw=logp_sum,
+        )
+        for row, tokens, stopped, logp_sum in zip(
+            rows, token_rows, is_end_BT.any(dim=1).tolist(), logp_sum_B.tolist(), strict=True
+        )
+    ]

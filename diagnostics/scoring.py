@@ -1,0 +1,190 @@
+"""Teacher forcing: what a checkpoint thinks of given responses, at temperature 1 over the full vocabulary.
+
+``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats,
+from one forward pass per response. Logits are made at response positions only, and in chunks of positions, so that
+long responses under a large vocabulary do not fill the memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from diagnostics.errors import SamplerError
+from diagnostics.models import LoadedModel, encode_prompt, require_fit, suitable_threads
+from diagnostics.types import Problem, ResponseScore, SamplingSettings
+
+#: Tokens of one batch, padding included.
+TOKEN_BUDGET = 1 << 14
+#: Logits that exist at one time: 256 MiB of float32, and as much again for their log-softmax.
+_LOGITS_PER_CHUNK = 1 << 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRequest:
+    """A response to be scored: its tokens, the end token included if it has one, and the id its score goes under."""
+
+    problem: Problem
+    response_id: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    problem_id: str
+    response_id: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+
+
+def score(
+    loaded: LoadedModel,
+    requests: Sequence[ScoreRequest],
+    settings: SamplingSettings,
+    *,
+    token_budget: int = TOKEN_BUDGET,
+) -> Iterator[list[ResponseScore]]:
+    """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
+
+    A batch holds at most ``token_budget`` tokens, padding included, but always one response. Raises ``SamplerError``
+    for a response that is empty, does not fit the model's context or vocabulary, or gets NaN.
+    """
+    rows = _rows(loaded, requests, settings)
+    for batch in _batches(rows, loaded, token_budget):
+        yield _score_batch(loaded, batch)
+
+
+def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: SamplingSettings) -> list[_Row]:
+    """One row per request, in order of response length, then prompt length: that leaves the least padding."""
+    prompts: dict[str, tuple[int, ...]] = {}
+    rows = []
+    for request in requests:
+        problem_id = request.problem.problem_id
+        if problem_id not in prompts:
+            prompts[problem_id] = tuple(encode_prompt(loaded.tokenizer, request.problem, settings))
+        if not request.token_ids:
+            raise SamplerError(
+                f"problem {problem_id}, response {request.response_id}: no tokens, not even an end token"
+            )
+        if max(request.token_ids) >= loaded.vocabulary_size:
+            raise SamplerError(
+                f"problem {problem_id}, response {request.response_id}: token {max(request.token_ids)} is outside the "
+                f"model's {loaded.vocabulary_size:,}; the tokenizer belongs to another model"
+            )
+        require_fit(loaded, request.problem, prompts[problem_id], n_response=len(request.token_ids))
+        rows.append(
+            _Row(
+                problem_id=problem_id,
+                response_id=request.response_id,
+                prompt_ids=prompts[problem_id],
+                token_ids=request.token_ids,
+            )
+        )
+    return sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
+
+
+def _batches(rows: Sequence[_Row], loaded: LoadedModel, token_budget: int) -> Iterator[list[_Row]]:
+    """Consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits."""
+    most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
+    batch: list[_Row] = []
+    prompt_width = 0
+    for row in rows:
+        # prompts end and responses start in one column, so their longest add up; rows come by response length
+        prompt_width = max(prompt_width, len(row.prompt_ids))
+        n_tokens = (len(batch) + 1) * (prompt_width + len(row.token_ids))
+        if batch and (n_tokens > token_budget or len(batch) == most_rows):
+            yield batch
+            batch, prompt_width = [], len(row.prompt_ids)
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+@torch.inference_mode()
+def _score_batch(loaded: LoadedModel, rows: Sequence[_Row]) -> list[ResponseScore]:
+    """Prompts are padded on the left and responses on the right, so that all responses start in one column."""
+    device = loaded.device
+    prompt_width = max(len(row.prompt_ids) for row in rows)
+    response_width = max(len(row.token_ids) for row in rows)
+    ids_BL = torch.full((len(rows), prompt_width + response_width), loaded.pad_id)
+    mask_BL = torch.zeros_like(ids_BL, dtype=torch.bool)
+    for index, row in enumerate(rows):
+        start, end = prompt_width - len(row.prompt_ids), prompt_width + len(row.token_ids)
+        ids_BL[index, start:end] = torch.tensor([*row.prompt_ids, *row.token_ids])
+        mask_BL[index, start:end] = True
+    ids_BL, mask_BL = ids_BL.to(device), mask_BL.to(device)
+
+    logp_B = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    entropy_B = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    positions_per_chunk = max(1, _LOGITS_PER_CHUNK // (len(rows) * loaded.vocabulary_size))
+    with suitable_threads(loaded.model):
+        for first, logits_BTV in _response_logits(loaded, ids_BL, mask_BL, prompt_width, positions_per_chunk):
+            columns = slice(first, first + logits_BTV.shape[1])
+            logp_BTV = logits_BTV.float().log_softmax(dim=-1)
+            chosen_BT = logp_BTV.gather(2, ids_BL[:, columns, None])[:, :, 0]
+            entropy_BT = torch.special.entr(logp_BTV.exp_()).sum(dim=-1)
+            logp_B += chosen_BT.double().where(mask_BL[:, columns], 0.0).sum(dim=1)
+            entropy_B += entropy_BT.double().where(mask_BL[:, columns], 0.0).sum(dim=1)
+    if not bool((logp_B + entropy_B).isfinite().all()):
+        worst = rows[int((~(logp_B + entropy_B).isfinite()).nonzero()[0, 0])]
+        raise SamplerError(
+            f"problem {worst.problem_id}: the model gives NaN or infinite log-probabilities; try --dtype float32, "
+            "or leave this checkpoint out"
+        )
+    return [
+        ResponseScore(
+            problem_id=row.problem_id,
+            response_id=row.response_id,
+            logp_sum=logp_sum,
+            entropy_sum=entropy_sum,
+            n_tokens=len(row.token_ids),
+        )
+        for row, logp_sum, entropy_sum in zip(rows, logp_B.tolist(), entropy_B.tolist(), strict=True)
+    ]
+
+
+def _response_logits(
+    loaded: LoadedModel,
+    ids_BL: Int[Tensor, "row token"],
+    mask_BL: Bool[Tensor, "row token"],
+    prompt_width: int,
+    positions_per_chunk: int,
+) -> Iterator[tuple[int, Float[Tensor, "row token vocabulary"]]]:
+    """Yield (first column, logits that predict the columns from there on), response columns only, left to right.
+
+    One forward pass where all logits fit; else one per chunk, which the KV cache joins into the same computation.
+    """
+    model: Any = loaded.model
+    accepted = inspect.signature(_innermost(model).forward).parameters
+    width = ids_BL.shape[1]
+    single_pass = width - prompt_width <= positions_per_chunk
+    position_BL = (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
+    cache = None
+    read = 0
+    for first in range(prompt_width, width, positions_per_chunk):
+        last = min(first + positions_per_chunk, width)
+        arguments: dict[str, Any] = {
+            "input_ids": ids_BL[:, read : last - 1],
+            "attention_mask": mask_BL[:, : last - 1].long(),
+            "past_key_values": cache,
+            "use_cache": not single_pass,
+        }
+        if "position_ids" in accepted:
+            arguments["position_ids"] = position_BL[:, read : last - 1]
+        if "logits_to_keep" in accepted:
+            arguments["logits_to_keep"] = last - first
+        output = model(**arguments)
+        cache = output.past_key_values
+        read = last - 1
+        yield first, output.logits[:, -(last - first) :]
+
+
+def _innermost(model: Any) -> Any:
+    """The model whose ``forward`` has the real signature; peft's wrapper takes anything."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

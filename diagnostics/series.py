@@ -1,0 +1,230 @@
+"""Finds the checkpoints of one training run: which there are, in which order, whether they are whole.
+
+Nothing is loaded: names, JSON files and the headers and bytes of weight files are all that is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diagnostics.checkpoint_folders import (
+    Candidate,
+    common_parent,
+    find_candidates,
+    in_step_order,
+    locate_model,
+    merge_command,
+    sharded_actor,
+)
+from diagnostics.errors import CheckpointError
+from diagnostics.tokenizer_files import TOKENIZER_FILES, refuse_different_vocabularies, tokenizer_file
+from diagnostics.training_log import read_training_log
+from diagnostics.types import Checkpoint, Series
+from diagnostics.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
+
+ADAPTER_CONFIG = "adapter_config.json"
+
+
+def find_series(paths: Sequence[Path | str], *, base: Path | None = None, name: str | None = None) -> Series:
+    """The checkpoints under ``paths`` in ascending step order, the base first.
+
+    ``paths`` are one directory of checkpoints, or checkpoints one by one, or globs of either. ``base`` becomes step
+    0; without it the lowest step is the base, and for LoRA adapters the model that they belong to. Where none of
+    several listed checkpoints has a step in its name, their order is the order of training.
+
+    Unfinished checkpoints are left out and said in ``Series.skipped``. Raises ``CheckpointError`` if fewer than two
+    checkpoints remain, the base is not whole, two checkpoints claim one step or hold equal weights (a merge that
+    wrote the base again, most often), or their vocabularies differ.
+    """
+    try:
+        return _find_series(paths, base=base, name=name)
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename}: cannot be read ({error.strerror}); check its permissions and that no trainer is "
+            "deleting it, then run the same command again"
+        ) from error
+
+
+def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | None) -> Series:
+    candidates, skipped = find_candidates(paths)
+    root = common_parent(paths, candidates)
+    external = None if base is None else _locate_base(base)
+    if external is not None:
+        candidates = [one for one in candidates if one.path.resolve() != external.path.resolve()]
+
+    checkpoints: list[Checkpoint] = []
+    known: dict[Path, str] = {}
+    for step, candidate in in_step_order(candidates, first_step=0 if external is None else 1):
+        try:
+            checkpoints.append(_checkpoint(step, candidate, external, known))
+        except IncompleteCheckpointError as fault:
+            is_adapter = (candidate.path / ADAPTER_CONFIG).is_file()
+            if external is None and not checkpoints and not is_adapter:
+                raise CheckpointError(
+                    f"{candidate.path}: {fault}; it is the base of the series: restore it or pass --base PATH"
+                ) from None
+            skipped.append(f"{candidate.label}: {fault}")
+
+    checkpoints = _with_base(checkpoints, external, known)
+    if len(checkpoints) < 2:
+        why = (
+            f"no other is complete ({'; '.join(skipped)}): wait for the trainer or"
+            if skipped
+            else "a series needs two:"
+        )
+        where = checkpoints[0].path if checkpoints else root
+        raise CheckpointError(
+            f"{where}: only one checkpoint, {why} pass the directory that holds several or --base PATH"
+        )
+    _refuse_equal_weights(checkpoints)
+    refuse_different_vocabularies(checkpoints)
+    metrics, faults = read_training_log(root, [checkpoint.path for checkpoint in checkpoints])
+    return Series(
+        name=name or root.name,
+        path=root,
+        layout=_layout(root, checkpoints),
+        checkpoints=tuple(checkpoints),
+        metrics=metrics,
+        skipped=(*skipped, *faults),
+    )
+
+
+def _locate_base(base: Path) -> Candidate:
+    located = locate_model(str(base))
+    if located is None:
+        raise CheckpointError(
+            f"--base {base}: no config.json there; pass a checkpoint directory (or a cached hub name)"
+        )
+    return Candidate(label=base.absolute().name, path=located.absolute(), step=0)
+
+
+# ---------------------------------------------------------------- one checkpoint
+
+
+def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, known: dict[Path, str]) -> Checkpoint:
+    """The candidate, examined and hashed. ``known`` spares hashing the model under several adapters again.
+
+    Raises ``IncompleteCheckpointError`` for what may still be written, ``CheckpointError`` for what never will.
+    """
+    path = candidate.path
+    is_adapter = (path / ADAPTER_CONFIG).is_file()
+    files = weight_files(path, adapter=is_adapter)
+    actor = sharded_actor(path) or sharded_actor(path.parent)
+    if not files and actor:
+        raise CheckpointError(f"{candidate.label}: holds verl shards only; merge them first: {merge_command(actor)}")
+    config = _read_json(path / (ADAPTER_CONFIG if is_adapter else "config.json"))
+    if not files:
+        raise IncompleteCheckpointError(f"{'adapter_model' if is_adapter else 'model'}.safetensors missing")
+    check_complete(files)
+    model_path = _model_of_adapter(candidate, config, external) if is_adapter else None
+    _require_tokenizer(candidate, model_path)
+    if path not in known:
+        base_hash = "" if model_path is None else _model_hash(model_path, known)
+        known[path] = weights_hash(files, base_hash=base_hash)
+    return Checkpoint(
+        step=step,
+        label=candidate.label,
+        path=path,
+        kind="lora" if is_adapter else "full",
+        weights_hash=known[path],
+        base_path=model_path,
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise IncompleteCheckpointError(f"{path.name} missing")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise IncompleteCheckpointError(f"{path.name} is not readable JSON") from None
+    if not isinstance(content, dict):
+        raise IncompleteCheckpointError(f"{path.name} is not a JSON object")
+    return content
+
+
+def _model_of_adapter(candidate: Candidate, config: dict[str, Any], external: Candidate | None) -> Path:
+    wanted = config.get("base_model_name_or_path")
+    located = locate_model(str(wanted), near=candidate.path) if wanted else None
+    if located is not None:
+        return located.resolve()
+    if external is None:
+        raise CheckpointError(
+            f"{candidate.label}: is an adapter of {wanted or 'an unnamed model'}, which is not on this machine; "
+            "pass --base PATH of that model"
+        )
+    return external.path
+
+
+def _require_tokenizer(candidate: Candidate, model_path: Path | None) -> None:
+    if tokenizer_file([candidate.path, *([model_path] if model_path else [])]) is None:
+        raise CheckpointError(
+            f"{candidate.label}: tokenizer.json missing in {candidate.path} (nor another of "
+            f"{', '.join(TOKENIZER_FILES[1:])}); copy the tokenizer files of the base model there"
+        )
+
+
+def _model_hash(path: Path, known: dict[Path, str]) -> str:
+    if path not in known:
+        try:
+            files = weight_files(path)
+            if not files:
+                raise IncompleteCheckpointError("model.safetensors missing")
+            known[path] = weights_hash(files)
+        except IncompleteCheckpointError as fault:
+            raise CheckpointError(f"{path}: {fault}; it is the model under the adapters: restore it") from None
+    return known[path]
+
+
+# ---------------------------------------------------------------- the series
+
+
+def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known: dict[Path, str]) -> list[Checkpoint]:
+    """Put the base in front: ``--base``, or the one model that all adapters belong to."""
+    first = checkpoints[0] if checkpoints else None
+    if external is None:
+        models = sorted({one.base_path for one in checkpoints if one.base_path is not None})
+        if first is None or not models or first.step == 0 or first.kind == "full":
+            return checkpoints
+        if len(models) > 1:
+            raise CheckpointError(f"adapters of different models, {models[0]} and {models[1]}; pass --base PATH")
+        external = Candidate(label=models[0].name, path=models[0], step=0)
+    try:
+        base = _checkpoint(0, external, None, known)
+    except IncompleteCheckpointError as fault:
+        raise CheckpointError(f"{external.path}: {fault}; it is the base of the series: restore it") from None
+    if first is not None and first.step == 0:
+        # a fresh adapter is the identity on the model under it, so an adapter at step 0 stands for that model
+        under = first.weights_hash if first.base_path is None else _model_hash(first.base_path, known)
+        if under == base.weights_hash:
+            return checkpoints
+        raise CheckpointError(
+            f"two bases: --base {base.path} and {first.path} (step 0) hold different weights; "
+            "leave --base out or move that checkpoint away"
+        )
+    if base.label in {one.label for one in checkpoints}:
+        base = replace(base, label=f"{base.path.parent.name}/{base.label}")
+    return [base, *checkpoints]
+
+
+def _refuse_equal_weights(checkpoints: Sequence[Checkpoint]) -> None:
+    by_hash: dict[str, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        twin = by_hash.setdefault(checkpoint.weights_hash, checkpoint)
+        if twin is not checkpoint:
+            raise CheckpointError(
+                f"{twin.label} and {checkpoint.label} hold the same weights ({checkpoint.weights_hash}); a merge or "
+                f"save wrote one model twice: write {checkpoint.path} anew or leave it out"
+            )
+
+
+def _layout(root: Path, checkpoints: Sequence[Checkpoint]) -> str:
+    if any(checkpoint.kind == "lora" for checkpoint in checkpoints):
+        return "lora"
+    if any((checkpoint.path / "trainer_state.json").is_file() for checkpoint in checkpoints):
+        return "trl"
+    return "oversharp" if (root / "metrics.jsonl").is_file() else "hf"

@@ -1,0 +1,434 @@
+"""The one DuckDB file that everything passes through: what the audit writes, asks for, and reads.
+
+Writers commit in small transactions, so a process may be killed at any moment: what was committed stays,
+what was not is simply missing and is asked for again by the ``missing_*`` methods.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+
+from diagnostics.database import Database
+from diagnostics.types import (
+    Finding,
+    Grade,
+    Problem,
+    ResponseScore,
+    Sample,
+    SamplingSettings,
+    Series,
+    response_id,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditKey:
+    """What one audit compares: a series, a problem set, sampling settings and how many samples are used."""
+
+    audit_id: str
+    series: str
+    settings_id: str
+    n: int
+    entropy_samples: int
+    ks: tuple[int, ...]
+    strategy_regex: str
+
+
+class Store:
+    """A store on disk. Use as a context manager: ``with Store.open(path) as store: …``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False) -> Store:
+        """Open (or, unless ``read_only``, create and migrate) the store at ``path``. Raises ``StoreError``."""
+        return cls(Database(Path(path), read_only=read_only))
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ reading
+
+    def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:
+        """The result of one query with ``$name`` parameters as a DataFrame.
+
+        Raises:
+            StoreError: the statement is wrong or the file cannot be read.
+        """
+        return self._database.frame(sql, parameters)
+
+    def columns(self) -> pd.DataFrame:
+        """Every public table and view with its columns and types."""
+        return self.frame(
+            """
+            SELECT table_name AS name, column_name AS column, data_type AS type
+            FROM duckdb_columns()
+            WHERE NOT internal
+            ORDER BY table_name, column_index
+            """
+        )
+
+    def series_names(self) -> tuple[str, ...]:
+        return tuple(self.frame("SELECT series FROM current_audits ORDER BY series")["series"])
+
+    # ------------------------------------------------------------------ registering
+
+    def add_series(self, series: Series) -> None:
+        """Register the checkpoints and training metrics of a series; a longer or moved series is updated."""
+        base_id = series.base.checkpoint_id
+        with self._database.transaction():
+            run = self._database.rows
+            run("INSERT OR REPLACE INTO series VALUES (?, ?, ?)", [series.name, str(series.path), series.layout])
+            run("DELETE FROM series_checkpoints WHERE series = ?", [series.name])
+            for checkpoint in series.checkpoints:
+                identity = checkpoint.checkpoint_id
+                run(
+                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
+                    [identity, checkpoint.kind, str(checkpoint.path)],
+                )
+                run(
+                    "INSERT INTO series_checkpoints VALUES (?, ?, ?, ?, ?)",
+                    [series.name, identity, checkpoint.step, checkpoint.label, identity == base_id],
+                )
+            run("DELETE FROM training_metrics WHERE series = ?", [series.name])
+            if series.metrics:
+                metrics = pd.DataFrame([asdict(metric) for metric in series.metrics]).assign(series=series.name)
+                self._database.insert(
+                    "INSERT OR REPLACE INTO training_metrics SELECT series, step, name, value", metrics
+                )
+
+    def add_problems(self, problems: Sequence[Problem]) -> None:
+        """Register problems and their enumerated modes; known ones (same content) are left as they are."""
+        rows = pd.DataFrame(
+            [
+                {
+                    "problem_id": problem.problem_id,
+                    "task": problem.task,
+                    "prompt": problem.prompt,
+                    "gold": problem.gold,
+                    "verifier": problem.verifier,
+                    "source_id": problem.source_id,
+                    "difficulty": problem.difficulty,
+                    "meta": json.dumps(dict(problem.meta), ensure_ascii=False, sort_keys=True),
+                }
+                for problem in problems
+            ]
+        )
+        modes = pd.DataFrame(
+            [
+                {"problem_id": problem.problem_id, "mode": mode, "response_id": response_id(mode)}
+                for problem in problems
+                for mode in problem.modes
+            ]
+        )
+        with self._database.transaction():
+            self._database.insert(
+                """INSERT OR IGNORE INTO problems
+                   SELECT problem_id, task, prompt, gold, verifier, source_id::VARCHAR, difficulty::DOUBLE, meta""",
+                rows,
+            )
+            if len(modes):
+                self._database.insert("INSERT OR IGNORE INTO modes SELECT problem_id, mode, response_id", modes)
+
+    def begin_audit(
+        self,
+        *,
+        series: str,
+        settings: SamplingSettings,
+        problem_ids: Sequence[str],
+        n: int,
+        entropy_samples: int,
+        ks: Sequence[int],
+        strategy_regex: str,
+        audit_id: str,
+        provenance: Mapping[str, Any],
+    ) -> AuditKey:
+        """Register what is about to be compared and make it the current audit of its series.
+
+        Running the audit that is current again changes nothing: the same store gives the same report.
+        """
+        key = AuditKey(
+            audit_id=audit_id,
+            series=series,
+            settings_id=settings.settings_id,
+            n=n,
+            entropy_samples=entropy_samples,
+            ks=tuple(ks),
+            strategy_regex=strategy_regex,
+        )
+        positions = pd.DataFrame(
+            {"audit_id": audit_id, "position": range(len(problem_ids)), "problem_id": list(problem_ids)}
+        )
+        with self._database.transaction():
+            run = self._database.rows
+            run(
+                "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [settings.settings_id, *asdict(settings).values()],
+            )
+            if run("SELECT audit_id FROM current_audits WHERE series = ?", [series]) != [(audit_id,)]:
+                origin = json.dumps(dict(provenance), sort_keys=True)
+                run(
+                    "INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?, current_timestamp, ?)",
+                    [audit_id, series, key.settings_id, n, entropy_samples, list(ks), strategy_regex, origin],
+                )
+            self._database.insert(
+                "INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions
+            )
+        return key
+
+    # ------------------------------------------------------------------ samples
+
+    def missing_samples(
+        self, key: AuditKey, checkpoint_id: str, problem_ids: Sequence[str]
+    ) -> dict[str, tuple[tuple[int, ...], bool]]:
+        """Per problem that lacks any: the sample indices below ``key.n`` still to draw, and whether greedy is."""
+        present = self.frame(
+            """
+            SELECT
+                problem_id,
+                list(sample_index) FILTER (NOT greedy) AS indices,
+                bool_or(greedy) AS has_greedy
+            FROM samples
+            WHERE checkpoint_id = $checkpoint_id AND settings_id = $settings_id AND sample_index < $n
+            GROUP BY problem_id
+            ORDER BY problem_id
+            """,
+            checkpoint_id=checkpoint_id,
+            settings_id=key.settings_id,
+            n=key.n,
+        ).set_index("problem_id")
+        wanted: dict[str, tuple[tuple[int, ...], bool]] = {}
+        for problem_id in problem_ids:
+            if problem_id in present.index:
+                held = present.at[problem_id, "indices"]
+                have = set() if held is None else {int(index) for index in held}
+                greedy = not bool(present.at[problem_id, "has_greedy"])
+            else:
+                have, greedy = set(), True
+            indices = tuple(index for index in range(key.n) if index not in have)
+            if indices or greedy:
+                wanted[problem_id] = (indices, greedy)
+        return wanted
+
+    def add_samples(self, key: AuditKey, checkpoint_id: str, samples: Sequence[Sample]) -> int:
+        """Commit one batch; rows that are already there are skipped. Returns the number of new rows.
+
+        Token ids are kept for the samples that are teacher-forced later (``key.entropy_samples``), no more.
+        """
+        rows = pd.DataFrame(
+            {
+                "problem_id": [sample.problem_id for sample in samples],
+                "greedy": [sample.greedy for sample in samples],
+                "sample_index": [sample.sample_index for sample in samples],
+                "response_id": [response_id(sample.text) for sample in samples],
+                "text": [sample.text for sample in samples],
+                "token_ids": [
+                    list(sample.token_ids) if not sample.greedy and sample.sample_index < key.entropy_samples else None
+                    for sample in samples
+                ],
+                "n_tokens": [sample.n_tokens for sample in samples],
+                "finish_reason": [sample.finish_reason for sample in samples],
+                "logp_sum_raw": [sample.logp_sum_raw for sample in samples],
+            }
+        )
+        with self._database.transaction():
+            return self._database.insert(
+                """
+                INSERT INTO samples
+                SELECT
+                    $checkpoint_id, problem_id, $settings_id, greedy, sample_index, response_id, text,
+                    token_ids::INTEGER[], n_tokens, finish_reason, logp_sum_raw
+                """,
+                rows,
+                where="""
+                NOT EXISTS (
+                    FROM samples AS s
+                    WHERE s.checkpoint_id = $checkpoint_id
+                      AND s.settings_id = $settings_id
+                      AND s.problem_id = incoming.problem_id
+                      AND s.greedy = incoming.greedy
+                      AND s.sample_index = incoming.sample_index
+                )
+                """,
+                checkpoint_id=checkpoint_id,
+                settings_id=key.settings_id,
+            )
+
+    # ------------------------------------------------------------------ grades
+
+    def ungraded(self, key: AuditKey) -> pd.DataFrame:
+        """Distinct responses of this audit without a grade by their problem's verifier, in a fixed order."""
+        return self.frame(
+            """
+            WITH responses AS (
+                SELECT DISTINCT s.problem_id, s.response_id, p.verifier
+                FROM samples AS s
+                JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
+                JOIN series_checkpoints AS c ON c.checkpoint_id = s.checkpoint_id AND c.series = $series
+                JOIN problems AS p ON p.problem_id = s.problem_id
+                WHERE s.settings_id = $settings_id AND s.sample_index < $n
+            ),
+            pending AS (
+                FROM responses ANTI JOIN grades USING (problem_id, response_id, verifier)
+            )
+            SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text
+            FROM pending AS r
+            JOIN samples AS s USING (problem_id, response_id)
+            GROUP BY r.problem_id, r.response_id, r.verifier
+            ORDER BY r.problem_id, r.response_id
+            """,
+            audit_id=key.audit_id,
+            series=key.series,
+            settings_id=key.settings_id,
+            n=key.n,
+        )
+
+    def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
+        """Commit grades given as (problem_id, response_id, verifier, grade)."""
+        frame = pd.DataFrame(
+            [
+                {
+                    "problem_id": problem_id,
+                    "response_id": response,
+                    "verifier": verifier,
+                    "answer": grade.answer,
+                    "mode": grade.mode,
+                    "reward": grade.reward,
+                    "correct": grade.correct,
+                    "state": grade.state,
+                    "reason": grade.reason,
+                }
+                for problem_id, response, verifier, grade in rows
+            ]
+        )
+        if frame.empty:
+            return
+        with self._database.transaction():
+            self._database.insert(
+                """INSERT OR IGNORE INTO grades
+                   SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason""",
+                frame,
+            )
+
+    # ------------------------------------------------------------------ teacher-forced scores
+
+    def unscored_samples(self, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
+        """Own samples still to be teacher-forced: ``problem_id, response_id, token_ids``."""
+        return self.frame(
+            """
+            SELECT s.problem_id, s.response_id, any_value(s.token_ids) AS token_ids
+            FROM samples AS s
+            JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
+            WHERE s.checkpoint_id = $checkpoint_id
+              AND s.settings_id = $settings_id
+              AND NOT s.greedy
+              AND s.sample_index < $entropy_samples
+              AND s.token_ids IS NOT NULL
+              AND NOT EXISTS (
+                  FROM response_scores AS r
+                  WHERE r.checkpoint_id = s.checkpoint_id
+                    AND r.problem_id = s.problem_id
+                    AND r.settings_id = s.settings_id
+                    AND r.response_id = s.response_id
+              )
+            GROUP BY s.problem_id, s.response_id
+            ORDER BY s.problem_id, s.response_id
+            """,
+            audit_id=key.audit_id,
+            checkpoint_id=checkpoint_id,
+            settings_id=key.settings_id,
+            entropy_samples=key.entropy_samples,
+        )
+
+    def unscored_modes(self, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
+        """Enumerated modes still to be teacher-forced: ``problem_id, response_id, mode``."""
+        return self.frame(
+            """
+            SELECT m.problem_id, m.response_id, m.mode
+            FROM modes AS m
+            JOIN audit_problems AS ap ON ap.problem_id = m.problem_id AND ap.audit_id = $audit_id
+            WHERE NOT EXISTS (
+                FROM response_scores AS r
+                WHERE r.checkpoint_id = $checkpoint_id
+                  AND r.problem_id = m.problem_id
+                  AND r.settings_id = $settings_id
+                  AND r.response_id = m.response_id
+            )
+            ORDER BY m.problem_id, m.response_id
+            """,
+            audit_id=key.audit_id,
+            checkpoint_id=checkpoint_id,
+            settings_id=key.settings_id,
+        )
+
+    def add_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
+        if not scores:
+            return
+        with self._database.transaction():
+            self._database.insert(
+                """INSERT OR IGNORE INTO response_scores
+                   SELECT $checkpoint_id, problem_id, $settings_id, response_id, logp_sum, entropy_sum, n_tokens""",
+                pd.DataFrame([asdict(score) for score in scores]),
+                checkpoint_id=checkpoint_id,
+                settings_id=key.settings_id,
+            )
+
+    # ------------------------------------------------------------------ findings and events
+
+    def replace_findings(self, key: AuditKey, findings: Sequence[Finding]) -> bool:
+        """Put the findings of one audit in place of its earlier ones, in one transaction; False if none changed."""
+        held = self._database.rows(
+            """
+            SELECT checkpoint_id, measure, unit, scope, k, value, low, high, n, why
+            FROM audit_findings
+            WHERE audit_id = ?
+            """,
+            [key.audit_id],
+        )
+        if Counter(held) == Counter(astuple(finding) for finding in findings):
+            return False
+        rows = pd.DataFrame([asdict(finding) for finding in findings])
+        with self._database.transaction():
+            self._database.rows("DELETE FROM audit_findings WHERE audit_id = ?", [key.audit_id])
+            if len(rows):
+                rows = rows.astype(
+                    {"k": "Int64", "n": "Int64", "value": "Float64", "low": "Float64", "high": "Float64"}
+                )
+                self._database.insert(
+                    """INSERT INTO audit_findings
+                       SELECT $audit_id, checkpoint_id, measure, scope, k, value, low, high, n, unit, why::VARCHAR""",
+                    rows,
+                    audit_id=key.audit_id,
+                )
+        return True
+
+    def log_event(
+        self, key: AuditKey, stage: str, *, wall_s: float, rows: int, checkpoint_id: str | None = None, note: str = ""
+    ) -> None:
+        with self._database.transaction():
+            self._database.rows(
+                """INSERT INTO events (audit_id, stage, checkpoint_id, wall_s, rows_written, note)
+                   VALUES (?, ?, ?, ?, ?, ?)""",
+                [key.audit_id, stage, checkpoint_id, wall_s, rows, note],
+            )

@@ -1,0 +1,120 @@
+"""Problem sets: built-in generators, reasoning-gym, files, and benchmarks.
+
+Outside packages add a task through the entry-point group ``oversharp.tasks``: a callable
+``(argument: str, *, limit: int | None, seed: int) -> Iterable[Problem]``, where ``argument`` is what follows the colon
+in ``--task NAME:ARGUMENT`` (empty if nothing does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from diagnostics.errors import ProblemError, VerifierError
+from diagnostics.types import Problem
+
+ENTRY_POINT_GROUP = "oversharp.tasks"
+#: Size of a generated problem set where no limit is given.
+DEFAULT_GENERATED = 100
+
+
+def load_problems(
+    problems_file: Path | None, task: str | None, *, limit: int | None = None, seed: int = 0
+) -> tuple[Problem, ...]:
+    """Problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
+
+    Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
+    file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
+    generators alone. Raises ``ProblemError``; never returns an empty tuple.
+
+    >>> load_problems(None, "contdown")
+    Traceback (most recent call last):
+    diagnostics.errors.ProblemError: task 'contdown' is unknown; did you mean: countdown
+    """
+    if (problems_file is None) == (task is None):
+        raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), and not both")
+    if limit is not None and limit < 1:
+        raise ProblemError(f"the limit on problems is {limit}; give at least 1")
+    if problems_file is not None:
+        from diagnostics.tasks.files import problems_of_file
+
+        return problems_of_file(problems_file, limit=limit)
+    assert task is not None
+    problems = tuple(_problems_of_task(task, limit=limit, seed=seed))
+    if not problems:
+        raise ProblemError(f"task {task!r} has no problems")
+    return problems
+
+
+def task_names() -> tuple[str, ...]:
+    """What ``--task`` understands; ``NAME`` stands for any generator of reasoning-gym.
+
+    >>> task_names()[:2]
+    ('benchmark:aime24', 'benchmark:aime25')
+    """
+    from diagnostics.tasks.benchmarks import BENCHMARKS
+
+    names = {"countdown", "reasoning_gym:NAME", *(f"benchmark:{name}" for name in BENCHMARKS), *_outside()}
+    return tuple(sorted(names))
+
+
+def suggested_max_tokens(task: str | None) -> int | None:
+    """Longest response that the task calls for, in tokens with the end token; None where the task does not say.
+
+    >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
+    (6, None)
+    """
+    from diagnostics.tasks.countdown import RESPONSE_TOKENS, TASK
+
+    return RESPONSE_TOKENS if task == TASK else None
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str:
+    """What to tell someone who asked for ``name``: the nearest of ``known``, or all of them.
+
+    >>> nearest_names("gsm8", ["gsm8k", "aime24"])
+    'did you mean: gsm8k'
+    """
+    known = sorted(known)
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
+
+
+def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
+    name, _, argument = task.partition(":")
+    if name == "countdown" and not argument:
+        from diagnostics.tasks.countdown import problems
+
+        # the split is part of the task: another seed would audit on queries that the model was trained on
+        return problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
+    if name == "reasoning_gym":
+        from diagnostics.tasks.reasoning_gym import generated_problems
+
+        return generated_problems(argument, size=DEFAULT_GENERATED if limit is None else limit, seed=seed)
+    if name == "benchmark":
+        from diagnostics.tasks.benchmarks import benchmark_problems
+
+        return benchmark_problems(argument, limit=limit)
+    outside = _outside()
+    if name not in outside:
+        raise ProblemError(f"task {task!r} is unknown; {nearest_names(task, task_names())}")
+    load: Callable[..., Iterable[Problem]] = outside[name].load()
+    return _checked(load(argument, limit=limit, seed=seed), task)
+
+
+def _checked(problems: Iterable[Problem], task: str) -> Iterable[Problem]:
+    from diagnostics.verifiers import Verifiers
+
+    with Verifiers() as verifiers:
+        for number, problem in enumerate(problems, start=1):
+            try:
+                verifiers.check_gold(problem)
+            except (ProblemError, VerifierError) as error:
+                raise ProblemError(f"task {task!r}, problem {number}: {error}") from error
+            yield problem
+
+
+def _outside() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}

@@ -1,0 +1,145 @@
+"""Countdown-mini: a task small enough that every correct response can be listed.
+
+A query ``6 7 12 = 54 :`` gives three distinct integers of 1..12 in ascending order and a target of 1..99. A response
+such as ``6 * 7 + 12`` uses each number once with ``+ - *``, usual precedence, no brackets. Three numbers allow
+54 expressions, so the correct modes of a query are enumerated and every exact measure (Definition 2.1 of [A],
+arXiv 2601.15609; pass@k without sampling noise) can be decided instead of estimated.
+
+Queries that share a triple of numbers lie on both sides of the train / held-out split on purpose: that is the
+semantic coupling through which training on one query moves another.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations, permutations, product
+from typing import Literal, NamedTuple, get_args
+
+from diagnostics.errors import ProblemError
+from diagnostics.types import Problem
+
+Split = Literal["train", "held_out", "audit"]
+
+TASK = "countdown"
+OPERATORS = "+-*"
+NUMBERS = range(1, 13)
+NUMBERS_PER_QUERY = 3
+MAX_TARGET = 99
+HELD_OUT_SHARE = 0.2
+N_AUDIT = 100
+#: Tokens of one response: three numbers, two operators, the end token.
+RESPONSE_TOKENS = 2 * NUMBERS_PER_QUERY
+
+
+class Query(NamedTuple):
+    """Numbers in ascending order and the value to reach with them."""
+
+    numbers: tuple[int, ...]
+    target: int
+
+    @property
+    def prompt(self) -> str:
+        """The query as the model reads it.
+
+        >>> Query((6, 7, 12), 54).prompt
+        '6 7 12 = 54 :'
+        """
+        return f"{' '.join(map(str, self.numbers))} = {self.target} :"
+
+
+def value(numbers: Sequence[int], operators: Sequence[str]) -> int:
+    """Value of ``numbers[0] operators[0] numbers[1] …`` where ``*`` binds stronger than ``+`` and ``-``.
+
+    >>> value([12, 6, 7], ["+", "*"])
+    54
+    """
+    terms = [numbers[0]]
+    for operator, number in zip(operators, numbers[1:], strict=True):
+        if operator == "*":
+            terms[-1] *= number
+        else:
+            terms.append(number if operator == "+" else -number)
+    return sum(terms)
+
+
+@cache
+def expressions(numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
+    """All expressions over ``numbers`` (each used once), grouped by value, in a fixed order of enumeration.
+
+    >>> sum(len(group) for group in expressions((6, 7, 12)).values())
+    54
+    >>> sorted(expressions((6, 7, 12))[54])
+    ['12 + 6 * 7', '12 + 7 * 6', '6 * 7 + 12', '7 * 6 + 12']
+    """
+    by_value: dict[int, list[str]] = {}
+    for order in permutations(numbers):
+        for operators in product(OPERATORS, repeat=len(numbers) - 1):
+            tail = "".join(f" {operator} {number}" for operator, number in zip(operators, order[1:], strict=True))
+            by_value.setdefault(value(order, operators), []).append(f"{order[0]}{tail}")
+    return {result: tuple(group) for result, group in by_value.items()}
+
+
+@cache
+def modes(query: Query) -> tuple[str, ...]:
+    """Every correct response to ``query``, sorted; a mode is the exact string.
+
+    >>> modes(Query((1, 2, 3), 7))
+    ('1 + 2 * 3', '1 + 3 * 2', '2 * 3 + 1', '3 * 2 + 1')
+    """
+    return tuple(sorted(expressions(query.numbers).get(query.target, ())))
+
+
+def wrong_expressions(query: Query) -> tuple[tuple[str, ...], ...]:
+    """Expressions over the right numbers that miss the target, grouped by the value they reach instead."""
+    return tuple(group for result, group in expressions(query.numbers).items() if result != query.target)
+
+
+@cache
+def split_queries(seed: int = 0) -> tuple[tuple[Query, ...], tuple[Query, ...]]:
+    """All solvable queries, shuffled by ``seed`` and divided into (train, held out).
+
+    >>> [len(part) for part in split_queries()]
+    [1599, 399]
+    """
+    queries = sorted(
+        Query(numbers, target)
+        for numbers in combinations(NUMBERS, NUMBERS_PER_QUERY)
+        for target in expressions(numbers)
+        if 1 <= target <= MAX_TARGET
+    )
+    random.Random(seed).shuffle(queries)
+    n_held_out = int(len(queries) * HELD_OUT_SHARE)
+    return tuple(queries[n_held_out:]), tuple(queries[:n_held_out])
+
+
+def problem(query: Query) -> Problem:
+    """The query as a problem whose modes are enumerated."""
+    return Problem(
+        task=TASK,
+        prompt=query.prompt,
+        gold=str(query.target),
+        verifier="expression",
+        modes=modes(query),
+        meta={"numbers": list(query.numbers), "operators": OPERATORS, "brackets": False},
+    )
+
+
+def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
+    """The problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out queries.
+
+    ``seed`` decides the split: a model must be trained and audited with the same one. Raises ``ProblemError`` for
+    an unknown split or a limit below 1.
+
+    >>> audit = problems()
+    >>> len(audit), sum(len(problem.modes) for problem in audit)
+    (100, 390)
+    """
+    if limit is not None and limit < 1:
+        raise ProblemError(f"countdown: limit {limit} leaves no problem; give at least 1")
+    train, held_out = split_queries(seed)
+    by_split = {"train": train, "held_out": held_out, "audit": held_out[:N_AUDIT]}
+    if split not in by_split:
+        raise ProblemError(f"countdown: no split {split!r}; choose from {', '.join(get_args(Split))}")
+    return tuple(problem(query) for query in by_split[split][:limit])

@@ -1,0 +1,212 @@
+"""Problems from a file: JSON Lines or Parquet.
+
+Fields: ``prompt`` and ``answer`` (text or number); optional ``modes`` (every accepted response), ``id``, ``verifier``,
+``task``, ``difficulty`` (number). Any further field goes to ``meta``, where a verifier may look for its rules.
+
+Without ``verifier`` a problem is graded by "modes" if it lists modes and by "math" otherwise. Where modes are listed
+they decide, whatever ``verifier`` says: a response is correct if and only if it is one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from diagnostics.errors import ProblemError, VerifierError
+from diagnostics.types import Problem, content_hash
+from diagnostics.verifiers import Verifiers
+from diagnostics.verifiers.extraction import collapse_whitespace
+
+_FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty"})
+# what other data sets call these fields
+_OTHER_NAMES = {
+    "prompt": ("question", "problem", "input", "query"),
+    "answer": ("solution", "gold", "target", "final_answer", "ground_truth", "label"),
+}
+_ACCEPTED = 'a problem is {"prompt": …, "answer": …} with optional "modes", "id", "verifier", "task", "difficulty"'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One record and where it stands, for messages: "problems.jsonl line 7"."""
+
+    where: str
+    place: str  # "line 7"
+    fields: Mapping[str, Any]
+
+
+def problems_of_file(path: Path, *, limit: int | None = None) -> tuple[Problem, ...]:
+    """The problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
+
+    Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for whatever cannot be graded as it stands.
+    """
+    return checked_problems(islice(read_rows(path), limit), source=str(path), task=path.stem)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Records of a JSON Lines or Parquet file, one after the other."""
+    if not path.exists():
+        raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
+    if path.is_dir():
+        raise ProblemError(f"{path} is a directory; give a JSONL or Parquet file of problems")
+    return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
+
+
+def checked_problems(rows: Iterable[Row], *, source: str, task: str) -> tuple[Problem, ...]:
+    """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not."""
+    problems: list[Problem] = []
+    place_of_id: dict[str, str] = {}
+    place_of_content: dict[str, str] = {}
+    with Verifiers() as verifiers:
+        for row in rows:
+            problem = problem_of_row(row, task)
+            _refuse_twice(place_of_content, content_hash(problem.prompt, problem.gold, problem.modes), row, "problem")
+            if problem.source_id is not None:
+                _refuse_twice(place_of_id, problem.source_id, row, f"id {problem.source_id!r}")
+            try:
+                verifiers.check_gold(problem)
+            except (ProblemError, VerifierError) as error:
+                raise ProblemError(f"{row.where}: {error}") from error
+            problems.append(problem)
+    if not problems:
+        raise ProblemError(f"{source}: no problems in it; {_ACCEPTED}")
+    return tuple(problems)
+
+
+def _jsonl_rows(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path} line {number}"
+                try:
+                    fields = json.loads(line, parse_constant=_refuse_constant)
+                except ValueError as error:
+                    raise ProblemError(
+                        f"{where}: not valid JSON ({_first_words(error)}); one object per line"
+                    ) from error
+                if not isinstance(fields, dict):
+                    raise ProblemError(f"{where}: {_kind(fields)} instead of an object; {_ACCEPTED}")
+                yield Row(where=where, place=f"line {number}", fields=fields)
+    except UnicodeDecodeError as error:
+        raise ProblemError(
+            f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x}); save it as UTF-8, "
+            "or name it .parquet if it is Parquet"
+        ) from error
+    except OSError as error:
+        raise ProblemError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches():
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield Row(where=f"{path} row {number}", place=f"row {number}", fields=fields)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ProblemError(f"{path}: not a readable Parquet file ({_first_words(error)})") from error
+
+
+def problem_of_row(row: Row, task: str) -> Problem:
+    """One problem; its fields are checked, its gold is not."""
+    fields = {name: value for name, value in row.fields.items() if value is not None}
+    modes = _modes(row, fields.get("modes"))
+    prompt = _required(row, fields, "prompt")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ProblemError(f'{row.where}: "prompt" is {_kind(prompt)}; give the text that the model is to answer')
+    answer = _text(row, "answer", _required(row, fields, "answer"))
+    if not answer.strip():
+        raise ProblemError(f'{row.where}: "answer" is blank; give the accepted final answer')
+    for name in ("verifier", "task"):
+        if name in fields and not (isinstance(fields[name], str) and fields[name]):
+            raise ProblemError(f'{row.where}: "{name}" is {_kind(fields[name])}; give a name in quotes')
+    return Problem(
+        task=fields.get("task", task),
+        prompt=prompt,
+        gold=answer,
+        verifier="modes" if modes else fields.get("verifier", "math"),
+        modes=modes,
+        source_id=_text(row, "id", fields["id"]) if "id" in fields else None,
+        difficulty=_difficulty(row, fields.get("difficulty")),
+        meta=_meta(row, fields),
+    )
+
+
+def _required(row: Row, fields: Mapping[str, Any], name: str) -> Any:
+    if name in fields:
+        return fields[name]
+    other = next((other for other in _OTHER_NAMES[name] if other in fields), None)
+    mend = f'rename "{other}" to "{name}"' if other else _ACCEPTED
+    raise ProblemError(f'{row.where}: no "{name}"; {mend}')
+
+
+def _text(row: Row, name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ProblemError(f'{row.where}: "{name}" is {_kind(value)}; give text or a number')
+    return str(value)
+
+
+def _modes(row: Row, modes: Any) -> tuple[str, ...]:
+    if modes is None:
+        return ()
+    if not isinstance(modes, list) or not modes or not all(isinstance(mode, str) and mode.strip() for mode in modes):
+        raise ProblemError(f'{row.where}: "modes" must be a list of accepted responses, each a text that is not blank')
+    seen: dict[str, int] = {}
+    for index, mode in enumerate(modes, start=1):
+        first = seen.setdefault(collapse_whitespace(mode), index)
+        if first != index:
+            raise ProblemError(f'{row.where}: "modes" {first} and {index} are the same response; remove one')
+    return tuple(modes)
+
+
+def _difficulty(row: Row, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ProblemError(f'{row.where}: "difficulty" is {_kind(value)}; give a number')
+    return float(value)
+
+
+def _meta(row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
+    meta = {name: value for name, value in fields.items() if name not in _FIELDS}
+    try:
+        # Parquet knows types that JSON does not; the store keeps meta as JSON
+        return dict(json.loads(json.dumps(meta, allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise ProblemError(
+            f"{row.where}: a further field cannot be kept as JSON ({error}); remove or convert it"
+        ) from error
+
+
+def _refuse_twice(places: dict[str, str], key: str, row: Row, what: str) -> None:
+    first = places.setdefault(key, row.place)
+    if first != row.place:
+        raise ProblemError(f"{row.where}: the same {what} as {first}; remove or change one")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "blank" if not value.strip() else "text"
+    words = {"NoneType": "null", "bool": "true or false", "int": "a number", "float": "a number", "list": "a list"}
+    return words.get(type(value).__name__, "an object" if isinstance(value, dict) else type(value).__name__)
+
+
+def _first_words(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:100]

@@ -1,0 +1,81 @@
+"""Problems from any generator of reasoning-gym, graded by the generator's own scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import islice
+from typing import Any
+
+from diagnostics.errors import ProblemError
+from diagnostics.tasks import nearest_names
+from diagnostics.types import Problem
+from diagnostics.verifiers.reasoning_gym import pack
+
+
+def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:
+    """``size`` different problems of ``generator`` under its default settings.
+
+    The whole entry travels in ``meta``, so that grading works from the store alone. Where a generator accepts many
+    answers and names none, the gold is empty. An entry that comes up twice is replaced by a further one; a generator
+    that has fewer than ``size`` different ones is an error.
+    """
+    generators = _generators()
+    if generator not in generators:
+        asked = f"reasoning_gym:{generator}"
+        known = (f"reasoning_gym:{name}" for name in generators)
+        raise ProblemError(f"task {asked!r} is unknown; {nearest_names(asked, known)}")
+    with redirect_stdout(StringIO()):  # some generators print dots; standard output may be somebody's JSON
+        problems = _different_problems(generator, size=size, seed=seed)
+    if len(problems) < size:
+        raise ProblemError(
+            f"task 'reasoning_gym:{generator}' gave {len(problems)} different problems of {size}; lower the limit"
+        )
+    return problems
+
+
+def _different_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:
+    by_prompt: dict[str, Problem] = {}
+    # in reserve for repeated entries (a fifth of coin_flip's), but no endless search in a small world
+    entries = _entries(generator, size=4 * size + 10, seed=seed)
+    for problem in (_problem(generator, entry) for entry in entries):
+        by_prompt.setdefault(problem.prompt, problem)
+        if len(by_prompt) == size:
+            break
+    return tuple(by_prompt.values())
+
+
+def _generators() -> frozenset[str]:
+    try:
+        from reasoning_gym.factory import DATASETS
+    except ImportError as error:
+        raise ProblemError(f"reasoning-gym cannot be imported ({error}); run: pip install reasoning-gym") from error
+    return frozenset(DATASETS)
+
+
+def _entries(generator: str, *, size: int, seed: int) -> Iterator[dict[str, Any]]:
+    import reasoning_gym
+
+    try:
+        dataset: Iterable[dict[str, Any]] = reasoning_gym.create_dataset(generator, size=size, seed=seed)
+        yield from islice(dataset, size)
+    except (AssertionError, ValueError) as error:
+        raise ProblemError(
+            f"task 'reasoning_gym:{generator}' cannot be generated under its default settings ({error})"
+        ) from error
+
+
+def _problem(generator: str, entry: dict[str, Any]) -> Problem:
+    try:
+        packed = pack(entry)
+    except TypeError as error:
+        raise ProblemError(f"task 'reasoning_gym:{generator}': its entries cannot be kept ({error})") from error
+    answer = entry["answer"]
+    return Problem(
+        task=f"reasoning_gym:{generator}",
+        prompt=entry["question"],
+        gold="" if answer is None else str(answer),
+        verifier="reasoning_gym",
+        meta={"generator": generator, "entry": packed},
+    )

@@ -1,0 +1,61 @@
+"""Tokenizer files on disk: where they lie and which vocabulary they hold. Reads no tokenizer library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from diagnostics.errors import CheckpointError
+from diagnostics.types import Checkpoint, content_hash
+
+#: Files that hold a vocabulary; the settings in tokenizer_config.json alone make no tokenizer.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
+
+
+def tokenizer_file(folders: Sequence[Path]) -> Path | None:
+    """The vocabulary in the first of ``folders`` that has one: an adapter's own comes before its model's."""
+    return next((folder / name for folder in folders for name in TOKENIZER_FILES if (folder / name).is_file()), None)
+
+
+def tokenizer_places(checkpoint: Checkpoint) -> tuple[Path, ...]:
+    """Where the tokenizer of ``checkpoint`` may lie, the preferred place first."""
+    return (checkpoint.path,) if checkpoint.base_path is None else (checkpoint.path, checkpoint.base_path)
+
+
+def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise ``CheckpointError`` if two of ``checkpoints`` number their tokens differently.
+
+    Only files of one name are compared: a conversion from one kind to another is not a difference.
+    """
+    first_by_kind: dict[str, tuple[str, Checkpoint]] = {}
+    parsed: dict[str, str] = {}  # the same file lies in every checkpoint: parse it once
+    for checkpoint in checkpoints:
+        file = tokenizer_file(tokenizer_places(checkpoint))
+        if file is None:
+            continue
+        raw = file.read_bytes()
+        key = blake2b(raw, digest_size=16).hexdigest()
+        if key not in parsed:
+            parsed[key] = _vocabulary_hash(file, raw)
+        expected, first = first_by_kind.setdefault(file.name, (parsed[key], checkpoint))
+        if parsed[key] != expected:
+            raise CheckpointError(
+                f"{first.label} and {checkpoint.label} have different vocabularies ({file.name}); one of them carries "
+                "the tokenizer of another model: copy the right one over it"
+            )
+
+
+def _vocabulary_hash(file: Path, raw: bytes) -> str:
+    """Of the tokens and their ids alone: padding or truncation settings may differ between checkpoints."""
+    if file.suffix != ".json":
+        return blake2b(raw, digest_size=8).hexdigest()
+    try:
+        content = json.loads(raw)
+        if file.name != "tokenizer.json":
+            return content_hash(content)
+        added = sorted((token["id"], token["content"]) for token in content.get("added_tokens", []))
+        return content_hash(content["model"].get("vocab"), added)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{file}: is no tokenizer; copy the tokenizer files of the base model there") from None

@@ -1,0 +1,209 @@
+"""The records that cross borders inside oversharp.
+
+Everything here is a frozen dataclass without behaviour beyond validation and content hashing.
+No heavy import: this module is loaded by ``oversharp --help``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length"]
+GradeState = Literal["ok", "parse_fail", "timeout", "error"]
+
+#: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
+NO_ANSWER = "NA"
+
+
+def content_hash(*parts: object) -> str:
+    """16 hex digits that identify ``parts`` by content, stable across processes and machines.
+
+    >>> content_hash("a", 1) == content_hash("a", 1)
+    True
+    >>> content_hash("a", 1) == content_hash("a1")
+    False
+    """
+    blob = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    return blake2b(blob.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def response_id(text: str) -> str:
+    """Content hash of one response text; equal texts share one grade and one teacher-forced score."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One prompt with a verifiable answer.
+
+    ``modes`` lists every accepted response where they can be enumerated; then a response is correct
+    if and only if it is one of them, and the exact measures (Definition 2.1 of [A]) are available.
+    """
+
+    task: str
+    prompt: str
+    gold: str
+    verifier: str
+    modes: tuple[str, ...] = ()
+    source_id: str | None = None
+    difficulty: float | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def problem_id(self) -> str:
+        """Content hash: the same problem has the same id in every file, task and store."""
+        return content_hash(self.prompt, self.gold, self.verifier, self.modes, dict(self.meta))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How responses are drawn. Part of a sample's identity: samples under different settings never mix.
+
+    ``top_p = 1`` and ``top_k = 0`` switch the truncation off. ``prompt_template`` must contain
+    ``{prompt}``; with ``chat`` the result becomes the user turn of the tokenizer's chat template.
+    """
+
+    sampler: str
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 1024
+    prompt_template: str = "{prompt}"
+    system_prompt: str = ""
+    chat: bool = False
+    seed: int = 0
+    dtype: str = "float32"
+
+    @property
+    def settings_id(self) -> str:
+        return content_hash(asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One sampled response to one problem under one checkpoint.
+
+    ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at
+    temperature 1 without truncation, in nats, whatever the sampling temperature was.
+    ``n_tokens`` counts response tokens, the end token included. ``token_ids`` are those tokens.
+    """
+
+    problem_id: str
+    sample_index: int
+    greedy: bool
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logp_sum_raw: float
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grade:
+    """What a verifier says of one response.
+
+    ``answer`` is the canonical final answer (``NO_ANSWER`` if none was found); ``mode`` the canonical
+    form of the whole solution, the equivalence class of Definition 2.1 in [A] (None if none).
+    A response that could not be graded is never "wrong": ``state`` says what happened, ``reason`` why.
+    """
+
+    answer: str
+    mode: str | None
+    reward: float
+    state: GradeState = "ok"
+    reason: str = ""
+
+    @property
+    def correct(self) -> bool:
+        return self.state == "ok" and self.reward >= 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResponseScore:
+    """Teacher-forced score of one response under one checkpoint (temperature 1, full vocabulary, fp32).
+
+    ``logp_sum`` and ``entropy_sum`` in nats, summed over the ``n_tokens`` response tokens (end included).
+    """
+
+    problem_id: str
+    response_id: str
+    logp_sum: float
+    entropy_sum: float
+    n_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One complete checkpoint on disk. ``weights_hash`` identifies it, wherever it lies."""
+
+    step: int
+    label: str
+    path: Path
+    kind: Literal["full", "lora"]
+    weights_hash: str
+    base_path: Path | None = None  # the model that a LoRA adapter belongs to
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self.weights_hash
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingMetric:
+    """One number that the trainer logged at one step (reward, entropy, KL, …)."""
+
+    step: int
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Checkpoints of one training run in ascending step order; the first is the base."""
+
+    name: str
+    path: Path
+    layout: str
+    checkpoints: tuple[Checkpoint, ...]
+    metrics: tuple[TrainingMetric, ...] = ()
+    skipped: tuple[str, ...] = ()  # "checkpoint-40: model.safetensors is cut short …"
+
+    @property
+    def base(self) -> Checkpoint:
+        return self.checkpoints[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One number the audit stands behind, or the reason why there is none.
+
+    ``low``/``high`` bound a 95 % interval over problems unless the measure says otherwise; ``n`` counts the
+    units the value rests on (``unit`` is the physical unit of ``value``: nats, probability, tokens, …).
+    """
+
+    checkpoint_id: str
+    measure: str
+    unit: str
+    scope: str = "all"
+    k: int | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    why: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.why is None):
+            raise ValueError(f"{self.measure}: give a value or the reason why it is unknown, not both or neither")
+        for number in (self.value, self.low, self.high):
+            if number is not None and not math.isfinite(number):
+                raise ValueError(f"{self.measure}: {number} is not a finding; unknown is None with a reason")

@@ -1,0 +1,118 @@
+"""Verifiers: from response text to answer, reward and state.
+
+Outside packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments
+that returns an object with the methods of ``diagnostics.verifiers.contract.Verifier`` (and ``close()`` if it holds
+worker processes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import TracebackType
+
+from diagnostics.errors import VerifierError
+from diagnostics.types import Grade, Problem
+from diagnostics.verifiers.contract import Verifier
+
+ENTRY_POINT_GROUP = "oversharp.verifiers"
+
+# name -> module and class; imported when asked for, so that --help never loads sympy
+_BUILT_IN = {
+    "exact": ("diagnostics.verifiers.exact", "ExactVerifier"),
+    "expression": ("diagnostics.verifiers.expression", "ExpressionVerifier"),
+    "math": ("diagnostics.verifiers.math", "MathVerifier"),
+    "modes": ("diagnostics.verifiers.modes", "ModesVerifier"),
+    "reasoning_gym": ("diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
+}
+_WITH_WORKERS = frozenset({"math", "reasoning_gym"})
+
+
+def verifier_names() -> tuple[str, ...]:
+    """All names that ``get_verifier`` knows, sorted.
+
+    >>> verifier_names()[:3]
+    ('exact', 'expression', 'math')
+    """
+    return tuple(sorted({*_BUILT_IN, *_outside()}))
+
+
+def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = None) -> Verifier:
+    """A fresh verifier. ``timeout_s`` (wall seconds per response) and ``workers`` concern those with processes.
+
+    Whoever asks for one with a ``close()`` method calls it; ``Verifiers`` does so by itself.
+    Raises ``VerifierError`` for an unknown name.
+
+    >>> get_verifier("modes").name
+    'modes'
+    """
+    if name in _BUILT_IN:
+        module, class_name = _BUILT_IN[name]
+        build = getattr(import_module(module), class_name)
+        verifier: Verifier = build(timeout_s=timeout_s, workers=workers) if name in _WITH_WORKERS else build()
+        return verifier
+    outside = _outside()
+    if name not in outside:
+        near = get_close_matches(name, verifier_names(), n=3) or verifier_names()
+        raise VerifierError(f"verifier {name!r} is unknown; use one of: {', '.join(near)}")
+    built: Verifier = outside[name].load()()
+    return built
+
+
+class Verifiers:
+    """Grades problems of any mix of verifiers, each started when first needed and closed at the end.
+
+    >>> problem = Problem(task="t", prompt="2 + 3", gold="5", verifier="exact")
+    >>> with Verifiers() as verifiers:
+    ...     verifiers.grade([(problem, "Answer: 5")])[0].correct
+    True
+    """
+
+    def __init__(self, *, timeout_s: float = 5.0, workers: int | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._workers = workers
+        self._by_name: dict[str, Verifier] = {}
+
+    def __enter__(self) -> Verifiers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all worker processes; a later call starts them afresh."""
+        for verifier in self._by_name.values():
+            close = getattr(verifier, "close", None)
+            if close is not None:
+                close()
+
+    def of(self, problem: Problem) -> Verifier:
+        """The verifier that grades ``problem``."""
+        if problem.verifier not in self._by_name:
+            self._by_name[problem.verifier] = get_verifier(
+                problem.verifier, timeout_s=self._timeout_s, workers=self._workers
+            )
+        return self._by_name[problem.verifier]
+
+    def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` if the problem's verifier cannot work with it."""
+        self.of(problem).check_gold(problem)
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order."""
+        positions: dict[str, list[int]] = {}
+        for position, (problem, _) in enumerate(items):
+            positions.setdefault(problem.verifier, []).append(position)
+        grade_at: dict[int, Grade] = {}
+        for own in positions.values():
+            grades = self.of(items[own[0]][0]).grade([items[position] for position in own])
+            grade_at.update(zip(own, grades, strict=True))
+        return [grade_at[position] for position in range(len(items))]
+
+
+def _outside() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}

@@ -1,0 +1,58 @@
+"""Verifier "exact": the final answer, compared as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnostics.errors import ProblemError
+from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.verifiers.extraction import (
+    announced_answer,
+    collapse_whitespace,
+    hash_answer,
+    last_boxed,
+    last_line,
+    tagged_answer,
+    unwrap,
+)
+
+
+def exact_answer(text: str) -> str | None:
+    r"""The final answer of a response as text; None if the response is blank.
+
+    The first of these that is there: the last ``\boxed{…}``; the last ``<answer>…</answer>``; the last line that
+    starts with ``####``; the rest of the line after the last "answer is" or "answer:"; the last line. Dollars,
+    bold marks and a full stop around it are removed and whitespace is collapsed; letter case stays.
+
+    >>> exact_answer("Let me think.\nThe answer is **Paris**."), exact_answer("Paris"), exact_answer(" ")
+    ('Paris', 'Paris', None)
+    """
+    for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
+        found = rule(text)
+        if found is not None:
+            return collapse_whitespace(unwrap(found)) or None
+    return None
+
+
+class ExactVerifier:
+    """Correct if the final answer and the gold are the same text under the rules of ``exact_answer``.
+
+    >>> problem = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="exact")
+    >>> ExactVerifier().grade([(problem, "Answer: Paris.")])[0].correct
+    True
+    """
+
+    name = "exact"
+
+    def check_gold(self, problem: Problem) -> None:
+        if exact_answer(problem.gold) is None:
+            raise ProblemError("the answer is blank; give the text that a correct response ends with")
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        return [self._grade(problem, text) for problem, text in items]
+
+    def _grade(self, problem: Problem, text: str) -> Grade:
+        answer = exact_answer(text)
+        if answer is None:
+            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="blank response")
+        return Grade(answer=answer, mode=answer, reward=float(answer == exact_answer(problem.gold)))

@@ -1,0 +1,170 @@
+"""Verifier "expression": the response is an arithmetic expression with a given value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from diagnostics.errors import ProblemError
+from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
+
+#: Longest expression read. With at most 12 digits a number, values stay below 1,600 bits: nothing can explode.
+MAX_TOKENS = 128
+MAX_DIGITS = 12
+ALL_OPERATORS = "+-*/"
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([-+*/()]))", re.ASCII)
+
+
+class ExpressionError(ValueError):
+    """The text is not an expression of the grammar; the message says why."""
+
+
+def tokenize(text: str) -> list[str]:
+    """Numbers, operators and brackets of ``text``.
+
+    >>> tokenize("6*7 + 12")
+    ['6', '*', '7', '+', '12']
+    """
+    tokens: list[str] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ExpressionError(f"unexpected {text[position:].strip()[:1]!r}")
+        tokens.append(match.group(1) or match.group(2))
+        if len(tokens) > MAX_TOKENS:
+            raise ExpressionError(f"longer than {MAX_TOKENS} tokens")
+        if len(tokens[-1]) > MAX_DIGITS:
+            raise ExpressionError(f"a number of more than {MAX_DIGITS} digits")
+        position = match.end()
+    if not tokens:
+        raise ExpressionError("empty")
+    return tokens
+
+
+def evaluate(text: str, *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
+    """Exact rational value of an arithmetic expression under the usual precedence.
+
+    Grammar: non-negative integers, the binary ``operators``, round brackets if ``brackets``. No signs, no powers.
+    Raises ``ExpressionError`` for any other text and ``ZeroDivisionError`` where a divisor is zero.
+
+    >>> evaluate("6 * 7 + 12"), evaluate("8 / (3 - 8 / 3)")
+    (Fraction(54, 1), Fraction(24, 1))
+    """
+    return evaluate_tokens(tokenize(text), operators=operators, brackets=brackets)
+
+
+def evaluate_tokens(tokens: Sequence[str], *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
+    """``evaluate`` for a text that ``tokenize`` has split already."""
+    value, position = _sum(tokens, 0, operators, brackets)
+    if position != len(tokens):
+        raise ExpressionError(f"unexpected {tokens[position]!r} after a complete expression")
+    return value
+
+
+def _sum(tokens: Sequence[str], position: int, operators: str, brackets: bool) -> tuple[Fraction, int]:
+    value, position = _product(tokens, position, operators, brackets)
+    while position < len(tokens) and tokens[position] in ("+", "-"):
+        operator = _allowed(tokens[position], operators)
+        right, position = _product(tokens, position + 1, operators, brackets)
+        value = value + right if operator == "+" else value - right
+    return value, position
+
+
+def _product(tokens: Sequence[str], position: int, operators: str, brackets: bool) -> tuple[Fraction, int]:
+    value, position = _atom(tokens, position, operators, brackets)
+    while position < len(tokens) and tokens[position] in ("*", "/"):
+        operator = _allowed(tokens[position], operators)
+        right, position = _atom(tokens, position + 1, operators, brackets)
+        value = value * right if operator == "*" else value / right
+    return value, position
+
+
+def _atom(tokens: Sequence[str], position: int, operators: str, brackets: bool) -> tuple[Fraction, int]:
+    if position == len(tokens):
+        raise ExpressionError("ends where a number must follow")
+    token = tokens[position]
+    if token.isdigit():
+        return Fraction(int(token)), position + 1
+    if token == "(" and brackets:
+        value, position = _sum(tokens, position + 1, operators, brackets)
+        if position == len(tokens) or tokens[position] != ")":
+            raise ExpressionError("a bracket is not closed")
+        return value, position + 1
+    raise ExpressionError(f"unexpected {token!r} where a number must stand")
+
+
+def _allowed(operator: str, operators: str) -> str:
+    if operator not in operators:
+        raise ExpressionError(f"operator {operator!r} is not allowed here")
+    return operator
+
+
+class ExpressionVerifier:
+    r"""Correct if the expression has the gold's value and obeys the rules in ``problem.meta``.
+
+    ``meta`` may hold ``numbers`` (each must be used exactly once), ``operators`` (default ``+-*/``) and ``brackets``
+    (default true). The expression is the content of the last ``\boxed{…}`` or ``<answer>…</answer>`` where there is
+    one, else the whole response; nothing else may stand beside it. Answer and mode are its tokens joined by single
+    spaces, so that spacing never splits a mode.
+
+    >>> rules = {"numbers": [6, 7, 12]}
+    >>> problem = Problem(task="t", prompt="6 7 12 = 54 :", gold="54", verifier="expression", meta=rules)
+    >>> [(g.mode, g.reward) for g in ExpressionVerifier().grade([(problem, "6*7+12"), (problem, "54")])]
+    [('6 * 7 + 12', 1.0), ('54', 0.0)]
+    """
+
+    name = "expression"
+
+    def check_gold(self, problem: Problem) -> None:
+        _target(problem)
+        _rules(problem)
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        return [self._grade(problem, text) for problem, text in items]
+
+    def _grade(self, problem: Problem, text: str) -> Grade:
+        numbers, operators, brackets = _rules(problem)
+        candidate = last_boxed(text) or tagged_answer(text) or text
+        try:
+            tokens = tokenize(unwrap(candidate))
+            mode = " ".join(tokens)
+            value = evaluate_tokens(tokens, operators=operators, brackets=brackets)
+        except ExpressionError as error:
+            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=str(error))
+        except ZeroDivisionError:
+            return Grade(answer=mode, mode=mode, reward=0.0, reason="division by zero")
+        if numbers is not None and sorted(int(token) for token in tokens if token.isdigit()) != numbers:
+            return Grade(answer=mode, mode=mode, reward=0.0, reason=f"does not use {numbers} once each")
+        return Grade(answer=mode, mode=mode, reward=float(value == _target(problem)))
+
+
+def _target(problem: Problem) -> Fraction:
+    gold = collapse_whitespace(problem.gold)
+    try:
+        if len(gold) > 2 * MAX_DIGITS or "e" in gold.lower():  # Fraction("1e999999999") would never return
+            raise ValueError(gold)
+        return Fraction(gold)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ProblemError(
+            f'answer {gold[:40]!r} is no number; the verifier "expression" needs one, as "54"'
+        ) from error
+
+
+def _rules(problem: Problem) -> tuple[list[int] | None, str, bool]:
+    """Sorted numbers (None: any), operators, and whether brackets may stand."""
+    meta = problem.meta
+    numbers, operators, brackets = meta.get("numbers"), meta.get("operators", ALL_OPERATORS), meta.get("brackets", True)
+    if numbers is not None:
+        whole = isinstance(numbers, list | tuple) and all(type(number) is int and number >= 0 for number in numbers)
+        if not whole or not numbers:
+            raise ProblemError('"numbers" must be a list of non-negative integers, such as [6, 7, 12]')
+        numbers = sorted(numbers)
+    if not isinstance(operators, str) or not operators or not set(operators) <= set(ALL_OPERATORS):
+        raise ProblemError(f'"operators" must be a string of characters out of {ALL_OPERATORS}')
+    if not isinstance(brackets, bool):
+        raise ProblemError('"brackets" must be true or false')
+    return numbers, operators, brackets

@@ -1,0 +1,136 @@
+"""Cheap, pure rules that find the final answer in a response. Nothing here parses mathematics."""
+
+from __future__ import annotations
+
+import re
+
+_BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
+_ANCHOR = re.compile(r"answer(?:\s+is\b|\s*:)\s*:?[ \t]*", re.IGNORECASE)
+_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_BOLD = re.compile(r"(?<!\S)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")
+_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
+
+
+def collapse_whitespace(text: str) -> str:
+    """Strip, and turn every run of whitespace into one space.
+
+    >>> collapse_whitespace("  6 *\\t7\\n")
+    '6 * 7'
+    """
+    return " ".join(text.split())
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last ``\boxed{…}`` whose braces balance; None if there is none.
+
+    One pass, so that a response stuck in a loop of open boxes costs no more than its length.
+
+    >>> last_boxed(r"\boxed{3}, no: \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    >>> last_boxed(r"cut short: \boxed{\frac{1}{2}") is None
+    True
+    """
+    start = text.rfind("\\boxed")
+    if start < 0:
+        return None
+    # the last box is nearly always closed; only when it is cut short does an earlier one count
+    found = _last_closed_box(text[start:])
+    return found if found is not None else _last_closed_box(text)
+
+
+def _last_closed_box(text: str) -> str | None:
+    open_braces: list[int] = []  # where the content of an open box starts; -1 for any other brace
+    start, end = -1, -1
+    for match in _BRACE.finditer(text):
+        token = match.group()
+        if token == "}":
+            content_start = open_braces.pop() if open_braces else -1
+            if content_start > start:
+                start, end = content_start, match.start()
+        elif token[-1] == "{" and token != "\\{":  # \{ is a set's brace, not a group
+            open_braces.append(-1 if token == "{" else match.end())
+    return text[start:end].strip() if start >= 0 else None
+
+
+def tagged_answer(text: str) -> str | None:
+    """Content of the last ``<answer>…</answer>``; None if there is none.
+
+    >>> tagged_answer("<think>1+1</think> <answer> 2 </answer>")
+    '2'
+    """
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
+    return text[start + len("<answer>") : end].strip() if start >= 0 else None
+
+
+def hash_answer(text: str) -> str | None:
+    """Rest of the last line that starts with ``####``, the way GSM8K ends its solutions.
+
+    >>> hash_answer("6 + 7 = 13\\n#### 13")
+    '13'
+    """
+    found = _HASHES.findall(text) if "####" in text else []
+    return str(found[-1]).strip() if found else None
+
+
+def announced_answer(text: str) -> str | None:
+    """What follows the last "answer is" or "answer:", up to the end of its line or displayed formula.
+
+    >>> announced_answer("The answer is: 7 pears."), announced_answer("We do not know.")
+    ('7 pears.', None)
+    """
+    start = None
+    for match in _ANCHOR.finditer(text):
+        start = match.end()
+    if start is None:
+        return None
+    rest = text[start:].lstrip()
+    for left, right in (("\\[", "\\]"), ("$$", "$$")):
+        if rest.startswith(left) and (end := rest.find(right, len(left))) > 0:
+            return rest[: end + len(right)]
+    return rest.partition("\n")[0].strip() or None
+
+
+def last_line(text: str) -> str | None:
+    """The last line that is not blank; None for a blank text."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else None
+
+
+def unwrap(text: str) -> str:
+    r"""Remove dollars, brackets of math mode, bold marks and the full stop around a whole answer.
+
+    >>> unwrap("**$7$**."), unwrap(r"\(x+1\)"), unwrap("3.5")
+    ('7', 'x+1', '3.5')
+    """
+    text = text.strip()
+    while True:
+        shorter = text.rstrip(".").rstrip() if not text.endswith("..") else text
+        for left, right in _WRAPPERS:
+            inner = shorter[len(left) : -len(right)]
+            long_enough = len(shorter) > len(left) + len(right)
+            if long_enough and shorter.startswith(left) and shorter.endswith(right) and left not in inner:
+                shorter = inner.strip()
+        if shorter == text:
+            return text
+        text = shorter
+
+
+def without_bold(text: str) -> str:
+    """Markdown's bold marks hide numbers from parsers; powers like ``2**3`` stay.
+
+    >>> without_bold("it is **73**, not 2**3")
+    'it is 73, not 2**3'
+    """
+    return _BOLD.sub(r"\1", text)
+
+
+def looks_like_formula(text: str) -> bool:
+    r"""Whether ``text`` is mathematics without prose: no word of two letters outside a LaTeX command.
+
+    >>> [looks_like_formula(text) for text in ("7", r"2\sqrt{3}", r"5 \text{ cm}", "7 pears", "")]
+    [True, True, True, False, False]
+    """
+    return bool(text) and not _WORD.search(_COMMAND.sub(" ", text))

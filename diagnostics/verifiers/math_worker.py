@@ -1,0 +1,181 @@
+"""The part of the "math" verifier that runs inside killable workers: the one module that imports math-verify."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TypeAlias
+
+import sympy
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+from sympy import Basic, MatrixBase
+
+# Timeouts are off on purpose (the pool kills a late worker), and math-verify would warn of it on every start.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+Parsed: TypeAlias = "Basic | MatrixBase | str"
+
+# An answer without an anchor ("7 pears") is none; the first match counts, and a box comes first (as in TRL's reward).
+_BOXED = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+_ANNOUNCED = [*_BOXED, ExprExtractionConfig(try_extract_without_anchor=False)]
+
+# what sympy raises on expressions that it cannot handle
+_SYMPY_STUMBLES = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
+
+#: Beyond this, numbers are compared by 12 significant digits instead of exactly.
+_MAX_EXACT_BITS = 512
+_MAX_EXPANDED_POWER = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MathVerdict:
+    """``answer_key`` is None where nothing could be parsed."""
+
+    correct: bool
+    answer_key: str | None
+
+
+def judge(gold: str, candidate: str) -> MathVerdict:
+    r"""Whether ``candidate`` equals ``gold``, and the canonical key of its answer.
+
+    Gold comes first: math-verify is not symmetric. A correct answer gets the gold's key, any other its own: keys
+    never come from comparing answers with each other, because equality in math-verify is not transitive
+    (½ = 50 %, 50 % = 50, ½ ≠ 50).
+
+    >>> judge(r"\boxed{1/2}", r"\boxed{50\%}"), judge(r"\boxed{7}", r"\boxed{\frac{10}{4}}").answer_key
+    (MathVerdict(correct=True, answer_key='1/2'), '5/2')
+    """
+    gold_parsed, parsed = _parse_gold(gold), _parse(candidate)
+    if not parsed:
+        return MathVerdict(correct=False, answer_key=None)
+    gold_key = _safe_key(gold_parsed[0], gold)
+    if not clearly_different(gold_parsed, parsed) and verify(list(gold_parsed), parsed, timeout_seconds=None):
+        return MathVerdict(correct=True, answer_key=gold_key)
+    key = _safe_key(parsed[0], candidate)
+    # one class must not hold both correct and wrong answers
+    return MathVerdict(correct=False, answer_key=f"{key} (other form)" if key == gold_key else key)
+
+
+def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
+    """Whether math-verify would certainly say "not equal", without its symbolic simplification (5–20 ms a pair).
+
+    Two expressions that differ by more than its rounding at one point are not identical. The point has positive
+    integers for the variables, where identities hold under any assumption about them; percentages, sets, relations
+    and single symbols, which math-verify compares in ways of its own, are left to it, and so is all doubt.
+
+    >>> x = sympy.Symbol("x")
+    >>> clearly_different([2 * x + 1], [x + 2]), clearly_different([(x + 1) ** 2], [x**2 + 2 * x + 1])
+    (True, False)
+    """
+    left, right = gold[0], answer[0]
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return False
+    if isinstance(left, sympy.Symbol) or isinstance(right, sympy.Symbol) or set(gold[1:]) & set(answer[1:]):
+        return False
+    if left.has(sympy.UnevaluatedExpr) or right.has(sympy.UnevaluatedExpr):
+        return False
+    names = sorted(left.free_symbols | right.free_symbols, key=str)
+    point = dict(zip(names, (7, 11, 13, 17, 19), strict=False))
+    if len(names) > len(point):
+        return False
+    try:
+        left_value, right_value = complex(left.subs(point)), complex(right.subs(point))
+        return abs(left_value - right_value) > max(1e-5, 1e-9 * abs(left_value), 1e-9 * abs(right_value))
+    except _SYMPY_STUMBLES:
+        return False
+
+
+def gold_is_mathematics(gold: str) -> bool:
+    r"""Whether math-verify reads the gold as more than a bare string.
+
+    >>> gold_is_mathematics(r"\boxed{2\sqrt{3}}"), gold_is_mathematics(r"\boxed{foo!@#}")
+    (True, False)
+    """
+    return any(isinstance(part, Basic | MatrixBase) for part in _parse_gold(gold))
+
+
+def _parse(candidate: str) -> list[Parsed]:
+    config = _BOXED if candidate.startswith("\\boxed{") else _ANNOUNCED
+    return list(parse(candidate, extraction_config=config, extraction_mode="first_match", parsing_timeout=None))
+
+
+@lru_cache(maxsize=4096)
+def _parse_gold(gold: str) -> tuple[Parsed, ...]:
+    return tuple(_parse(gold))
+
+
+def _safe_key(answer: Parsed, source: str) -> str:
+    """A verdict must not be lost because sympy stumbles over the label: the source text serves as well."""
+    try:
+        return canonical_key(answer)
+    except _SYMPY_STUMBLES:
+        return " ".join(source.removeprefix("\\boxed{").removesuffix("}").split())
+
+
+def canonical_key(answer: Parsed) -> str:
+    """A string that equal answers share: exact where rational, else 12 digits, else the normal form of sympy.
+
+    Depends on the answer alone, never on what else was graded or in which order.
+
+    >>> canonical_key(sympy.Rational(6, 4)), canonical_key(sympy.sqrt(12)), canonical_key(sympy.sympify("(x+1)**2"))
+    ('3/2', '3.46410161514', 'x**2 + 2*x + 1')
+    """
+    if isinstance(answer, str):
+        return " ".join(answer.split())
+    if isinstance(answer, MatrixBase):
+        rows = [", ".join(canonical_key(entry) for entry in answer.row(row)) for row in range(answer.rows)]
+        return "[" + "; ".join(rows) + "]"
+    if isinstance(answer, sympy.Eq) and isinstance(answer.lhs, sympy.Symbol):
+        return canonical_key(answer.rhs)  # "x = 5" answers what "5" answers
+    if isinstance(answer, sympy.Set | sympy.Tuple) and answer.args:
+        keys = [canonical_key(part) for part in answer.args]
+        if type(answer).__name__ == "FiniteSet":  # math-verify brings its own subclass of sympy's
+            keys.sort()
+            return keys[0] if len(keys) == 1 else "{" + ", ".join(keys) + "}"
+        return f"{type(answer).__name__}({', '.join(keys)})"
+    exact = _exact_value(answer)
+    if exact is not None:
+        return str(exact)
+    if answer.is_number:
+        return str(answer.evalf(12))
+    return str(sympy.expand(answer)) if _expands_cheaply(answer) else str(answer)
+
+
+def _exact_value(number: Basic) -> Fraction | None:
+    """Value of a rational expression, None if it is irrational, symbolic or too large to be worth it."""
+    if isinstance(number, sympy.Rational):
+        return Fraction(int(number.p), int(number.q))
+    if isinstance(number, sympy.Float):
+        return Fraction(str(number)) if 1e-30 < abs(number) < 1e30 or number == 0 else None
+    if isinstance(number, sympy.UnevaluatedExpr):
+        return _exact_value(number.args[0])
+    if not isinstance(number, sympy.Add | sympy.Mul | sympy.Pow):
+        return None
+    parts = [_exact_value(part) for part in number.args]
+    value = parts[0]
+    for part in parts[1:]:
+        if value is None or part is None:
+            return None
+        value = _combined(number, value, part)
+    return value
+
+
+def _combined(operation: Basic, left: Fraction, right: Fraction) -> Fraction | None:
+    bits = max(left.numerator.bit_length(), left.denominator.bit_length())
+    if isinstance(operation, sympy.Pow):
+        too_large = right.denominator != 1 or bits * abs(right) > _MAX_EXACT_BITS or (left == 0 and right < 0)
+        return None if too_large else Fraction(left ** int(right))
+    if bits + max(right.numerator.bit_length(), right.denominator.bit_length()) > _MAX_EXACT_BITS:
+        return None
+    return left + right if isinstance(operation, sympy.Add) else left * right
+
+
+def _expands_cheaply(expression: Basic) -> bool:
+    """Expanding (x + 1)**1000000 would cost the whole timeout for the sake of a label."""
+    return isinstance(expression, sympy.Expr) and all(
+        isinstance(power.exp, sympy.Integer) and abs(power.exp) <= _MAX_EXPANDED_POWER
+        for power in expression.atoms(sympy.Pow)
+    )

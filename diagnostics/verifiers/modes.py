@@ -1,0 +1,45 @@
+"""Verifier "modes": every accepted response is listed with the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnostics.errors import ProblemError
+from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.verifiers.extraction import collapse_whitespace
+
+
+class ModesVerifier:
+    """A response is correct if and only if it is one of ``problem.modes``, up to whitespace.
+
+    Answer and mode are the response itself: the listed mode where it matches, else the response with its
+    whitespace collapsed. An empty response is ``parse_fail``.
+
+    >>> problem = Problem(task="t", prompt="6 7 12 = 54 :", gold="54", verifier="modes", modes=("6 * 7 + 12",))
+    >>> [grade.correct for grade in ModesVerifier().grade([(problem, " 6 *  7 + 12"), (problem, "54")])]
+    [True, False]
+    """
+
+    name = "modes"
+
+    def check_gold(self, problem: Problem) -> None:
+        if not problem.modes:
+            raise ProblemError('the verifier "modes" needs "modes", the list of every accepted response')
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        listed: dict[int, dict[str, str]] = {}
+        grades = []
+        for problem, text in items:
+            # keyed by identity: hashing a problem's content for each of its thousand samples would dominate
+            modes = listed.get(id(problem))
+            if modes is None:
+                modes = listed[id(problem)] = {collapse_whitespace(mode): mode for mode in problem.modes}
+            response = collapse_whitespace(text)
+            if not response:
+                grades.append(
+                    Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="empty response")
+                )
+                continue
+            mode = modes.get(response, response)
+            grades.append(Grade(answer=mode, mode=mode, reward=float(response in modes)))
+        return grades

@@ -1,0 +1,117 @@
+"""Verifier "reasoning_gym": the scorer of the generator that made the problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+from diagnostics.errors import ProblemError, VerifierError
+from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.verifiers.extraction import collapse_whitespace, tagged_answer
+from diagnostics.verifiers.killable import KillablePool, Outcome
+
+WORKER_MODULE = "diagnostics.verifiers.reasoning_gym_worker"
+
+
+def pack(value: Any) -> Any:
+    """JSON-ready copy of a generator's entry; tuples and non-string keys survive, as scorers tell them apart.
+
+    Raises ``TypeError`` for anything else that JSON does not know.
+
+    >>> pack({"size": (3, 4), "moves": {1: "up"}})
+    {'size': {'#tuple': [3, 4]}, 'moves': {'#items': [[1, 'up']]}}
+    """
+    if isinstance(value, tuple):
+        return {"#tuple": [pack(part) for part in value]}
+    if isinstance(value, list):
+        return [pack(part) for part in value]
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("#") for key in value):
+            return {key: pack(part) for key, part in value.items()}
+        return {"#items": [[pack(key), pack(part)] for key, part in value.items()]}
+    if isinstance(value, str):
+        return str.__str__(value)  # NumPy's strings are a subclass
+    # type(), not isinstance(): an enum that is also an int would come back as a plain int
+    if value is None or type(value) in (int, bool) or (type(value) is float and math.isfinite(value)):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
+
+
+def unpack(value: Any) -> Any:
+    """Inverse of ``pack``.
+
+    >>> unpack(pack({"size": (3, 4), "moves": {1: "up"}}))
+    {'size': (3, 4), 'moves': {1: 'up'}}
+    """
+    if isinstance(value, list):
+        return [unpack(part) for part in value]
+    if isinstance(value, Mapping):
+        if set(value) == {"#tuple"}:
+            return tuple(unpack(part) for part in value["#tuple"])
+        if set(value) == {"#items"}:
+            return {unpack(key): unpack(part) for key, part in value["#items"]}
+        return {key: unpack(part) for key, part in value.items()}
+    return value
+
+
+class ReasoningGymVerifier:
+    """Reward is the score in [0, 1] that the problem's own generator gives; correct means 1.
+
+    ``problem.meta`` holds ``generator`` and ``entry`` (packed), so that stored responses can be graded again without
+    generating anything. The answer is the text in the last ``<answer>…</answer>``, else the whole response; answer
+    and mode are that text with its whitespace collapsed. A scorer that raises is state ``error``, one that takes
+    longer than ``timeout_s`` (wall seconds) is ``timeout``: its worker process is killed.
+    """
+
+    name = "reasoning_gym"
+
+    def __init__(self, *, timeout_s: float = 5.0, workers: int | None = None) -> None:
+        self._pool = KillablePool(module=WORKER_MODULE, timeout_s=timeout_s, workers=workers)
+
+    def __enter__(self) -> ReasoningGymVerifier:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def check_gold(self, problem: Problem) -> None:
+        if not isinstance(problem.meta.get("generator"), str) or not isinstance(problem.meta.get("entry"), Mapping):
+            raise ProblemError(
+                'the verifier "reasoning_gym" needs the generator\'s own entry; '
+                "load the problems with --task reasoning_gym:NAME instead of a file"
+            )
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        if find_spec("reasoning_gym") is None:
+            raise VerifierError("reasoning-gym is not installed; run: pip install reasoning-gym")
+        from diagnostics.verifiers.reasoning_gym_worker import score
+
+        answers = [found if (found := tagged_answer(text)) is not None else text.strip() for _, text in items]
+        calls = [
+            (problem.meta["generator"], answer, problem.meta["entry"])
+            for (problem, _), answer in zip(items, answers, strict=True)
+            if answer
+        ]
+        outcomes = iter(self._pool.map(score, calls))
+        return [_grade(answer, next(outcomes)) if answer else _empty() for answer in answers]
+
+
+def _grade(answer: str, outcome: Outcome[float]) -> Grade:
+    key = collapse_whitespace(answer)
+    if outcome.value is None or not math.isfinite(outcome.value):
+        state = "error" if outcome.state == "ok" else outcome.state
+        reason = outcome.reason or f"the scorer returned {outcome.value}"
+        return Grade(answer=key, mode=key, reward=0.0, state=state, reason=reason)
+    return Grade(answer=key, mode=key, reward=min(1.0, max(0.0, outcome.value)))
+
+
+def _empty() -> Grade:
+    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="empty response")

@@ -1,0 +1,138 @@
+"""Weight files on disk: are they complete, and which weights are they? Reads safetensors without torch.
+
+The hash covers tensors, not files: name, dtype, shape and bytes of every tensor in name order. So the same weights
+have the same hash whatever the number of shards and whatever metadata the writer added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+
+#: The safetensors format bounds its own header at 100 MB; a larger number means that this is another format.
+_MAX_HEADER_BYTES = 100_000_000
+_CHUNK_BYTES = 1 << 24
+
+
+class IncompleteCheckpointError(Exception):
+    """Files of a checkpoint that are missing, cut short or unreadable; the message names the file and its fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tensor:
+    """Where one tensor lies: bytes ``start`` to ``end`` of ``file``."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    end: int
+
+
+def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
+    """The files that hold the weights of ``folder``, every shard of an index included; empty if there are none.
+
+    Raises ``IncompleteCheckpointError`` if an index cannot be read or names a shard that is not there.
+    """
+    for name in ADAPTER_FILES if adapter else MODEL_FILES:
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            shards = tuple(folder / shard for shard in sorted(set(_weight_map(index).values())))
+            missing = [shard.name for shard in shards if not shard.is_file()]
+            if missing:
+                raise IncompleteCheckpointError(
+                    f"{', '.join(missing)} missing, of {len(shards)} shards in {index.name}"
+                )
+            return shards
+        if (folder / name).is_file():
+            return (folder / name,)
+    return ()
+
+
+def check_complete(files: Sequence[Path]) -> None:
+    """Raise ``IncompleteCheckpointError`` if one of ``files`` is cut short or not what its name says.
+
+    Only headers and sizes are read. A ``.bin`` file says nothing of its length; it is found out when it is loaded.
+    """
+    for file in files:
+        if file.suffix == ".safetensors":
+            _read_header(file)
+        elif file.stat().st_size == 0:
+            raise IncompleteCheckpointError(f"{file.name} is empty")
+
+
+def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
+    """16 hex digits that identify the weights in ``files``.
+
+    The hash of an adapter takes in the hash of the model that it belongs to. ``.bin`` files are pickles, which are
+    not opened here: their hash covers the file as it lies. Raises ``IncompleteCheckpointError`` as ``check_complete``.
+    """
+    digest = blake2b(base_hash.encode(), digest_size=8)
+    tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
+    for tensor in sorted(tensors, key=lambda tensor: tensor.name):
+        digest.update(json.dumps([tensor.name, tensor.dtype, tensor.shape]).encode())
+        for chunk in _chunks(tensor.file, tensor.start, tensor.end):
+            digest.update(chunk)
+    for file in sorted(file for file in files if file.suffix != ".safetensors"):
+        for chunk in _chunks(file, 0, file.stat().st_size):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    except (ValueError, KeyError, TypeError):
+        raise IncompleteCheckpointError(f"{index.name} is not a list of shards") from None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise IncompleteCheckpointError(f"{index.name} names no shard")
+    return weight_map
+
+
+def _read_header(file: Path) -> list[_Tensor]:
+    """Layout of a safetensors file: 8 bytes of header length, little endian; a JSON header; the tensors' bytes."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        header_bytes = int.from_bytes(stream.read(8), "little")
+        if size < 8 or header_bytes > _MAX_HEADER_BYTES:
+            raise IncompleteCheckpointError(f"{file.name} is not a safetensors file ({size:,} bytes)")
+        if size < 8 + header_bytes:
+            raise IncompleteCheckpointError(f"{file.name} is cut short inside its header ({size:,} bytes)")
+        raw = stream.read(header_bytes)
+    first = 8 + header_bytes
+    try:
+        header: dict[str, Any] = json.loads(raw)
+        tensors = [
+            _Tensor(
+                name=name,
+                dtype=entry["dtype"],
+                shape=tuple(entry["shape"]),
+                file=file,
+                start=first + entry["data_offsets"][0],
+                end=first + entry["data_offsets"][1],
+            )
+            for name, entry in header.items()
+            if name != "__metadata__"
+        ]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise IncompleteCheckpointError(f"{file.name} has a broken header") from None
+    expected = max((tensor.end for tensor in tensors), default=first)
+    if size != expected:
+        problem = "is cut short" if size < expected else "is too long"
+        raise IncompleteCheckpointError(f"{file.name} {problem} ({size:,} of {expected:,} bytes)")
+    return tensors
+
+
+def _chunks(file: Path, start: int, end: int) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        stream.seek(start)
+        for first in range(start, end, _CHUNK_BYTES):
+            yield stream.read(min(_CHUNK_BYTES, end - first))

@@ -1,0 +1,88 @@
+"""What a section builder gets: the source, the measures, and the few responses worth showing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagnostics.measures.contract import Measure
+from reports.plots import measure_block
+from reports.records import Block, Constant, Figure, Missing
+from reports.source import SeriesSource, Source
+from reports.wording import Change, bound, known, value_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    source: Source
+    measures: Mapping[str, Measure]
+    responses: Mapping[str, pd.DataFrame]
+
+    @property
+    def series(self) -> tuple[SeriesSource, ...]:
+        return self.source.series
+
+    def block(self, name: str) -> Figure | Constant | Missing:
+        """The figure of measure ``name`` or the reason why there is none."""
+        measure = self.measures.get(name)
+        if measure is None:
+            count = len(self.source.findings[self.source.findings["measure"] == name])
+            why = f"the store holds {count} findings of it" if count else "the store holds no finding of it"
+            return Missing(title=name, why=(f"no measure of this name is installed; {why}",))
+        return measure_block(self.source, measure)
+
+    def blocks(self, names: Sequence[str]) -> tuple[Block, ...]:
+        """Figures in the given order, then what is missing, equal reasons told once."""
+        made = [self.block(name) for name in names]
+        figures = tuple(block for block in made if not isinstance(block, Missing))
+        by_reason: dict[tuple[str, ...], list[str]] = {}
+        for block in made:
+            if isinstance(block, Missing):
+                by_reason.setdefault(block.why, []).append(block.title)
+        return (*figures, *(Missing(title="; ".join(titles), why=why) for why, titles in by_reason.items()))
+
+    def others(self, section: str, named: Sequence[str]) -> tuple[str, ...]:
+        """Measures that declare ``section`` and that no section names: those of outside packages."""
+        return tuple(sorted(m.name for m in self.measures.values() if m.section == section and m.name not in named))
+
+    def pass_change(self, series: SeriesSource, k: int, *, exact: bool = False) -> Change | None:
+        """pass@k of base and last checkpoint with the paired difference, None if one of them is unknown."""
+        name = "pass_at_k_exact" if exact else "pass_at_k"
+        before = value_at(self.source.findings, name, series.name, series.base_step, k=k)
+        after = value_at(self.source.findings, name, series.name, series.last_step, k=k)
+        if before is None or after is None or series.base_step == series.last_step:
+            return None
+        difference = value_at(self.source.findings, f"{name}_delta", series.name, series.last_step, k=k)
+        return Change(
+            before=float(before["value"]),
+            after=float(after["value"]),
+            delta=float(after["value"] - before["value"]) if difference is None else float(difference["value"]),
+            low=None if difference is None else bound(difference["low"]),
+            high=None if difference is None else bound(difference["high"]),
+        )
+
+    def inference_ks(self, series: SeriesSource, *, exact: bool = False) -> tuple[int, ...]:
+        """Values of k with a paired interval at the last checkpoint, ascending."""
+        name = "pass_at_k_exact_delta" if exact else "pass_at_k_delta"
+        rows = known(self.source.findings, name, series=series.name)
+        rows = rows[(rows["step"] == series.last_step) & rows["low"].notna() & rows["high"].notna()]
+        return tuple(sorted(int(k) for k in rows["k"].dropna().unique()))
+
+    def known_ks(self, series: SeriesSource) -> tuple[int, ...]:
+        """Values of k with a pass@k at base and last checkpoint, ascending."""
+        rows = known(self.source.findings, "pass_at_k", series=series.name)
+        base, last = (set(rows.loc[rows["step"] == s, "k"].dropna()) for s in (series.base_step, series.last_step))
+        return tuple(sorted(int(k) for k in base & last))
+
+    def level(self, series: SeriesSource, measure: str, step: int) -> float | None:
+        """The value of a measure without k at ``step``."""
+        row = value_at(self.source.findings, measure, series.name, step)
+        return None if row is None else float(row["value"])
+
+    def named(self, series: SeriesSource, sentence: str) -> str:
+        """``sentence`` with the series in front where several are shown."""
+        if len(self.series) > 1:
+            return f"{series.name}: {sentence}"
+        return sentence[0].upper() + sentence[1:] if not sentence.startswith("pass@") else sentence

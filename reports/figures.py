@@ -1,0 +1,221 @@
+"""Figure records to SVG: seaborn's style on matplotlib's SVG writer, one picture per panel.
+
+Pictures are drawn at phone width (400 units) and only ever grow, so text stays readable on any screen.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import matplotlib
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from reports.numbers import MINUS
+from reports.palette import PLACEHOLDERS
+from reports.records import Figure, Line, Panel
+from reports.svg import clean_svg
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))
+WIDTH_PT, HEIGHT_PT = 380.0, 256.0
+LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
+_POINTS_PER_INCH = 72.0
+_MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
+_LONG_MARKERS = 8
+
+_STYLE: dict[Any, Any] = {
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "svg.fonttype": "none",
+    "svg.hashsalt": "oversharp",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 12.0,
+    "axes.labelsize": 12.0,
+    "xtick.labelsize": 11.5,
+    "ytick.labelsize": 11.5,
+    "axes.edgecolor": PLACEHOLDERS["muted"],
+    "axes.labelcolor": PLACEHOLDERS["ink"],
+    "xtick.color": PLACEHOLDERS["muted"],
+    "ytick.color": PLACEHOLDERS["muted"],
+    "text.color": PLACEHOLDERS["ink"],
+    "axes.linewidth": 0.8,
+    "xtick.major.width": 0.8,
+    "ytick.major.width": 0.0,
+    "xtick.major.size": 3.5,
+    "ytick.major.size": 0.0,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "path.simplify": True,
+}
+
+
+def figure_svgs(figure: Figure) -> tuple[str, ...]:
+    """One accessible SVG string per panel of ``figure``, without styles, scripts or links to elsewhere."""
+    x_limits, y_limits = _limits(figure)
+    return tuple(
+        clean_svg(
+            _draw(figure, panel, x_limits, y_limits),
+            prefix=f"{figure.figure_id}-{i}",
+            title=f"{figure.title}: {panel.title}" if panel.title else figure.title,
+            description=panel.description,
+        )
+        for i, panel in enumerate(figure.panels)
+    )
+
+
+def swatch_svg(line: Line, *, kind: str, prefix: str) -> str:
+    """The legend's picture of ``line``: its colour, its dashes, its marker."""
+    with matplotlib.rc_context(_STYLE):
+        canvas = Canvas(figsize=(34 / _POINTS_PER_INCH, 14 / _POINTS_PER_INCH))
+        FigureCanvasSVG(canvas)
+        axes = canvas.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set_xlim(0, 1)
+        axes.set_ylim(-1, 1)
+        if kind == "line":
+            _stroke(axes, (0.04, 0.5, 0.96), (0, 0, 0), line, marked=False)
+        axes.plot((0.5,), (0,), **_marker(line))
+        return clean_svg(_written(canvas), prefix=prefix, title="", description="")
+
+
+def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> str:
+    with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
+        canvas = Canvas(figsize=(WIDTH_PT / _POINTS_PER_INCH, HEIGHT_PT / _POINTS_PER_INCH))
+        FigureCanvasSVG(canvas)
+        axes = canvas.add_axes(
+            (
+                LEFT_PT / WIDTH_PT,
+                FOOT_PT / HEIGHT_PT,
+                1 - (LEFT_PT + RIGHT_PT) / WIDTH_PT,
+                1 - (FOOT_PT + HEAD_PT) / HEIGHT_PT,
+            )
+        )
+        axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
+        axes.set_axisbelow(True)
+        if figure.zero_line:
+            axes.axhline(0, color=PLACEHOLDERS["muted"], linewidth=1.0)
+        if figure.diagonal:
+            axes.plot(x_limits, x_limits, color=PLACEHOLDERS["muted"], linewidth=0.9, dashes=(2, 2))
+        for line in panel.lines:
+            if figure.kind == "scatter":
+                _scatter(axes, line)
+            else:
+                _band(axes, line)
+                _stroke(axes, line.x, line.y, line, marked=True)
+        _axes(axes, figure, x_limits, y_limits)
+        sns.despine(ax=axes, left=True)
+        return _written(canvas)
+
+
+def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
+    axes.set_xlabel(figure.x_label, labelpad=4)
+    # Above the axis and upright: long labels are neither cut nor read with a tilted head.
+    axes.figure.text(4 / WIDTH_PT, 1 - 12 / HEIGHT_PT, figure.y_label, ha="left", va="center")
+    xs = list(figure.x_ticks) or sorted({x for panel in figure.panels for line in panel.lines for x in line.x})
+    if figure.log_x:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(_few(xs, 8)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif figure.x_ticks:
+        axes.xaxis.set_major_locator(FixedLocator(_few(xs, 6)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
+    axes.yaxis.set_major_formatter(FuncFormatter(_tick))
+    axes.set_xlim(x_limits)
+    axes.set_ylim(y_limits)
+
+
+def _few(values: list[float], limit: int) -> list[float]:
+    every = max(1, -(-len(values) // limit))
+    return values[::every]
+
+
+def _tick(value: float, _position: int | None = None) -> str:
+    """A tick in the fewest digits that say it."""
+    return f"{value:.6g}".replace("-", MINUS)
+
+
+def _band(axes: Axes, line: Line) -> None:
+    if not line.low:
+        return
+    known = [
+        (x, low, high)
+        for x, low, high in zip(line.x, line.low, line.high, strict=True)
+        if low is not None and high is not None
+    ]
+    if len(known) == 1:
+        x, low, high = known[0]
+        axes.vlines(x, low, high, color=PLACEHOLDERS[line.colour], linewidth=1.4)
+    elif known:
+        xs, lows, highs = zip(*known, strict=True)
+        axes.fill_between(xs, lows, highs, color=PLACEHOLDERS[line.colour], alpha=0.14, linewidth=0)
+
+
+def _stroke(axes: Axes, x: Iterable[float], y: Iterable[float], line: Line, *, marked: bool) -> None:
+    """A dashed line with markers; a long, noisy one is thin and solid and carries few markers."""
+    xs, ys = list(x), list(y)
+    long = len(xs) > _MARKED_POINTS
+    (stroke,) = axes.plot(xs, ys, color=PLACEHOLDERS[line.colour], linewidth=1.2 if long else 1.9)
+    if (dashes := DASHES[line.style % len(DASHES)]) and not long:
+        stroke.set_dashes(dashes)
+    if marked:
+        every = max(1, len(xs) // _LONG_MARKERS) if long else 1
+        axes.plot(xs[::every], ys[::every], **_marker(line))
+
+
+def _marker(line: Line) -> dict[str, Any]:
+    return {
+        "linestyle": "none",
+        "marker": MARKERS[line.style % len(MARKERS)],
+        "markersize": 6.0,
+        "markerfacecolor": PLACEHOLDERS[line.colour],
+        "markeredgecolor": PLACEHOLDERS["surface"],
+        "markeredgewidth": 0.9,
+    }
+
+
+def _scatter(axes: Axes, line: Line) -> None:
+    """Bubbles whose area counts problems; bubbles of one size share a call, which keeps the SVG small."""
+    for size in sorted(set(line.sizes), reverse=True):
+        at = [i for i, value in enumerate(line.sizes) if value == size]
+        look = _marker(line) | {"markersize": 5.0 * size**0.5, "markeredgewidth": 0.6, "alpha": 0.75}
+        axes.plot([line.x[i] for i in at], [line.y[i] for i in at], **look)
+
+
+def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Shared limits of all panels: everything drawn is inside, with a little air."""
+    lines = [line for panel in figure.panels for line in panel.lines]
+    xs = [x for line in lines for x in line.x]
+    ys = [y for line in lines for y in (*line.y, *line.low, *line.high) if y is not None]
+    x_low, x_high = min(*xs, *figure.x_ticks), max(*xs, *figure.x_ticks)
+    if figure.log_x:
+        x_limits = (x_low / 1.15, x_high * 1.15)
+    else:
+        air = 0.03 * (x_high - x_low) or 0.5
+        x_limits = (x_low - air, x_high + air)
+    y_low, y_high = min(ys), max(ys)
+    if figure.y_range is not None:
+        low, high = figure.y_range
+        y_low, y_high = min(y_low, low), high if y_high > low + 0.55 * (high - low) else y_high
+    elif figure.zero_line or 0 <= y_low < 0.5 * y_high:
+        y_low, y_high = min(y_low, 0.0), max(y_high, 0.0)
+    air = 0.04 * (y_high - y_low) or 0.05 * abs(y_high) or (0.01 if figure.y_range else 0.5)
+    if figure.diagonal:
+        low, high = min(x_low, y_low) - air, max(x_high, y_high) + air
+        return (low, high), (low, high)
+    return x_limits, (y_low - (0 if y_low == 0 and y_high > 0 and not figure.zero_line else air), y_high + air)
+
+
+def _written(canvas: Canvas) -> str:
+    buffer = io.StringIO()
+    canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return buffer.getvalue()

@@ -1,0 +1,65 @@
+"""The store as a page: what the report says, in the order it says it, without HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from diagnostics.measures.contract import Measure
+from reports import numbers
+from reports.context import Context
+from reports.records import Page, Section
+from reports.sections.compare import compare
+from reports.sections.coverage import coverage
+from reports.sections.entropy import entropy
+from reports.sections.headline import headline
+from reports.sections.health import health
+from reports.sections.method import method
+from reports.sections.modes import modes, strategy
+from reports.sections.problems import TEXT_CAP, problems, shortlist
+from reports.sections.training import training
+from reports.source import Frames, Source, read_responses, read_source
+
+#: The report in reading order. A section that has nothing to be about (one series: no comparison) returns None.
+SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
+    coverage,
+    compare,
+    problems,
+    modes,
+    entropy,
+    strategy,
+    health,
+    training,
+    method,
+)
+
+
+def load_page(
+    store: Frames, measures: Sequence[Measure], *, store_name: str, series: tuple[str, ...] | None = None
+) -> Page:
+    """Read ``store`` and say what is in it."""
+    source = read_source(store, store_name, series)
+    responses = {
+        one.name: read_responses(store, one, chosen, cap=TEXT_CAP)
+        for one in source.series
+        if one.base_step != one.last_step and (chosen := shortlist(source, one))
+    }
+    return build_page(Context(source=source, measures={m.name: m for m in measures}, responses=responses))
+
+
+def build_page(context: Context) -> Page:
+    """Pure: from what was read to what is said."""
+    sections = tuple(section for build in SECTIONS if (section := build(context)) is not None)
+    return Page(
+        title=f"Over-sharpening report: {numbers.listing(tuple(series.name for series in context.series))}",
+        subtitle=_subtitle(context.source),
+        headline=headline(context),
+        sections=sections,
+    )
+
+
+def _subtitle(source: Source) -> str:
+    tasks = tuple(sorted({str(task) for task in source.problems["task"]}))
+    return (
+        f"{numbers.plural(len(source.series), 'series', 'series')} · "
+        f"{numbers.plural(len(source.problems), 'problem')} of {numbers.listing(tasks)} · from {source.store_name}"
+    )

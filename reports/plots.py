@@ -1,0 +1,245 @@
+"""From the findings of a measure and its plot spec to a figure record: one rule for every measure."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from diagnostics.measures.contract import Measure
+from reports import numbers
+from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
+from reports.source import SeriesSource, Source
+from reports.tables import Display, display_of, measure_table, scope_label, scope_order, spread
+from reports.wording import bound, known, reasons
+
+SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
+MAX_ORDERED_LINES = 4
+MAX_SCOPES = 8
+MAX_NAME = 50
+
+
+def series_colour(index: int) -> Colour:
+    return SERIES_COLOURS[index % len(SERIES_COLOURS)]
+
+
+def ordered_colours(count: int) -> tuple[Colour, ...]:
+    """``count`` colours spread over the ordered ramp.
+
+    >>> ordered_colours(3)
+    ('q1', 'q3', 'q6')
+    """
+    if count == 1:
+        return (ORDERED_COLOURS[-1],)
+    last = len(ORDERED_COLOURS) - 1
+    return tuple(ORDERED_COLOURS[min(last, int(i * last / (count - 1)))] for i in range(count))
+
+
+def checkpoint_role(series: SeriesSource, step: int) -> str:
+    if step == series.base_step:
+        return "base"
+    return "last" if step == series.last_step else "middle"
+
+
+def step_ticks(source: Source) -> tuple[float, ...]:
+    """Every step that was audited: all figures over steps share them."""
+    return tuple(sorted({float(step) for series in source.series for step in series.checkpoints["step"]}))
+
+
+def first_sentence(doc: str) -> str:
+    """The meaning of a measure, without markup and without the name in front.
+
+    >>> first_sentence("Pass: chance that ``k`` tries hold one. More.\\n\\nUnit: probability.")
+    'Chance that k tries hold one.'
+    """
+    paragraph = " ".join(doc.strip().split("\n\n")[0].split()).replace("``", "")
+    match = re.match(r"(.+?[.!?])(?=\s+[A-Z(]|$)", paragraph)
+    sentence = match.group(1) if match else paragraph
+    name, _, meaning = sentence.partition(": ")
+    if meaning and len(name) < MAX_NAME:
+        sentence = meaning
+    return sentence[:1].upper() + sentence[1:]
+
+
+def line_of(rows: pd.DataFrame, *, x: str, label: str, colour: Colour, style: int, factor: float = 1.0) -> Line:
+    """A line through the known values of ``rows``, in ascending ``x``."""
+    rows = rows.sort_values(x, kind="stable")
+    low = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["low"])
+    high = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["high"])
+    banded = any(value is not None for value in low) and any(value is not None for value in high)
+    return Line(
+        label=label,
+        x=tuple(float(v) for v in rows[x]),
+        y=tuple(factor * float(v) for v in rows["value"]),
+        colour=colour,
+        style=style,
+        low=low if banded else (),
+        high=high if banded else (),
+    )
+
+
+def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missing:
+    """The figure of ``measure``, or what there is to say instead of one."""
+    title = measure.title
+    scope = None if measure.plot.group == "scope" else "all"
+    rows = known(source.findings, measure.name, scope=scope)
+    if rows.empty:
+        rows = known(source.findings, measure.name, scope=None)
+    why = reasons(source.findings, measure.name)
+    if rows.empty:
+        return Missing(title=title, why=why or (f"this store holds no finding of {measure.name}",))
+    display = display_of(measure.name, str(rows["unit"].iloc[0]))
+    if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
+        return constant
+    drawn = _anchored(source, rows) if display.is_difference and measure.plot.x == "step" else rows
+    panels, dropped = _panels(source, measure, drawn, display)
+    panels = tuple(described(panel, title, display, measure.plot.x) for panel in panels)
+    banded = any(line.low for panel in panels for line in panel.lines)
+    caption = first_sentence(measure.doc)
+    if banded:
+        caption = f"{caption} Band: {numbers.NINETY_FIVE} interval over problems.".strip()
+    y_range = measure.plot.y_range
+    return Figure(
+        figure_id=measure.name.replace("_", "-"),
+        title=title,
+        caption=caption,
+        x_label="k (samples per problem)" if measure.plot.x == "k" else STEP_LABEL,
+        y_label=_y_label(measure, display),
+        panels=panels,
+        table=measure_table(source, measure, rows, display),
+        log_x=measure.plot.log_x,
+        x_ticks=step_ticks(source) if measure.plot.x == "step" else (),
+        y_range=None if y_range is None else (y_range[0] * display.factor, y_range[1] * display.factor),
+        zero_line=display.is_difference,
+        notes=(*dropped, *(f"No value: {reason}" for reason in why)),
+    )
+
+
+def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Constant | None:
+    """A sentence where each scope has one value at all checkpoints of all series."""
+    by = "k" if measure.plot.group == "k" else "scope"
+    spans = rows.groupby(by, sort=True)["value"].agg(["min", "max"])
+    if len(rows) < 2 or (spans["min"] != spans["max"]).any() or display.is_difference:
+        return None
+    parts = [
+        display.text(float(value)) if len(spans) == 1 else f"{scope_label(str(name))} {display.text(float(value))}"
+        for name, value in spans["min"].items()
+    ]
+    return Constant(
+        title=measure.title,
+        text=f"{first_sentence(measure.doc)} The same at every checkpoint: {', '.join(parts)} ({display.unit}).",
+        table=measure_table(source, measure, rows, display),
+    )
+
+
+def _anchored(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
+    """Differences to the base start at the base, where they are 0 by definition."""
+    groups = rows[["series", "measure", "scope", "k", "unit"]].drop_duplicates()
+    base_step = {series.name: series.base_step for series in source.series}
+    origin = groups.assign(step=groups["series"].map(base_step), value=0.0, low=0.0, high=0.0)
+    held = rows["step"] == rows["series"].map(base_step)
+    return pd.concat([origin, rows[~held]], ignore_index=True)
+
+
+def _y_label(measure: Measure, display: Display) -> str:
+    label = measure.plot.y_label or measure.title
+    if display.is_difference:
+        return f"{label} (points)"
+    return label if display.unit in label or label.startswith("share of") else f"{label} ({display.unit})"
+
+
+def _panels(
+    source: Source, measure: Measure, rows: pd.DataFrame, display: Display
+) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
+    """One panel per series, or all series in one panel where a measure has one line per series."""
+    plot = measure.plot
+    whole = rows[rows["scope"] == "all"]
+    as_one = plot.group == "scope" and len(source.series) > 1 and not whole.empty
+    if plot.x == "step" and (plot.group == "none" or as_one):
+        rows = whole if as_one else rows
+        lines = tuple(
+            line_of(own, x="step", label=series.name, colour=series_colour(i), style=i, factor=display.factor)
+            for i, series in enumerate(source.series)
+            if not (own := rows[rows["series"] == series.name]).empty
+        )
+        scopes = () if not as_one else ("Drawn for all samples; other groups are in the table.",)
+        return (Panel(title="", lines=lines),), scopes
+    dropped: tuple[str, ...] = ()
+    groups: tuple[Any, ...] = ()
+    if plot.group == "k":
+        every = sorted({int(k) for k in rows["k"].dropna()})
+        groups = spread(every, MAX_ORDERED_LINES)
+        if len(groups) < len(every):
+            dropped = (f"Drawn for {len(groups)} of {len(every)} values of k; all are in the table.",)
+    elif plot.group == "scope":
+        largest = rows.groupby("scope", sort=True)["value"].max().sort_values(ascending=False, kind="stable")
+        groups = tuple(sorted((str(scope) for scope in largest.index[:MAX_SCOPES]), key=scope_order))
+        if len(groups) < len(largest):
+            dropped = (f"The {len(groups)} largest of {len(largest)} groups are drawn.",)
+    panels = []
+    for series in source.series:
+        own = rows[rows["series"] == series.name]
+        if own.empty:
+            continue
+        name = series.name if len(source.series) > 1 else ""
+        panels.append(Panel(title=name, lines=_lines(source, series, own, plot.x, plot.group, groups, display)))
+    return tuple(panels), dropped
+
+
+def _lines(
+    source: Source,
+    series: SeriesSource,
+    rows: pd.DataFrame,
+    x: str,
+    group: str,
+    groups: tuple[Any, ...],
+    display: Display,
+) -> tuple[Line, ...]:
+    if group in ("k", "scope"):
+        colours = ordered_colours(len(groups)) if group == "k" else tuple(series_colour(i) for i in range(len(groups)))
+        return tuple(
+            line_of(
+                own,
+                x=x,
+                label=f"k = {value}" if group == "k" else scope_label(str(value)),
+                colour=colour,
+                style=i,
+                factor=display.factor,
+            )
+            for i, (value, colour) in enumerate(zip(groups, colours, strict=True))
+            if not (own := rows[rows[group] == value]).empty
+        )
+    looks: dict[str, tuple[Colour, int]] = {"base": ("muted", 1), "middle": ("q2", 2), "last": ("q5", 0)}
+    lines = []
+    for step in series.shown_steps:
+        own = rows[rows["step"] == step]
+        if not own.empty:
+            role = checkpoint_role(series, step)
+            colour, style = looks[role]
+            label = role
+            if len({other.shown_steps for other in source.series}) == 1:
+                label = f"base (step {step})" if role == "base" else f"step {step}"
+            lines.append(line_of(own, x=x, label=label, colour=colour, style=style, factor=display.factor))
+    return tuple(lines)
+
+
+def described(panel: Panel, title: str, display: Display, x: str) -> Panel:
+    """``panel`` with start and end of every line in words."""
+    shown = Display(factor=1.0, unit=display.unit, is_difference=False)
+    at = "k" if x == "k" else "step"
+    parts = []
+    for line in panel.lines:
+        part = f"{line.label}: {shown.text(line.y[0])} at {at} {_plain(line.x[0])}"
+        if len(line.x) > 1:
+            part += f", {shown.text(line.y[-1])} at {at} {_plain(line.x[-1])}"
+        parts.append(part)
+    name = f"{title}, {panel.title}" if panel.title else title
+    return replace(panel, description=f"{name}. {'; '.join(parts)}.")
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if math.isfinite(value) and float(value).is_integer() else f"{value:g}"

@@ -1,0 +1,210 @@
+"""What a report says, before any HTML: frozen records that the sections fill and the template prints.
+
+Numbers in figures stay numbers; numbers in tables and sentences are already formatted, with a sort key beside them.
+Text that came from a model or a problem file is plain ``str`` everywhere: the template escapes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: Names of CSS variables. ``c*`` tell series and scopes apart, ``q*`` are ordered (k, training progress).
+Colour = Literal[
+    "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8",
+    "q1", "q2", "q3", "q4", "q5", "q6",
+    "ink", "muted", "grid", "surface",
+]  # fmt: skip
+STEP_LABEL = "training step"
+Direction = Literal["rose", "fell", "unchanged", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One table cell. ``sort`` is the number behind the text, None for plain text or an unknown number."""
+
+    text: str
+    sort: float | None = None
+    code: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    name: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    folded: bool = False
+    narrow: bool = False  # may stand beside a figure
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.title!r}: {len(self.columns)} columns but a row of {len(row)} cells")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line (or cloud of points) of a panel; ``style`` picks marker and dashes, so colour is never alone.
+
+    ``low``/``high`` are empty or as long as ``x``. ``sizes`` (scatter only) are numbers of problems per point.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    colour: Colour
+    style: int
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    sizes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    title: str
+    lines: tuple[Line, ...]
+    description: str = ""  # what a reader who cannot see it needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure: one SVG per panel, so that panels stack on a phone; all panels share the y axis."""
+
+    figure_id: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    panels: tuple[Panel, ...]
+    table: Table
+    kind: Literal["line", "scatter"] = "line"
+    log_x: bool = False
+    x_ticks: tuple[float, ...] = ()  # always within the axis, and the only candidates for its ticks
+    y_range: tuple[float, float] | None = None
+    zero_line: bool = False
+    diagonal: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def legend(self) -> tuple[Line, ...]:
+        """The first line of every label, in order of appearance; empty where panel titles say the same."""
+        if self.panels and all([line.label for line in panel.lines] == [panel.title] for panel in self.panels):
+            return ()
+        first: dict[str, Line] = {}
+        for panel in self.panels:
+            for line in panel.lines:
+                first.setdefault(line.label, line)
+        return tuple(first.values()) if len(first) > 1 or len(self.panels) < 2 else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """A measure with one value everywhere: a sentence says it better than a flat line. ``text`` is that sentence."""
+
+    title: str
+    text: str
+    table: Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """A measure without data: it stays in the report, with the reason."""
+
+    title: str
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """One response shown to the reader, cut at a fixed length; ``n_characters`` is the length before the cut."""
+
+    text: str
+    n_characters: int
+    correct: bool
+    count: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemCase:
+    """A shortlisted problem: what the base got right, beside what the late checkpoint says."""
+
+    series: str
+    problem_id: str
+    prompt: str
+    gold: str
+    summary: str
+    base: tuple[Response, ...]
+    late: tuple[Response, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cases:
+    title: str
+    note: str
+    cases: tuple[ProblemCase, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Commands, templates: text to be copied as it is."""
+
+    title: str
+    text: str
+
+
+Block = Figure | Constant | Table | Missing | Cases | Listing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """``lead`` is what was found, in plain sentences made from the data."""
+
+    section_id: str
+    title: str
+    lead: tuple[str, ...]
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One number of the headline, base to last; ``direction`` follows the interval, never the point estimate."""
+
+    title: str
+    value: str
+    change: str
+    direction: Direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What happened to one series. ``reading`` is the shortest honest summary."""
+
+    series: str
+    subtitle: str
+    reading: str
+    direction: Direction
+    sentences: tuple[str, ...]
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    cards: tuple[Card, ...]
+    limits: tuple[str, ...]
+    figure: Figure | Missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    title: str
+    subtitle: str
+    headline: Headline
+    sections: tuple[Section, ...] = field(default=())

@@ -1,0 +1,86 @@
+"""Coverage: how many problems are solved within k tries, and how training changed that."""
+
+from __future__ import annotations
+
+from reports.context import Context
+from reports.numbers import NINETY_FIVE, listing
+from reports.records import Cell, Column, Section, Table
+from reports.source import SeriesSource
+from reports.tables import display_of
+from reports.wording import known
+
+TASK = "task:"
+MEASURES = (
+    "pass_at_k",
+    "pass_at_k_delta",
+    "pass_at_k_exact",
+    "pass_at_k_exact_delta",
+    "greedy_accuracy",
+)
+
+
+def coverage(context: Context) -> Section:
+    return Section(
+        section_id="coverage",
+        title="Coverage",
+        lead=tuple(_lead(context, series) for series in context.series),
+        blocks=(*context.blocks((*MEASURES, *context.others("coverage", MEASURES))), *_by_task(context)),
+    )
+
+
+def _lead(context: Context, series: SeriesSource) -> str:
+    groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": []}
+    for k in context.inference_ks(series):
+        change = context.pass_change(series, k)
+        if change is not None and change.direction in groups:
+            groups[change.direction].append(k)
+    words = {
+        "rose": "pass@k is above the base for",
+        "fell": "below it for" if groups["rose"] else "pass@k is below the base for",
+        "unchanged": "no difference was detected for",
+    }
+    parts = tuple(f"{words[name]} {k_range(ks)}" for name, ks in groups.items() if ks)
+    if not parts:
+        return context.named(series, "no paired interval of pass@k to the base is available.")
+    return context.named(series, f"at the last checkpoint {listing(parts)}.")
+
+
+def _by_task(context: Context) -> tuple[Table, ...]:
+    """Change of pass@k per task at the last checkpoint, where there are several tasks."""
+    rows = known(context.source.findings, "pass_at_k_delta", scope=None)
+    rows = rows[rows["scope"].str.startswith(TASK)]
+    last = {series.name: series.last_step for series in context.series}
+    rows = rows[rows["step"] == rows["series"].map(last)]
+    if rows.empty:
+        return ()
+    ks = [int(k) for k in sorted(rows["k"].dropna().unique())]
+    display = display_of("pass_at_k_delta", "probability")
+    body = []
+    for (series, scope), own in rows.groupby(["series", "scope"], sort=True):
+        by_k = {int(row["k"]): row for row in own.to_dict("records")}
+        cells = [
+            display.cell(by_k[k]["value"], by_k[k]["low"], by_k[k]["high"]) if k in by_k else Cell(text="–") for k in ks
+        ]
+        body.append((Cell(text=str(series)), Cell(text=str(scope).removeprefix(TASK)), *cells))
+    return (
+        Table(
+            title="Change of pass@k by task, base to last checkpoint",
+            columns=(
+                Column(name="series", numeric=False),
+                Column(name="task", numeric=False),
+                *(Column(name=f"k = {k}") for k in ks),
+            ),
+            rows=tuple(body),
+            note=f"Unit: points. Brackets: {NINETY_FIVE} interval, not corrected for the number of tasks.",
+        ),
+    )
+
+
+def k_range(ks: list[int]) -> str:
+    """
+    >>> k_range([1]), k_range([8, 64]), k_range([8, 16, 32])
+    ('k = 1', 'k = 8 and 64', 'k = 8 to 32')
+    """
+    if len(ks) > 2:
+        return f"k = {ks[0]} to {ks[-1]}"
+    return f"k = {listing(tuple(str(k) for k in ks))}"

@@ -1,0 +1,170 @@
+"""Method and reproducibility: everything needed to run the audit again and to question it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reports import numbers
+from reports.context import Context
+from reports.records import Block, Cell, Column, Listing, Missing, Section, Table
+from reports.source import SeriesSource
+
+_COMMAND_KEYS = ("command", "argv", "command_line")
+_SQL = """oversharp sql {store} "
+SELECT series, step, k, value, low, high
+FROM findings
+WHERE measure = 'pass_at_k_delta' AND scope = 'all'
+ORDER BY series, k, step"
+oversharp explain pass_at_k"""
+
+
+def method(context: Context) -> Section:
+    blocks: list[Block] = [_settings(context), _checkpoints(context)]
+    for series in context.series:
+        command, versions = _provenance(series)
+        suffix = f": {series.name}" if len(context.series) > 1 else ""
+        if command:
+            blocks.append(Listing(title=f"Command{suffix}", text=command))
+        else:
+            blocks.append(Missing(title=f"Command{suffix}", why=("the store holds no command line for this audit",)))
+        if versions:
+            blocks.append(
+                Table(
+                    title=f"Versions and machine{suffix}",
+                    columns=(Column(name="what", numeric=False), Column(name="value", numeric=False)),
+                    rows=tuple((Cell(text=name), Cell(text=value, code=True)) for name, value in versions),
+                    folded=True,
+                )
+            )
+    for series in context.series:
+        left_out = series.provenance.get("left_out")
+        if isinstance(left_out, Mapping) and left_out:
+            why = tuple(f"{name}: {reason}" for name, reason in sorted(left_out.items()))
+            blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why))
+    blocks.append(_events(context))
+    blocks.append(Listing(title="Read the numbers yourself", text=_SQL.format(store=context.source.store_name)))
+    return Section(section_id="method", title="Method and reproducibility", lead=_lead(context), blocks=tuple(blocks))
+
+
+def _lead(context: Context) -> tuple[str, ...]:
+    same = len({series.settings_id for series in context.series}) == 1 and len({s.n for s in context.series}) == 1
+    settings = context.series[0].settings
+    lead = []
+    if same:
+        lead.append(
+            f"Every checkpoint was sampled {numbers.plural(context.series[0].n, 'time')} per problem at temperature "
+            f"{settings['temperature']:g}, top-p {settings['top_p']:g} and at most {settings['max_tokens']} tokens, "
+            f"seed {settings['seed']}, by {settings['sampler']}."
+        )
+    else:
+        lead.append("The series were sampled under different settings: differences between them mix with that.")
+    lead.append(
+        f"pass@k is the unbiased estimate; intervals are {numbers.NINETY_FIVE} over problems, paired with the base."
+    )
+    lead.append("; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series) + ".")
+    return tuple(lead)
+
+
+def _settings(context: Context) -> Table:
+    """One row per setting, one column per series; rows that differ come first and say so."""
+    keys = tuple(context.series[0].settings)
+    rows = []
+    for key in keys:
+        values = [_shown(series.settings.get(key)) for series in context.series]
+        differs = len(set(values)) > 1
+        name = f"{key} (differs)" if differs else key
+        rows.append((differs, (Cell(text=name), *(Cell(text=value, code=True) for value in values))))
+    rows.sort(key=lambda row: not row[0])
+    names = tuple(series.name for series in context.series)
+    return Table(
+        title="Sampling settings",
+        columns=(Column(name="setting", numeric=False), *(Column(name=name, numeric=False) for name in names)),
+        rows=tuple(row for _, row in rows),
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, str):
+        return repr(value) if value != value.strip() or not value else value
+    return str(value)
+
+
+def _checkpoints(context: Context) -> Table:
+    rows = tuple(
+        (
+            Cell(text=series.name),
+            Cell(text=str(row["step"]), sort=float(row["step"])),
+            Cell(text=f"{row['checkpoint']}{' (base)' if row['is_base'] else ''}"),
+            Cell(text=str(row["checkpoint_id"]), code=True),
+            Cell(text=str(row["path"]), code=True),
+        )
+        for series in context.series
+        for row in series.checkpoints.to_dict("records")
+    )
+    return Table(
+        title="Checkpoints",
+        columns=(
+            Column(name="series", numeric=False),
+            Column(name="step"),
+            Column(name="checkpoint", numeric=False),
+            Column(name="weights hash", numeric=False),
+            Column(name="path", numeric=False),
+        ),
+        rows=rows,
+        folded=True,
+    )
+
+
+def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The command line, and everything else the audit wrote down, flattened."""
+    command = ""
+    for key in _COMMAND_KEYS:
+        value = series.provenance.get(key)
+        if value:
+            command = " ".join(str(part) for part in value) if isinstance(value, list) else str(value)
+            break
+    rest = {key: value for key, value in series.provenance.items() if key not in (*_COMMAND_KEYS, "left_out")}
+    return command, tuple(_flat(rest))
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """
+    >>> list(_flat({"versions": {"torch": "2.13"}, "seed": 1}))
+    [('seed', '1'), ('versions.torch', '2.13')]
+    """
+    for key in sorted(value):
+        name = f"{prefix}{key}"
+        if isinstance(value[key], Mapping):
+            yield from _flat(value[key], f"{name}.")
+        else:
+            yield name, str(value[key])
+
+
+def _events(context: Context) -> Table | Missing:
+    events = context.source.events
+    if events.empty:
+        return Missing(title="What ran", why=("the store holds no record of stages",))
+    return Table(
+        title="What ran",
+        columns=(
+            Column(name="series", numeric=False),
+            Column(name="stage", numeric=False),
+            Column(name="runs"),
+            Column(name="wall time (s)"),
+            Column(name="rows written"),
+        ),
+        rows=tuple(
+            (
+                Cell(text=str(row["series"])),
+                Cell(text=str(row["stage"])),
+                Cell(text=numbers.fixed(row["runs"], 0), sort=float(row["runs"])),
+                Cell(text=numbers.fixed(row["wall_s"], 1), sort=float(row["wall_s"])),
+                Cell(text=numbers.fixed(row["rows_written"], 0), sort=float(row["rows_written"])),
+            )
+            for row in events.to_dict("records")
+        ),
+        folded=True,
+    )

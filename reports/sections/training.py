@@ -1,0 +1,109 @@
+"""What the trainer itself logged."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from reports import numbers
+from reports.context import Context
+from reports.plots import described, series_colour
+from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Panel, Section, Table
+from reports.tables import Display
+
+#: Shown first, by substring, in this order; trainers differ in their names.
+PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")
+SHOWN_METRICS = 8
+MAX_POINTS = 200
+
+
+def training(context: Context) -> Section:
+    logged = context.source.training
+    if logged.empty:
+        lead = ("The run directory of no series held metrics of the trainer.",)
+        return Section(section_id="training", title="Training metrics", lead=lead)
+    names = sorted({str(name) for name in logged["name"]}, key=_rank)
+    steps = tuple(
+        f"{series.name}: {numbers.plural(own['name'].nunique(), 'metric')} over steps {own['step'].min()} "
+        f"to {own['step'].max()}"
+        for series in context.series
+        if not (own := logged[logged["series"] == series.name]).empty
+    )
+    blocks: list[Block] = [
+        _figure(context, i, name, logged[logged["name"] == name]) for i, name in enumerate(names[:SHOWN_METRICS])
+    ]
+    if len(names) > SHOWN_METRICS:
+        blocks.append(_rest(logged[logged["name"].isin(names[SHOWN_METRICS:])]))
+    return Section(
+        section_id="training", title="Training metrics", lead=(f"{'; '.join(steps)}.",), blocks=tuple(blocks)
+    )
+
+
+def _rank(name: str) -> tuple[int, str]:
+    places = [i for i, part in enumerate(PREFERRED) if part in name.lower()]
+    return (min(places, default=len(PREFERRED)), name)
+
+
+def thinned(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
+    """``rows`` (step, value) averaged within equal groups of neighbouring steps, so that at most ``limit`` remain."""
+    if len(rows) <= limit:
+        return rows
+    size = -(-len(rows) // limit)
+    group = [i // size for i in range(len(rows))]
+    return rows[["step", "value"]].groupby(group, sort=True).mean()
+
+
+def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figure:
+    lines, body, averaged = [], [], False
+    for i, series in enumerate(context.series):
+        own = rows[rows["series"] == series.name].sort_values("step")
+        if own.empty:
+            continue
+        thin = thinned(own)
+        averaged = averaged or len(thin) < len(own)
+        xs, ys = tuple(float(v) for v in thin["step"]), tuple(float(v) for v in thin["value"])
+        lines.append(Line(label=series.name, x=xs, y=ys, colour=series_colour(i), style=i))
+        body += [
+            (Cell(text=series.name), Cell(text=f"{x:g}", sort=x), Cell(text=f"{y:.4g}", sort=y))
+            for x, y in zip(xs, ys, strict=True)
+        ]
+    display = Display(factor=1.0, unit="as logged", is_difference=False)
+    return Figure(
+        figure_id=f"training-{place}",
+        title=name,
+        caption="As logged by the trainer" + (", averaged over neighbouring steps." if averaged else "."),
+        x_label=STEP_LABEL,
+        y_label=f"{name} (as logged)",
+        panels=(described(Panel(title="", lines=tuple(lines)), name, display, "step"),),
+        table=Table(
+            title=f"{name}: data",
+            columns=(Column(name="series", numeric=False), Column(name="step"), Column(name=name)),
+            rows=tuple(body),
+            folded=True,
+        ),
+    )
+
+
+def _rest(rows: pd.DataFrame) -> Table:
+    """First and last value of the metrics that got no figure."""
+    body = []
+    for (series, name), own in rows.groupby(["series", "name"], sort=True):
+        first, last = own.sort_values("step").iloc[0], own.sort_values("step").iloc[-1]
+        body.append(
+            (
+                Cell(text=str(series)),
+                Cell(text=str(name)),
+                Cell(text=f"{first['value']:.4g}", sort=float(first["value"])),
+                Cell(text=f"{last['value']:.4g}", sort=float(last["value"])),
+            )
+        )
+    return Table(
+        title="Other metrics",
+        columns=(
+            Column(name="series", numeric=False),
+            Column(name="metric", numeric=False),
+            Column(name="first"),
+            Column(name="last"),
+        ),
+        rows=tuple(body),
+        folded=True,
+    )

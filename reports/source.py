@@ -1,0 +1,204 @@
+"""Everything the report reads from the store, in one place; the SQL touches public views and settings only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pandas as pd
+
+from diagnostics.errors import StoreError
+
+
+class Frames(Protocol):
+    """The part of the store that a report needs."""
+
+    def frame(self, sql: str, **params: Any) -> pd.DataFrame: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesSource:
+    """One audited series. ``checkpoints``: ``step, checkpoint, checkpoint_id, is_base`` in step order."""
+
+    name: str
+    audit_id: str
+    path: str
+    n: int
+    ks: tuple[int, ...]
+    updated_at: str
+    settings_id: str
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    checkpoints: pd.DataFrame
+    last_step: int  # the last one with samples: a checkpoint that failed to load has none
+    problem_ids: frozenset[str]
+
+    @property
+    def base_step(self) -> int:
+        return int(self.checkpoints.loc[self.checkpoints["is_base"], "step"].iloc[0])
+
+    @property
+    def shown_steps(self) -> tuple[int, ...]:
+        """Base, middle and last step: what a curve per checkpoint shows."""
+        steps = [int(step) for step in self.checkpoints["step"] if self.base_step != int(step) <= self.last_step]
+        if len(steps) < 2:
+            return (self.base_step, *steps)
+        return (self.base_step, steps[(len(steps) - 1) // 2], steps[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The store as the report sees it: small frames, no response texts."""
+
+    store_name: str
+    series: tuple[SeriesSource, ...]
+    findings: pd.DataFrame
+    problem_counts: pd.DataFrame
+    problems: pd.DataFrame
+    training: pd.DataFrame
+    events: pd.DataFrame
+    schema_version: str
+
+
+_AUDITS = """
+SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.ks, a.strategy_regex,
+       strftime(a.updated_at, '%Y-%m-%d %H:%M:%S') AS updated_at, CAST(a.provenance AS VARCHAR) AS provenance
+FROM current_audits AS a
+JOIN series AS s USING (series)
+ORDER BY a.series
+"""
+_CHECKPOINTS = """
+SELECT c.series, c.step, c.checkpoint, c.checkpoint_id, c.is_base, k.kind, k.path
+FROM series_checkpoints AS c
+JOIN current_audits AS a USING (series)
+LEFT JOIN checkpoints AS k USING (checkpoint_id)
+ORDER BY c.series, c.step
+"""
+_FINDINGS = """
+SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why
+FROM findings
+ORDER BY series, measure, scope, k NULLS FIRST, step
+"""
+_COUNTS = """
+SELECT series, step, is_base, problem_id, n, n_correct
+FROM problem_counts
+ORDER BY series, problem_id, step
+"""
+_PROBLEMS = """
+SELECT DISTINCT p.problem_id, p.task, left(p.prompt, 2000) AS prompt, left(p.gold, 400) AS gold, p.verifier, p.source_id
+FROM current_audits AS a
+JOIN audit_problems AS ap USING (audit_id)
+JOIN problems AS p USING (problem_id)
+ORDER BY p.problem_id
+"""
+_MEMBERSHIP = """
+SELECT a.series, ap.problem_id
+FROM current_audits AS a
+JOIN audit_problems AS ap USING (audit_id)
+ORDER BY a.series, ap.problem_id
+"""
+_TRAINING = """
+SELECT t.series, t.step, t.name, t.value
+FROM training_metrics AS t
+JOIN current_audits AS a USING (series)
+ORDER BY t.series, t.name, t.step
+"""
+_EVENTS = """
+SELECT a.series, e.stage, count(*) AS runs, sum(e.wall_s) AS wall_s, sum(e.rows_written) AS rows_written
+FROM events AS e
+JOIN current_audits AS a USING (audit_id)
+GROUP BY ALL
+ORDER BY a.series, min(e.logged_at), e.stage
+"""
+_RESPONSES = """
+WITH texts AS (
+    SELECT series, problem_id, is_base, response_id,
+           first(left(text, $cap)) AS text, first(length(text)) AS n_characters,
+           bool_or(correct) AS correct, first(state) AS state, first(reason) AS reason,
+           min(sample_index) AS first_index, count(*) AS n
+    FROM graded_samples
+    WHERE NOT greedy AND series = $series AND list_contains($problem_ids, problem_id)
+        AND (step = $last_step OR (is_base AND correct))
+    GROUP BY ALL
+),
+ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY problem_id, is_base ORDER BY n DESC, first_index, response_id) AS rank
+    FROM texts
+)
+SELECT * FROM ranked WHERE rank <= 2 ORDER BY problem_id, is_base DESC, rank
+"""
+
+
+def read_source(store: Frames, store_name: str, series: tuple[str, ...] | None = None) -> Source:
+    """Read the current audits of ``series`` (default: all). Order of ``series`` is kept: it sets the colours."""
+    audits = store.frame(_AUDITS)
+    names = tuple(str(name) for name in audits["series"]) if series is None else tuple(dict.fromkeys(series))
+    known = {str(name) for name in audits["series"]}
+    if not names:
+        raise StoreError(f"{store_name}: no audit in this store; run `oversharp audit` first")
+    for name in names:
+        if name not in known:
+            raise StoreError(
+                f"{store_name}: no audit of series {name!r}; it holds: {', '.join(sorted(known)) or 'none'}"
+            )
+    settings = store.frame("SELECT * FROM settings ORDER BY settings_id").set_index("settings_id")
+    checkpoints = store.frame(_CHECKPOINTS)
+    membership = store.frame(_MEMBERSHIP)
+    counts = store.frame(_COUNTS)
+    rows = {str(audit["series"]): audit for _, audit in audits.iterrows()}
+    version = store.frame("SELECT max(version) AS version FROM schema_version")
+
+    def only(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["series"].isin(names)].reset_index(drop=True)
+
+    return Source(
+        store_name=store_name,
+        series=tuple(_series_source(rows[name], settings, checkpoints, membership, counts) for name in names),
+        findings=only(store.frame(_FINDINGS)),
+        problem_counts=only(counts),
+        problems=store.frame(_PROBLEMS),
+        training=only(store.frame(_TRAINING)),
+        events=only(store.frame(_EVENTS)),
+        schema_version=str(version["version"].iloc[0]),
+    )
+
+
+def _series_source(
+    audit: pd.Series[Any],
+    settings: pd.DataFrame,
+    checkpoints: pd.DataFrame,
+    membership: pd.DataFrame,
+    counts: pd.DataFrame,
+) -> SeriesSource:
+    name = str(audit["series"])
+    own = checkpoints[checkpoints["series"] == name].drop(columns="series").reset_index(drop=True)
+    if own.empty or not own["is_base"].any():
+        raise StoreError(f"series {name!r} has no base checkpoint in this store; run `oversharp audit` on it again")
+    sampled = counts.loc[counts["series"] == name, "step"]
+    values = {str(key): value for key, value in settings.loc[str(audit["settings_id"])].items()}
+    return SeriesSource(
+        name=name,
+        audit_id=str(audit["audit_id"]),
+        path=str(audit["path"]),
+        n=int(audit["n"]),
+        ks=tuple(sorted(int(k) for k in audit["ks"])),
+        updated_at=str(audit["updated_at"]),
+        settings_id=str(audit["settings_id"]),
+        settings={**values, "samples per problem": int(audit["n"]), "strategy_regex": str(audit["strategy_regex"])},
+        provenance=json.loads(str(audit["provenance"])),
+        checkpoints=own,
+        last_step=int(own["step"].iloc[0] if sampled.empty else sampled.max()),
+        problem_ids=frozenset(membership.loc[membership["series"] == name, "problem_id"]),
+    )
+
+
+def read_responses(store: Frames, series: SeriesSource, problem_ids: tuple[str, ...], *, cap: int) -> pd.DataFrame:
+    """The two most frequent correct responses of the base and the two most frequent of the last checkpoint.
+
+    Texts are cut to ``cap`` characters inside the database, so that long responses never reach the report.
+    """
+    return store.frame(
+        _RESPONSES, cap=cap, series=series.name, problem_ids=list(problem_ids), last_step=series.last_step
+    )

@@ -1,0 +1,107 @@
+"""How values are shown, and the data table that stands under every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from diagnostics.measures.contract import Measure
+from reports import numbers
+from reports.records import Cell, Column, Table
+from reports.source import Source
+from reports.wording import bound
+
+MAX_TABLE_COLUMNS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Display:
+    """How values of a measure are shown. Differences of probabilities are shown in points (× 100)."""
+
+    factor: float
+    unit: str
+    is_difference: bool
+
+    def text(self, value: float) -> str:
+        return numbers.points(value) if self.is_difference else numbers.number(value, self.unit)
+
+    def cell(self, value: object, low: object, high: object) -> Cell:
+        """
+        >>> Display(factor=1, unit="probability", is_difference=False).cell(0.25, 0.2, 0.3).text
+        '0.250 [0.200, 0.300]'
+        """
+        value_f, low_f, high_f = bound(value), bound(low), bound(high)
+        if value_f is None:
+            return Cell(text="–")
+        text = self.text(value_f)
+        if low_f is not None and high_f is not None:
+            text += f" [{self.text(low_f)}, {self.text(high_f)}]"
+        return Cell(text=text, sort=value_f)
+
+
+def display_of(name: str, unit: str) -> Display:
+    if "_delta" in name and numbers.is_probability(unit):
+        return Display(factor=100.0, unit="points", is_difference=True)
+    return Display(factor=1.0, unit=unit, is_difference=False)
+
+
+def spread(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
+    """At most ``limit`` of ``values``, first and last kept."""
+    if len(values) <= limit:
+        return tuple(values)
+    return tuple(values[round(i * (len(values) - 1) / (limit - 1))] for i in range(limit))
+
+
+def scope_label(scope: str) -> str:
+    """
+    >>> scope_label("not_correct"), scope_label("task:math")
+    ('not correct', 'task math')
+    """
+    return scope.replace("_", " ").replace(":", " ")
+
+
+def scope_order(scope: str) -> tuple[bool, bool, str]:
+    """The whole set first, the remainder last, names between."""
+    return (scope != "all", scope == "other", scope)
+
+
+def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Table:
+    """One row per series and checkpoint; one column per k or scope."""
+    by = "k" if measure.plot.x == "k" or measure.plot.group == "k" else "scope"
+    if by == "k":
+        keys: list[Any] = sorted(rows["k"].dropna().unique())
+    else:
+        keys = sorted({str(scope) for scope in rows["scope"]}, key=scope_order)
+    shown = list(spread(keys, MAX_TABLE_COLUMNS))
+    several = len(source.series) > 1
+    head = [Column(name="series", numeric=False)] if several else []
+    if by == "k":
+        names = [f"k = {int(key)}" for key in shown]
+    else:
+        names = [measure.title if keys == ["all"] else scope_label(key) for key in shown]
+    indexed = {(row["series"], row["step"], row[by]): row for row in rows.to_dict("records")}
+    body = []
+    for series in source.series:
+        for step in (int(s) for s in series.checkpoints["step"]):
+            cells = [indexed.get((series.name, step, key)) for key in shown]
+            if all(cell is None for cell in cells):
+                continue
+            lead = [Cell(text=series.name)] if several else []
+            lead.append(Cell(text=str(step), sort=float(step)))
+            values = [
+                Cell(text="–") if cell is None else display.cell(cell["value"], cell["low"], cell["high"])
+                for cell in cells
+            ]
+            body.append((*lead, *values))
+    unit = "points" if display.is_difference else display.unit
+    return Table(
+        title=f"{measure.title}: data",
+        columns=(*head, Column(name="step"), *(Column(name=name) for name in names)),
+        rows=tuple(body),
+        note=f"Unit: {unit}. Brackets: {numbers.NINETY_FIVE} interval."
+        + (f" {len(shown)} of {len(keys)} columns shown." if len(shown) < len(keys) else ""),
+        folded=True,
+    )

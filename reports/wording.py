@@ -1,0 +1,101 @@
+"""From numbers to plain sentences. A verb follows the interval: without one, no direction is claimed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports import numbers
+from reports.records import Direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Base against last checkpoint; ``low``/``high`` bound the paired difference ``delta``."""
+
+    before: float
+    after: float
+    delta: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def direction(self) -> Direction:
+        """
+        >>> Change(before=0.3, after=0.5, delta=0.2, low=0.1, high=0.3).direction
+        'rose'
+        >>> Change(before=0.3, after=0.5, delta=0.2, low=-0.1, high=0.5).direction
+        'unchanged'
+        >>> Change(before=0.3, after=0.5, delta=0.2).direction
+        'unknown'
+        """
+        if self.low is None or self.high is None:
+            return "unknown"
+        if self.low > 0:
+            return "rose"
+        return "fell" if self.high < 0 else "unchanged"
+
+
+def change_of_probability(name: str, change: Change) -> str:
+    """
+    >>> change_of_probability("pass@1", Change(before=0.268, after=0.485, delta=0.217, low=0.19, high=0.244))
+    'pass@1 rose from 0.268 to 0.485 (+21.7 points, 95\\xa0% interval +19.0 to +24.4)'
+    >>> change_of_probability("pass@8", Change(before=0.8, after=0.79, delta=-0.01, low=-0.03, high=0.01))
+    'pass@8 did not change detectably: 0.800 to 0.790 (−1.0 points, 95\\xa0% interval −3.0 to +1.0)'
+    """
+    path = f"{numbers.number(change.before, 'probability')} to {numbers.number(change.after, 'probability')}"
+    detail = f"({numbers.points(change.delta)} points, {numbers.points_interval(change.low, change.high)})"
+    match change.direction:
+        case "rose" | "fell" as verb:
+            return f"{name} {verb} from {path} {detail}"
+        case "unchanged":
+            return f"{name} did not change detectably: {path} {detail}"
+        case _:
+            return f"{name} went from {path} {detail}"
+
+
+def known(frame: pd.DataFrame, measure: str, *, scope: str | None = "all", series: str | None = None) -> pd.DataFrame:
+    """Findings of ``measure`` that have a value."""
+    chosen = frame[(frame["measure"] == measure) & frame["value"].notna()]
+    if scope is not None:
+        chosen = chosen[chosen["scope"] == scope]
+    if series is not None:
+        chosen = chosen[chosen["series"] == series]
+    return chosen
+
+
+def reasons(frame: pd.DataFrame, measure: str) -> tuple[str, ...]:
+    """Why ``measure`` has no value: each reason once, with its place unless it holds everywhere."""
+    findings = frame[frame["measure"] == measure]
+    unknown = findings[findings["value"].isna() & findings["why"].notna()]
+    several = findings["series"].nunique() > 1
+    everywhere = set(zip(findings["series"], findings["step"], strict=True))
+    places: dict[str, dict[tuple[str, int], str]] = {}
+    for row in unknown.itertuples():
+        text = f"{row.series} step {row.step}" if several else f"step {row.step}"
+        places.setdefault(str(row.why), {})[(row.series, row.step)] = text  # type: ignore[index]
+    return tuple(
+        why if set(held) == everywhere else f"{why} ({_shortened(list(held.values()))})" for why, held in places.items()
+    )
+
+
+def _shortened(places: list[str], limit: int = 4) -> str:
+    if len(places) <= limit:
+        return ", ".join(places)
+    return f"{', '.join(places[: limit - 1])} and {len(places) - limit + 1} more"
+
+
+def value_at(
+    frame: pd.DataFrame, measure: str, series: str, step: int, *, k: int | None = None, scope: str = "all"
+) -> pd.Series | None:
+    """The one known finding of ``measure`` at that place, None if there is none."""
+    rows = known(frame, measure, scope=scope, series=series)
+    rows = rows[rows["step"] == step]
+    rows = rows[rows["k"].isna()] if k is None else rows[rows["k"] == k]
+    return None if rows.empty else rows.iloc[0]
+
+
+def bound(value: object) -> float | None:
+    """A database number as Python has it: NULL is None."""
+    return None if value is None or pd.isna(value) else float(value)  # type: ignore[call-overload,arg-type]

@@ -1,0 +1,200 @@
+"""What holds for every registered measure."""
+
+import doctest
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagnostics.measures import all_measures
+from diagnostics.measures.contract import Measure
+from diagnostics.types import Finding
+
+MEASURES = list(all_measures().values())
+every_measure = pytest.mark.parametrize("measure", MEASURES, ids=[measure.name for measure in MEASURES])
+PROBLEMS = ("q1", "q2", "q3", "q4")
+MODES = ("a", "b", "c")
+N = 8
+
+
+def random_samples(seed: int = 0) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    samples = []
+    for checkpoint in ("base", "late", "middle"):
+        for problem in PROBLEMS:
+            for index in range(-1, N):
+                correct = bool(rng.random() < 0.6)
+                mode = str(rng.choice(MODES)) if correct else None
+                samples.append(
+                    {
+                        "checkpoint": checkpoint,
+                        "problem": problem,
+                        "task": "sums" if problem in PROBLEMS[:2] else "logic",
+                        "greedy": index < 0,
+                        "sample_index": max(index, 0),
+                        "text": str(rng.choice(["```1```", "so"])),
+                        "n_tokens": int(rng.integers(1, 30)),
+                        "finish_reason": str(rng.choice(["stop", "length"])),
+                        "answer": "4" if correct else str(rng.choice(["5", "6", "NA"])),
+                        "mode": mode,
+                        "correct": correct,
+                        "state": "ok" if correct else str(rng.choice(["ok", "parse_fail", "timeout", "error"])),
+                        "entropy_sum": float(rng.random() * 5),
+                    }
+                )
+    return samples
+
+
+def random_scores(seed: int = 1) -> list[tuple[str, str, str, float]]:
+    rng = np.random.default_rng(seed)
+    return [
+        (checkpoint, problem, mode, float(math.log(rng.random() / 3)))
+        for checkpoint in ("base", "late", "middle")
+        for problem in PROBLEMS
+        for mode in MODES
+    ]
+
+
+@pytest.fixture(scope="module")
+def full_world(world):
+    return world(random_samples(), n=N, ks=(1, 4, 8, 64), mode_scores=random_scores())
+
+
+def findings_of(measure: Measure, world) -> list[Finding]:
+    if measure.compute is not None:
+        return list(measure.compute(world.evidence()))
+    return [
+        Finding(measure=measure.name, unit=measure.unit, why=measure.missing if row["value"] is None else None, **row)
+        for row in world.sql_rows(measure)
+    ]
+
+
+def key(finding: Finding) -> tuple[object, ...]:
+    return finding.checkpoint_id, finding.scope, finding.k
+
+
+@every_measure
+def test_the_docstring_says_what_a_reader_needs(measure):
+    first, blank, *rest = measure.doc.splitlines()
+    assert first.endswith(".")
+    assert blank == ""
+    starts = [line.split(":")[0] for line in rest if line.split(":")[0] in ("Meaning", "Unit", "Limits", "Source")]
+    assert starts == ["Meaning", "Unit", "Limits", "Source"]
+    assert measure.unit.split()[0] in measure.doc
+
+
+@every_measure
+def test_the_example_runs(measure):
+    module_globals = {"MEASURE": measure, "compute": measure.compute}
+    test = doctest.DocTestParser().get_doctest(measure.doc, module_globals, measure.name, None, 0)
+    assert test.examples
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+@every_measure
+def test_every_measure_has_its_own_tests(measure):
+    assert Path(__file__).with_name(f"test_{measure.name}.py").exists()
+
+
+@every_measure
+def test_there_are_findings_for_every_checkpoint_and_each_is_unique(measure, full_world):
+    findings = findings_of(measure, full_world)
+    against_base = {key(f)[0] for f in findings} == {"middle", "late"}
+    assert against_base or {f.checkpoint_id for f in findings} == {"base", "middle", "late"}
+    assert len({key(f) for f in findings}) == len(findings)
+    assert {f.measure for f in findings} == {measure.name}
+    assert {f.unit for f in findings} == {measure.unit}
+    assert any(f.value is not None for f in findings)
+
+
+@every_measure
+def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full_world):
+    low, high = (-1.0 if measure.name.endswith("_delta") else 0.0), math.inf
+    if measure.unit.split()[0] in ("share", "probability"):
+        high = 1.0
+    for finding in findings_of(measure, full_world):
+        if finding.value is None:
+            continue
+        assert low <= finding.value <= high
+        assert finding.n is not None
+        assert finding.n >= 1
+        if finding.low is not None:
+            assert low <= finding.low <= finding.value
+        if finding.high is not None:
+            assert finding.value <= finding.high <= high
+
+
+@every_measure
+def test_the_order_of_rows_does_not_matter(measure, full_world, world):
+    shuffled_samples, shuffled_scores = random_samples(), random_scores()
+    np.random.default_rng(7).shuffle(shuffled_samples)
+    np.random.default_rng(8).shuffle(shuffled_scores)
+    other = world(shuffled_samples, n=N, ks=(1, 4, 8, 64), mode_scores=shuffled_scores)
+    before, after = findings_of(measure, full_world), findings_of(measure, other)
+    assert [key(f) for f in before] == [key(f) for f in after]
+    for one, two in zip(before, after, strict=True):
+        numbers = [(one.value, two.value), (one.low, two.low), (one.high, two.high)]
+        assert all(a == b or a == pytest.approx(b, rel=1e-12, abs=1e-15) for a, b in numbers)
+        assert one.n == two.n
+
+
+@every_measure
+def test_nothing_in_is_nothing_known_and_no_crash(measure, full_world, world):
+    if measure.sql is not None:
+        assert world([], n=N).sql_rows(measure) == []
+        return
+    evidence = full_world.evidence()
+    empty = replace(evidence, frames={view: frame.iloc[:0] for view, frame in evidence.frames.items()})
+    findings = measure.compute(empty)
+    assert {f.checkpoint_id for f in findings} >= {"middle", "late"}
+    assert all(f.value is None and f.why for f in findings)
+    nothing = replace(empty, checkpoints=evidence.checkpoints.iloc[:0])
+    assert list(measure.compute(nothing)) == []
+
+
+@every_measure
+def test_a_measure_reads_only_the_views_it_asks_for(measure, full_world):
+    if measure.sql is not None:
+        assert all(view in measure.sql for view in measure.needs)
+        return
+    evidence = full_world.evidence()
+    asked = replace(evidence, frames={view: evidence.frames[view] for view in measure.needs})
+    assert measure.compute(asked)
+
+
+@every_measure
+def test_the_evidence_is_left_as_it_was(measure, full_world):
+    if measure.compute is None:
+        return
+    evidence = full_world.evidence()
+    before = {view: frame.copy() for view, frame in evidence.frames.items()}
+    measure.compute(evidence)
+    for view, frame in evidence.frames.items():
+        pd.testing.assert_frame_equal(frame, before[view])
+
+
+@every_measure
+def test_the_plot_can_be_drawn_from_the_findings(measure, full_world):
+    findings = [f for f in findings_of(measure, full_world) if f.value is not None]
+    assert measure.plot.y_label
+    assert measure.missing
+    assert measure.title
+    if "k" in (measure.plot.x, measure.plot.group):
+        assert all(f.k is not None for f in findings)
+    if measure.plot.group == "none":
+        assert {f.scope for f in findings} == {"all"}
+    if measure.plot.y_range is not None:
+        low, high = measure.plot.y_range
+        assert all(low <= f.value <= high for f in findings)
+
+
+@every_measure
+def test_sql_is_bound_and_ordered(measure):
+    if measure.sql is None:
+        return
+    assert "$series" in measure.sql
+    assert "ORDER BY step" in measure.sql or "ORDER BY g.step" in measure.sql
+    assert "{" not in measure.sql

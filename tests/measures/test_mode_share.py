@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from diagnostics.measures.mode_share import MEASURE
+
+
+def drawn(checkpoint, problem, modes):
+    return [
+        {"checkpoint": checkpoint, "problem": problem, "sample_index": i, "mode": mode, "correct": mode is not None}
+        for i, mode in enumerate(modes)
+    ]
+
+
+def test_modes_are_ranked_on_even_base_samples_and_followed(world):
+    # Even base samples: a a b; odd: a b c. Late: b b b a c d.
+    samples = drawn("base", "q1", "aaabbc") + drawn("late", "q1", "bbbacd")
+    found = world(samples, n=6).values(MEASURE)
+    assert found["base", "dominant"] == pytest.approx(1 / 3)
+    assert found["base", "second"] == pytest.approx(1 / 3)
+    assert found["base", "other"] == pytest.approx(1 / 3)
+    assert found["late", "dominant"] == pytest.approx(1 / 6)
+    assert found["late", "second"] == pytest.approx(3 / 6)
+    assert found["late", "other"] == pytest.approx(2 / 6)
+
+
+def test_only_correct_samples_with_a_mode_count(world):
+    samples = drawn("base", "q1", ["a", "a", None, None]) + drawn("late", "q1", ["a", None, None, "b"])
+    samples += drawn("base", "q2", [None, None, None, None]) + drawn("late", "q2", ["a", "a", "a", "a"])
+    samples += [{"greedy": True, "checkpoint": "late", "problem": "q1", "mode": "z"}]
+    rows = {(r["checkpoint_id"], r["scope"]): r for r in world(samples, n=4).sql_rows(MEASURE)}
+    assert rows["late", "dominant"]["value"] == 0.5
+    assert rows["late", "dominant"]["n"] == 1  # q2 has no mode under the base to compare with
+
+
+def test_no_change_shows_no_change_even_with_few_samples(world):
+    # Four equally likely modes: ranked and measured on the same samples, the base's leader would seem to hold 40 %.
+    rng = np.random.default_rng(1)
+    samples = [
+        row
+        for checkpoint in ("base", "late")
+        for q in range(200)
+        for row in drawn(checkpoint, f"q{q:03}", rng.choice(list("abcd"), size=16))
+    ]
+    rows = {(r["checkpoint_id"], r["scope"]): r for r in world(samples, n=16).sql_rows(MEASURE)}
+    assert rows["base", "dominant"]["value"] == pytest.approx(0.25, abs=0.03)
+    assert rows["late", "dominant"]["value"] == pytest.approx(0.25, abs=0.03)
+    assert rows["late", "dominant"]["low"] < 0.25 < rows["late", "dominant"]["high"]
+
+
+def test_a_planted_collapse_raises_the_dominant_share(world):
+    samples = drawn("base", "q1", "aababbaa") + drawn("late", "q1", "aaaaaaaa")
+    found = world(samples, n=8).values(MEASURE)
+    assert found["base", "dominant"] < found["late", "dominant"] == 1.0
+
+
+def test_without_named_modes_there_are_no_rows(world):
+    samples = [{"mode": None, "sample_index": i, "checkpoint": c} for c in ("base", "late") for i in range(4)]
+    assert world(samples, n=4).sql_rows(MEASURE) == []

@@ -1,0 +1,36 @@
+import pytest
+
+from diagnostics.measures.strategy_share import MEASURE
+
+
+def drawn(checkpoint, problem, texts):
+    return [{"checkpoint": checkpoint, "problem": problem, "sample_index": i, "text": t} for i, t in enumerate(texts)]
+
+
+def test_the_share_is_a_mean_over_problems_and_the_pattern_is_the_audits(world):
+    samples = drawn("base", "q1", ["def f():", "hence"]) + drawn("base", "q2", ["thus", "so"])
+    samples += drawn("late", "q1", ["def f():", "x\ndef g():"]) + drawn("late", "q2", ["def h():", "so"])
+    samples += [{"greedy": True, "problem": "q1", "text": "def f():"}]
+    found = world(samples, n=2, strategy_regex=r"\bdef \w+\(").values(MEASURE)
+    assert found == {
+        ("base", "code"): 0.25,
+        ("base", "prose"): 0.75,
+        ("late", "code"): 0.75,
+        ("late", "prose"): 0.25,
+    }
+
+
+def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world):
+    def rows(problems):
+        samples = [
+            row for i in range(problems) for row in drawn("base", f"q{i:02}", ["```x```" if i % 2 else "so", "so"])
+        ]
+        return {row["scope"]: row for row in world(samples, n=2).sql_rows(MEASURE)}
+
+    assert rows(29)["code"]["low"] is None
+    code, prose = rows(30)["code"], rows(30)["prose"]
+    variance = 0.0625 * 30 / 29  # half of the problems at 0, half at 1/2
+    half_width = 1.959964 * (29 * variance + 1) ** 0.5 / 30
+    assert (code["value"], code["n"]) == (0.25, 30)
+    assert code["high"] == pytest.approx(0.25 + half_width)
+    assert prose["low"] == pytest.approx(0.75 - half_width)

@@ -1,0 +1,43 @@
+import pytest
+
+from diagnostics.measures._example import tiny_evidence
+from diagnostics.measures.token_entropy import compute
+
+COLUMNS = "checkpoint_id problem_id sample_index entropy_sum n_tokens"
+
+
+def entropies(*rows):
+    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("sample_entropies", COLUMNS, list(rows)))}
+
+
+def test_responses_count_equally_and_pooled_tokens_count_equally():
+    found = entropies(
+        ("base", "q1", 0, 1.0, 1), ("base", "q1", 1, 2.0, 10), ("base", "q2", 0, 3.0, 5), ("base", "q2", 1, 0.0, 4)
+    )
+    assert found["base", "all"].value == pytest.approx((1.0 + 0.2 + 0.6 + 0.0) / 4)
+    assert found["base", "token_pooled"].value == pytest.approx(6.0 / 20)
+    assert found["base", "all"].n == found["base", "token_pooled"].n == 4
+
+
+def test_longer_certain_answers_move_the_pooled_average_only():
+    found = entropies(
+        ("base", "q1", 0, 2.0, 4), ("base", "q2", 0, 2.0, 4), ("late", "q1", 0, 2.0, 4), ("late", "q2", 0, 8.0, 16)
+    )
+    assert found["late", "all"].value == found["base", "all"].value == 0.5
+    assert found["late", "token_pooled"].value == 0.5
+    uneven = entropies(("base", "q1", 0, 2.0, 4), ("base", "q2", 0, 0.0, 16))
+    assert uneven["base", "all"].value == 0.25
+    assert uneven["base", "token_pooled"].value == pytest.approx(0.1)
+
+
+def test_intervals_are_over_problems():
+    rows = [("base", f"q{i}", j, float(i), 4) for i in range(4) for j in range(50)]
+    found = entropies(*rows)["base", "all"]
+    assert found.low == 0.0
+    assert found.high > 0.85  # four problems, not two hundred responses: 0.375 + 3.18 · 0.161
+
+
+def test_a_checkpoint_that_is_scored_in_part_is_unknown():
+    found = entropies(("base", "q1", 0, 1.0, 1), ("base", "q2", 0, 1.0, 1), ("late", "q1", 0, 1.0, 1))
+    assert found["base", "all"].value == 1.0
+    assert found["late", "token_pooled"].why.startswith("1 of 2 problems have exactly 1")

@@ -1,0 +1,235 @@
+"""A small store with numbers known by hand: two series, four checkpoints, six problems, eight samples each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnostics.measures.contract import Measure, Plot
+from diagnostics.store import Store
+from diagnostics.types import (
+    Checkpoint,
+    Finding,
+    Grade,
+    Problem,
+    Sample,
+    SamplingSettings,
+    Series,
+    TrainingMetric,
+    response_id,
+)
+from reports.context import Context
+from reports.page import load_page
+from reports.records import Page
+from reports.render import render_page
+from reports.source import read_source
+
+STEPS = (0, 10, 20, 30)
+N = 8
+SETTINGS = SamplingSettings(sampler="transformers", max_tokens=16, seed=7)
+
+#: pass@1 and pass@4 per checkpoint, invented: GRPO sharpens and loses coverage, IAC keeps it.
+PASS = {
+    "grpo": {1: (0.25, 0.35, 0.45, 0.5), 4: (0.8, 0.75, 0.7, 0.6)},
+    "iac": {1: (0.25, 0.3, 0.4, 0.45), 4: (0.8, 0.8, 0.79, 0.79)},
+}
+
+#: Correct samples of eight, per problem, at base and at last checkpoint.
+CORRECT = {
+    "grpo": ((2, 8), (3, 0), (1, 0), (0, 4), (2, 2), (4, 8)),
+    "iac": ((2, 4), (3, 3), (1, 1), (0, 0), (2, 4), (4, 8)),
+}
+
+#: Two texts, as many as the report shows per problem and side.
+HOSTILE = (
+    "<script>document.title='owned'</script></script><img src=x onerror=\"document.title='owned'\">"
+    "שלום \u202e reversed \N{BELL} 🧮 family 👩‍👩‍👧",
+    "x" * 100_000,
+)
+
+
+def _measure(name: str, title: str, section: str, unit: str, plot: Plot) -> Measure:
+    return Measure(
+        name=name,
+        title=title,
+        unit=unit,
+        section=section,  # type: ignore[arg-type]
+        needs=("problem_counts",),
+        missing="no samples",
+        plot=plot,
+        sql="SELECT 1",
+        doc=f"Meaning of ``{name}``. A second sentence that reports leave out.",
+    )
+
+
+@pytest.fixture(scope="session")
+def measures() -> tuple[Measure, ...]:
+    by_step = Plot(x="step", y_label="")
+    return (
+        _measure("pass_at_k", "pass@k", "coverage", "probability", Plot(x="k", group="checkpoint", log_x=True)),
+        _measure("pass_at_k_delta", "Change of pass@k", "coverage", "probability", Plot(x="step", group="k")),
+        _measure("token_entropy", "Token entropy", "entropy", "nats", by_step),
+        _measure("effective_modes", "Effective modes", "modes", "modes", by_step),
+        _measure("modes_fallen_10x", "Modes that fell more than tenfold", "modes", "probability", by_step),
+        _measure("mode_share", "Mode share", "modes", "probability", Plot(x="step", group="scope")),
+        _measure("truncation_rate", "Truncated responses", "health", "probability", by_step),
+        _measure("from_a_plugin", "Measure of another package", "health", "tokens", by_step),
+    )
+
+
+def findings_of(series: str, steps: Sequence[int]) -> list[Finding]:
+    found = []
+    for i, step in enumerate(steps):
+        identity = f"{series}-{step}" if step else "base-0"
+        for k, values in PASS[series].items():
+            delta = values[i] - values[0]
+            found.append(
+                Finding(
+                    checkpoint_id=identity, measure="pass_at_k", unit="probability", k=k, value=values[i],
+                    low=values[i] - 0.05, high=values[i] + 0.05, n=6,
+                )
+            )  # fmt: skip
+            found.append(
+                Finding(
+                    checkpoint_id=identity, measure="pass_at_k_delta", unit="probability", k=k, value=delta,
+                    low=delta - 0.03, high=delta + 0.03, n=6,
+                )
+            )  # fmt: skip
+        found += [
+            Finding(checkpoint_id=identity, measure="token_entropy", unit="nats", why="no sample was scored"),
+            Finding(checkpoint_id=identity, measure="effective_modes", unit="modes", value=4.0 - i),
+            Finding(checkpoint_id=identity, measure="modes_fallen_10x", unit="probability", value=0.1 * i, n=30),
+            Finding(checkpoint_id=identity, measure="truncation_rate", unit="probability", value=0.01 * i, n=48),
+            Finding(checkpoint_id=identity, measure="from_a_plugin", unit="tokens", value=5.0 + i, n=48),
+            *(
+                Finding(checkpoint_id=identity, measure="mode_share", unit="probability", scope=f"rank {r}", value=v)
+                for r, v in ((1, 0.4 + 0.1 * i), (2, 0.3 - 0.05 * i))
+            ),
+        ]
+    found.append(Finding(checkpoint_id="base-0", measure="not_installed", unit="nats", value=1.0))
+    return found
+
+
+@dataclass(frozen=True)
+class Written:
+    path: Path
+    problems: tuple[Problem, ...]
+
+
+def write_store(
+    path: Path, *, texts: Sequence[str] = (), names: Sequence[str] = ("grpo", "iac"), steps: Sequence[int] = STEPS
+) -> Written:
+    """``texts`` replace the wrong responses of the last checkpoint; prompts carry them too."""
+    problems = tuple(
+        Problem(task="mini", prompt=f"{i} 2 = {i + 2} : {texts[0] if texts else ''}", gold=f"{i + 2}", verifier="exact")
+        for i in range(6)
+    )
+    with Store.open(path) as store:
+        store.add_problems(problems)
+        for name in names:
+            _write_series(store, name, problems, texts, steps)
+    return Written(path=path, problems=problems)
+
+
+def _write_series(
+    store: Store, name: str, problems: Sequence[Problem], texts: Sequence[str], steps: Sequence[int]
+) -> None:
+    checkpoints = tuple(
+        Checkpoint(
+            step=step, label=f"checkpoint-{step}", path=Path(f"/runs/{name}/{step}"), kind="full",
+            weights_hash=f"{name}-{step}" if step else "base-0",
+        )
+        for step in steps
+    )  # fmt: skip
+    metrics = tuple(TrainingMetric(step=s, name="reward", value=0.1 * s) for s in range(1, 31))
+    store.add_series(
+        Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=metrics)
+    )
+    key = store.begin_audit(
+        series=name,
+        settings=SETTINGS,
+        problem_ids=[problem.problem_id for problem in problems],
+        n=N,
+        entropy_samples=0,
+        ks=(1, 4),
+        strategy_regex="```",
+        audit_id=f"audit-{name}",
+        provenance={"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}},
+    )
+    graded: dict[tuple[str, str], tuple[str, str, str, Grade]] = {}
+    for i, checkpoint in enumerate(checkpoints):
+        samples = []
+        for problem, (base, last) in zip(problems, CORRECT[name], strict=True):
+            correct = round(base + (last - base) * i / max(len(checkpoints) - 1, 1))
+            for index in range(N):
+                good = index < correct
+                wrong = texts[index % len(texts)] if texts and i else f"wrong {index % 3}"
+                text = f"answer {problem.gold} way {index % 2}" if good else wrong
+                samples.append(
+                    Sample(
+                        problem_id=problem.problem_id, sample_index=index, greedy=False, text=text, token_ids=(1, 2),
+                        finish_reason="stop", logp_sum_raw=-1.0,
+                    )
+                )  # fmt: skip
+                grade = Grade(answer=problem.gold if good else "NA", mode=None, reward=float(good))
+                response = response_id(text)
+                graded[(problem.problem_id, response)] = (problem.problem_id, response, problem.verifier, grade)
+        store.add_samples(key, checkpoint.checkpoint_id, samples)
+    store.add_grades(graded.values())
+    store.replace_findings(key, findings_of(name, steps))
+    store.log_event(key, "sample", wall_s=12.34, rows=192)
+
+
+@pytest.fixture(scope="session")
+def session_store(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return write_store(tmp_path_factory.mktemp("report") / "audit.duckdb")
+
+
+@pytest.fixture(scope="session")
+def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return write_store(tmp_path_factory.mktemp("hostile") / "audit.duckdb", texts=HOSTILE)
+
+
+@pytest.fixture(scope="session")
+def page(session_store: Written, measures: tuple[Measure, ...]) -> Page:
+    with Store.open(session_store.path, read_only=True) as store:
+        return load_page(store, measures, store_name="audit.duckdb")
+
+
+@pytest.fixture(scope="session")
+def context(session_store: Written, measures: tuple[Measure, ...]) -> Context:
+    with Store.open(session_store.path, read_only=True) as store:
+        source = read_source(store, "audit.duckdb")
+    return Context(source=source, measures={m.name: m for m in measures}, responses={})
+
+
+@pytest.fixture(scope="session")
+def html(page: Page) -> str:
+    return render_page(page)
+
+
+@pytest.fixture(scope="session")
+def hostile_html(hostile_store: Written, measures: tuple[Measure, ...]) -> str:
+    with Store.open(hostile_store.path, read_only=True) as store:
+        return render_page(load_page(store, measures, store_name="audit.duckdb"))
+
+
+@pytest.fixture
+def page_of(tmp_path: Path, measures: tuple[Measure, ...]) -> Callable[..., Page]:
+    """The page of a store written with the given ``names``, ``steps`` or ``texts``."""
+
+    def make(**choices: Any) -> Page:
+        written = write_store(tmp_path / "audit.duckdb", **choices)
+        with Store.open(written.path, read_only=True) as store:
+            return load_page(store, measures, store_name="audit.duckdb")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def hostile_texts() -> tuple[str, ...]:
+    return HOSTILE

@@ -1,0 +1,166 @@
+"""What the report says, checked against a store whose numbers are known by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from diagnostics.errors import StoreError
+from diagnostics.store import Store
+from reports.context import Context
+from reports.records import Cases, Constant, Figure, Missing, Page, Section, Table
+from reports.sections.problems import problem_changes, shortlist
+from reports.source import read_source
+
+
+def section(page: Page, name: str) -> Section:
+    return next(section for section in page.sections if section.section_id == name)
+
+
+def blocks(section: Section, kind: type[Any]) -> list[Any]:
+    return [block for block in section.blocks if isinstance(block, kind)]
+
+
+def test_the_reading_of_a_series_follows_its_intervals(page: Page) -> None:
+    grpo, iac = page.headline.cards
+    assert (grpo.reading, grpo.direction) == ("pass@1 rose while pass@4 fell", "fell")
+    assert (iac.reading, iac.direction) == ("pass@1 rose; no change detected of pass@4", "unchanged")
+
+
+def test_tiles_show_base_to_last_and_the_paired_interval(page: Page) -> None:
+    tiles = {tile.title: (tile.value, tile.change) for tile in page.headline.cards[0].tiles}
+    assert tiles["pass@4"] == ("0.800 → 0.600", "fell: −20.0 points, 95\xa0% interval −23.0 to −17.0")
+    assert tiles["modes that fell > 10×"] == ("30.0\xa0%", "of 30 correct modes")
+    assert tiles["effective modes per problem"] == ("4.00 → 1.00", "factor 0.25")
+
+
+def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None:
+    text = " ".join(page.headline.limits)
+    assert "training seed" in text
+    assert "6 problems of mini" in text
+    assert "exact accepted" in text
+    assert "beyond k = 4" in text
+
+
+def test_the_headline_figure_holds_the_last_differences_in_points(page: Page) -> None:
+    figure = page.headline.figure
+    assert isinstance(figure, Figure)
+    grpo, iac = figure.panels[0].lines
+    assert grpo.x == (1.0, 4.0)
+    assert grpo.y == pytest.approx((25.0, -20.0))
+    assert iac.y == pytest.approx((20.0, -1.0))
+    assert iac.low == pytest.approx((17.0, -4.0))
+
+
+def test_coverage_says_for_which_k_the_curve_moved(page: Page) -> None:
+    lead = section(page, "coverage").lead
+    assert lead[0] == "grpo: at the last checkpoint pass@k is above the base for k = 1 and below it for k = 4."
+    assert lead[1] == (
+        "iac: at the last checkpoint pass@k is above the base for k = 1 and no difference was detected for k = 4."
+    )
+
+
+def test_curves_are_drawn_for_base_middle_and_last(page: Page) -> None:
+    curves = next(f for f in blocks(section(page, "coverage"), Figure) if f.figure_id == "pass-at-k")
+    assert [panel.title for panel in curves.panels] == ["grpo", "iac"]
+    lines = curves.panels[0].lines
+    assert [line.label for line in lines] == ["base (step 0)", "step 20", "step 30"]
+    assert lines[2].y == (0.5, 0.6)
+    assert lines[2].high == pytest.approx((0.55, 0.65))
+
+
+def test_every_figure_has_a_data_table_a_description_and_units(page: Page) -> None:
+    figures = [f for s in page.sections for f in blocks(s, Figure)]
+    assert len(figures) > 5
+    for figure in figures:
+        assert figure.table.rows, figure.title
+        assert all(panel.description for panel in figure.panels), figure.title
+        assert figure.x_label, figure.title
+        assert figure.y_label, figure.title
+
+
+def test_a_measure_without_data_shows_its_reason_once(page: Page) -> None:
+    missing = blocks(section(page, "entropy"), Missing)
+    token = next(block for block in missing if block.title == "Token entropy")
+    assert token.why == ("no sample was scored",)
+
+
+def test_a_measure_of_another_package_appears_in_its_section(page: Page) -> None:
+    assert "Measure of another package" in [f.title for f in blocks(section(page, "health"), Figure)]
+
+
+def test_lost_and_gained_problems_are_counted_together(page: Page) -> None:
+    lead = section(page, "problems").lead
+    assert lead[0].startswith("grpo: of 6 problems 2 lost every correct sample and 1 won a first one.")
+    assert lead[1].startswith("iac: of 6 problems 0 lost every correct sample and 0 won a first one.")
+    table = next(t for t in blocks(section(page, "problems"), Table) if t.title == "Problems lost and gained: grpo")
+    shown = [(row[0].text, row[2].text, row[3].text) for row in table.rows]
+    assert shown == [("lost", "3 / 8", "0 / 8"), ("lost", "1 / 8", "0 / 8"), ("gained", "0 / 8", "4 / 8")]
+
+
+def test_the_shortlist_starts_with_the_largest_loss(context: Context) -> None:
+    grpo = context.series[0]
+    changes = problem_changes(context.source, grpo).set_index("problem_id")
+    listed = shortlist(context.source, grpo)
+    assert [int(changes.loc[problem_id, "c_base"]) for problem_id in listed] == [3, 1]
+
+
+def test_lost_problems_show_correct_base_responses_beside_late_ones(page: Page) -> None:
+    (cases,) = blocks(section(page, "problems"), Cases)
+    first = cases.cases[0]
+    assert first.summary == "base 3 of 8 correct, last 0 of 8"
+    assert [(r.text, r.count, r.correct) for r in first.base] == [
+        ("answer 3 way 0", 2, True),
+        ("answer 3 way 1", 1, True),
+    ]
+    assert [(r.count, r.correct) for r in first.late] == [(3, False), (3, False)]
+
+
+def test_series_are_compared_at_equal_accuracy(page: Page) -> None:
+    compare = section(page, "compare")
+    assert compare.lead[0] == "At matched pass@1 = 0.450 pass@4 is 0.790 for iac and 0.700 for grpo."
+    (table,) = blocks(compare, Table)
+    assert [cell.text for cell in table.rows[-1]] == ["0.450", "0.700 (step 20)", "0.790 (step 30)", "+9.0"]
+
+
+def test_a_single_series_is_not_compared_and_not_named_in_every_sentence(page_of: Callable[..., Page]) -> None:
+    page = page_of(names=("grpo",))
+    assert "compare" not in [s.section_id for s in page.sections]
+    assert section(page, "coverage").lead == (
+        "At the last checkpoint pass@k is above the base for k = 1 and below it for k = 4.",
+    )
+
+
+def test_a_base_alone_claims_no_change(page_of: Callable[..., Page]) -> None:
+    page = page_of(names=("grpo",), steps=(0,))
+    card = page.headline.cards[0]
+    assert (card.reading, card.direction) == ("Nothing to compare with the base yet", "unknown")
+    assert isinstance(page.headline.figure, Missing)
+
+
+def test_a_value_that_never_changes_is_a_sentence(page_of: Callable[..., Page]) -> None:
+    page = page_of(names=("grpo", "iac"), steps=(0,))
+    (constant,) = [c for c in blocks(section(page, "health"), Constant) if c.title == "Truncated responses"]
+    assert "The same at every checkpoint: 0.000" in constant.text
+
+
+def test_settings_versions_and_the_command_are_there_to_repeat_the_audit(page: Page) -> None:
+    text = repr(section(page, "method"))
+    for expected in ("oversharp audit runs/grpo --n 8", "2.13.0", "grpo-30", "transformers", "temperature"):
+        assert expected in text
+
+
+def test_the_order_of_series_is_the_callers(session_store: Any) -> None:
+    with Store.open(session_store.path, read_only=True) as store:
+        source = read_source(store, "audit.duckdb", ("iac", "grpo"))
+    assert [series.name for series in source.series] == ["iac", "grpo"]
+
+
+def test_an_unknown_series_is_refused_with_the_known_ones(session_store: Any) -> None:
+    with (
+        Store.open(session_store.path, read_only=True) as store,
+        pytest.raises(StoreError, match="no audit of series 'dapo'; it holds: grpo, iac"),
+    ):
+        read_source(store, "audit.duckdb", ("dapo",))

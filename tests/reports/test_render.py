@@ -1,0 +1,166 @@
+"""The HTML file: self-contained, locked down, deterministic, and unmoved by hostile model text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import stat
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnostics.errors import StoreError
+from diagnostics.store import Store
+from reports import build_report, palette
+from reports.page import load_page
+from reports.render import render_page, write_atomically
+
+
+class Elements(HTMLParser):
+    """Every start tag with its attributes, and the raw text of styles and scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: dict[str, list[str]] = {"style": [], "script": []}
+        self._open: str | None = None
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag if tag in self.raw else None
+        if self._open:
+            self.raw[tag].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.raw[self._open][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = None
+
+    @property
+    def policy(self) -> str:
+        metas = (attrs for tag, attrs in self.tags if tag == "meta")
+        return next(str(m["content"]) for m in metas if m.get("http-equiv") == "Content-Security-Policy")
+
+
+def source_hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_policy_allows_exactly_this_style_and_this_script(html: str) -> None:
+    page = Elements(html)
+    assert len(page.raw["style"]) == len(page.raw["script"]) == 1
+    directives = dict(part.strip().split(" ", 1) for part in page.policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert directives["style-src"] == source_hash(page.raw["style"][0])
+    assert directives["script-src"] == source_hash(page.raw["script"][0])
+    assert directives["img-src"] == "data:"
+
+
+def test_nothing_is_loaded_and_nothing_is_styled_inline(html: str) -> None:
+    for tag, attrs in Elements(html).tags:
+        assert "style" not in attrs, tag
+        assert not [name for name in attrs if name.startswith("on")], tag
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
+            assert (attrs.get(name) or "#").startswith(("#", "data:,")), (tag, attrs)
+    assert "://" not in html
+    assert "@import" not in html
+    assert "url(" not in html.replace("url(#", "")
+
+
+def test_ids_are_unique_and_links_lead_somewhere(html: str) -> None:
+    tags = Elements(html).tags
+    ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for tag, attrs in tags:
+        if tag in ("a", "use"):
+            assert str(attrs["href"])[1:] in ids
+
+
+def test_the_same_store_gives_the_same_bytes(session_store: Any, measures: Any, html: str) -> None:
+    with Store.open(session_store.path, read_only=True) as store:
+        again = render_page(load_page(store, measures, store_name="audit.duckdb"))
+    assert again == html
+
+
+def test_hostile_text_stays_text(hostile_html: str) -> None:
+    page = Elements(hostile_html)
+    names = [tag for tag, _ in page.tags]
+    assert names.count("script") == 1
+    assert "img" not in names
+    assert "&lt;script&gt;document.title=&#39;owned&#39;&lt;/script&gt;" in hostile_html
+    assert "&lt;/script&gt;&lt;/script&gt;&lt;img src=x onerror=" in hostile_html
+    assert "\N{BELL}" in hostile_html
+    assert "שלום" in hostile_html
+
+
+def test_a_very_long_response_is_cut_and_says_so(hostile_html: str) -> None:
+    assert "x" * 1200 in hostile_html
+    assert "x" * 1201 not in hostile_html
+    assert "cut: 1200 of 100000 characters shown" in hostile_html
+
+
+def test_control_characters_are_replaced(page_of: Any) -> None:
+    html = render_page(page_of(texts=("nul \x00 escape \x1b[31m", "fine"), names=("grpo",)))
+    assert "nul \N{REPLACEMENT CHARACTER} escape \N{REPLACEMENT CHARACTER}[31m" in html
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
+
+
+def test_placeholder_colours_are_distinct_and_have_a_dark_side() -> None:
+    assert len(set(palette.PLACEHOLDERS.values())) == len(palette.PLACEHOLDERS)
+    assert palette.DARK.keys() == palette.PLACEHOLDERS.keys()
+
+
+@pytest.mark.parametrize("theme", [palette.PLACEHOLDERS, palette.DARK])
+def test_lines_stand_out_from_the_surface(theme: dict[Any, str]) -> None:
+    for name, colour in theme.items():
+        if name[0] in "cq" or name in ("ink", "muted"):
+            assert contrast(colour, theme["surface"]) >= 3, name
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of WCAG 2.1."""
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_importing_reports_is_light() -> None:
+    code = "import sys, reports; print({'matplotlib', 'seaborn', 'pandas', 'jinja2', 'duckdb'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"
+
+
+def test_build_report_writes_the_whole_file_with_the_installed_measures(session_store: Any, tmp_path: Path) -> None:
+    out = build_report(session_store.path, tmp_path / "new" / "report.html", series=("grpo",))
+    text = out.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert text.endswith("</html>\n")
+    assert stat.S_IMODE(out.stat().st_mode) == 0o644
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+
+
+def test_a_report_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write the report"):
+        write_atomically(tmp_path / "file" / "report.html", "x")
+
+
+def test_an_empty_store_is_an_error_with_a_mend(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "empty.duckdb"):
+        pass
+    with pytest.raises(StoreError, match="run `oversharp audit` first"):
+        build_report(tmp_path / "empty.duckdb", tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import AutoModelForCausalLM
+
+import diagnostics.samplers.transformers as sampler_module
+from diagnostics.errors import CheckpointError, ConfigError, SamplerError
+from diagnostics.models import LoadedModel, encode_prompt
+from diagnostics.samplers import SampleRequest, get_sampler
+from diagnostics.samplers.transformers import TransformersSampler
+from diagnostics.scoring import ScoreRequest, score
+from diagnostics.series import find_series
+from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
+from tests.samplers.tiny_models import (
+    CONTEXT,
+    WORDS,
+    build_model,
+    checkpoint_at,
+    load,
+    problem,
+    write_adapter,
+    write_checkpoint,
+)
+
+PROMPTS = ("a b c ?", "d ?", "e e e e e ?", "?", "f g ?", "b c a ?")
+PROBLEMS = tuple(problem(prompt) for prompt in PROMPTS)
+
+
+def settings_with(**changes: float | int | bool | str) -> SamplingSettings:
+    return SamplingSettings(**({"sampler": "transformers", "max_tokens": 8} | changes))  # type: ignore[arg-type]
+
+
+def draw(
+    checkpoint: Checkpoint,
+    requests: Sequence[SampleRequest],
+    settings: SamplingSettings,
+    *,
+    batch_size: int | None = None,
+) -> list[Sample]:
+    sampler = TransformersSampler(device="cpu", batch_size=batch_size)
+    return [sample for batch in sampler.sample(checkpoint, requests, settings) for sample in batch]
+
+
+def by_identity(samples: Sequence[Sample]) -> dict[tuple[str, int, bool], tuple[int, ...]]:
+    return {(sample.problem_id, sample.sample_index, sample.greedy): sample.token_ids for sample in samples}
+
+
+def all_requests(n: int = 12) -> list[SampleRequest]:
+    return [SampleRequest(problem=one, sample_indices=tuple(range(n)), greedy=True) for one in PROBLEMS]
+
+
+# ---------------------------------------------------------------- identity
+
+
+def test_every_response_asked_for_comes_once(tiny_checkpoint: Path) -> None:
+    samples = draw(checkpoint_at(tiny_checkpoint), all_requests(5), settings_with(), batch_size=7)
+    expected = {(one.problem_id, index, False) for one in PROBLEMS for index in range(5)}
+    expected |= {(one.problem_id, 0, True) for one in PROBLEMS}
+    assert set(by_identity(samples)) == expected
+    assert len(samples) == len(expected)
+
+
+def test_no_request_draws_nothing(tiny_checkpoint: Path) -> None:
+    assert draw(checkpoint_at(tiny_checkpoint), [], settings_with()) == []
+    nothing = SampleRequest(problem=PROBLEMS[0], sample_indices=())
+    assert draw(checkpoint_at(tiny_checkpoint), [nothing], settings_with()) == []
+
+
+def test_a_sample_does_not_depend_on_what_else_is_drawn(tiny_checkpoint: Path) -> None:
+    checkpoint, settings = checkpoint_at(tiny_checkpoint), settings_with(temperature=0.8, top_p=0.95)
+    whole = by_identity(draw(checkpoint, all_requests(), settings))
+    shuffled = all_requests()
+    random.Random(0).shuffle(shuffled)
+    assert by_identity(draw(checkpoint, shuffled, settings)) == whole
+    assert by_identity(draw(checkpoint, all_requests(), settings, batch_size=5)) == whole
+    for one in PROBLEMS:  # alone, without padding, and without a prompt to share
+        part = by_identity(draw(checkpoint, [SampleRequest(problem=one, sample_indices=(7,))], settings))
+        assert part == {key: whole[key] for key in part}
+
+
+def test_seed_and_weights_change_the_samples(tiny_checkpoint: Path) -> None:
+    checkpoint = checkpoint_at(tiny_checkpoint)
+    first = by_identity(draw(checkpoint, all_requests(), settings_with(seed=0)))
+    assert by_identity(draw(checkpoint, all_requests(), settings_with(seed=1))) != first
+    assert by_identity(draw(checkpoint_at(tiny_checkpoint, weights_hash="b"), all_requests(), settings_with())) != first
+    assert by_identity(draw(checkpoint, all_requests(), settings_with(seed=0))) == first
+
+
+def test_the_next_checkpoint_takes_the_place_of_the_last(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    other = write_checkpoint(tmp_path / "checkpoint-1", seed=5)
+    sampler = TransformersSampler(device="cpu")
+    request = [SampleRequest(problem=PROBLEMS[0], sample_indices=(), greedy=True)]
+    checkpoints = [checkpoint_at(tiny_checkpoint, weights_hash="a"), checkpoint_at(other, weights_hash="b")]
+    in_turn = [next(sampler.sample(one, request, settings_with()))[0].token_ids for one in [*checkpoints, checkpoints[0]]]
+    alone = [draw(one, request, settings_with())[0].token_ids for one in checkpoints]
+    assert in_turn == [alone[0], alone[1], alone[0]]
+    assert alone[0] != alone[1]
+
+
+# ---------------------------------------------------------------- the law
+
+
+def exact_law(loaded: LoadedModel, one: Problem, settings: SamplingSettings) -> dict[tuple[int, ...], float]:
+    """Probability of every response of at most two tokens, by plain forward passes and textbook truncation."""
+    law: dict[tuple[int, ...], float] = {}
+    prompt = encode_prompt(loaded.tokenizer, one, settings)
+    for first in range(len(WORDS)):
+        p_first = truncated(loaded, prompt, settings)[first]
+        if first in loaded.end_ids:
+            law[(first,)] = p_first
+        elif p_first > 0:
+            p_second = truncated(loaded, [*prompt, first], settings)
+            law |= {(first, second): p_first * p_second[second] for second in range(len(WORDS))}
+    return law
+
+
+def truncated(loaded: LoadedModel, ids: list[int], settings: SamplingSettings) -> list[float]:
+    """softmax(logits / T), kept: the top_k likeliest, of these the fewest whose mass reaches top_p."""
+    with torch.no_grad():
+        logits = loaded.model(torch.tensor([ids])).logits[0, -1].double()
+    p = torch.softmax(logits / settings.temperature, dim=-1).tolist()
+    order = sorted(range(len(p)), key=lambda token: -p[token])
+    if settings.top_k:
+        order = order[: settings.top_k]
+    total = sum(p[token] for token in order)
+    before = [0.0, *itertools.accumulate(p[token] / total for token in order)]
+    kept = {token for token, mass in zip(order, before, strict=False) if mass < settings.top_p}
+    return [p[token] / sum(p[one] for one in kept) if token in kept else 0.0 for token in range(len(p))]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"temperature": 0.6}, {"temperature": 0.9, "top_p": 0.8}, {"top_k": 3}, {"top_k": 5, "top_p": 0.7}]
+)
+def test_samples_follow_the_exact_law(tiny_checkpoint: Path, changes: dict[str, float]) -> None:
+    settings = settings_with(max_tokens=2, seed=3, **changes)
+    one, n = PROBLEMS[0], 4000
+    law = exact_law(load(tiny_checkpoint), one, settings)
+    request = SampleRequest(problem=one, sample_indices=tuple(range(n)))
+    counts = Counter(sample.token_ids for sample in draw(checkpoint_at(tiny_checkpoint), [request], settings))
+    assert sum(counts.values()) == n
+    assert all(law[tokens] > 0 for tokens in counts)
+    common = [tokens for tokens, p in law.items() if n * p >= 5]
+    observed = [counts[tokens] for tokens in common]
+    expected = [n * law[tokens] for tokens in common]
+    rest = n - sum(expected)
+    if rest > 1e-6:  # everything rare in one class
+        observed.append(n - sum(observed))
+        expected.append(rest)
+    assert len(common) >= 4
+    assert chisquare(observed, expected, sum_check=False).pvalue > 0.01
+
+
+def test_the_raw_log_probability_is_of_temperature_one_whatever_the_sampling(tiny_checkpoint: Path) -> None:
+    settings = settings_with(temperature=0.6, top_p=0.9)
+    samples = draw(checkpoint_at(tiny_checkpoint), all_requests(), settings)
+    problems = {one.problem_id: one for one in PROBLEMS}
+    requests = [
+        ScoreRequest(problem=problems[sample.problem_id], response_id=str(index), token_ids=sample.token_ids)
+        for index, sample in enumerate(samples)
+    ]
+    scores = {one.response_id: one for batch in score(load(tiny_checkpoint), requests, settings) for one in batch}
+    for index, sample in enumerate(samples):
+        assert scores[str(index)].logp_sum == pytest.approx(sample.logp_sum_raw, abs=1e-4)
+        assert scores[str(index)].n_tokens == sample.n_tokens
+
+
+def test_greedy_is_the_greedy_of_transformers(tiny_checkpoint: Path) -> None:
+    loaded, settings = load(tiny_checkpoint), settings_with(temperature=0.7)
+    requests = [SampleRequest(problem=one, sample_indices=(0, 1), greedy=True) for one in PROBLEMS]
+    greedy = {s.problem_id: s for s in draw(checkpoint_at(tiny_checkpoint), requests, settings) if s.greedy}
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
+    for one in PROBLEMS:
+        prompt = torch.tensor([encode_prompt(loaded.tokenizer, one, settings)])
+        reference = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=settings.max_tokens
+        )
+        assert greedy[one.problem_id].token_ids == tuple(reference[0, prompt.shape[1] :].tolist())
+
+
+# ---------------------------------------------------------------- responses
+
+
+def test_the_end_token_counts_but_is_not_text(tiny_checkpoint: Path) -> None:
+    samples = draw(checkpoint_at(tiny_checkpoint), all_requests(50), settings_with())
+    stopped = [sample for sample in samples if sample.finish_reason == "stop"]
+    cut = [sample for sample in samples if sample.finish_reason == "length"]
+    assert stopped
+    assert cut
+    for sample in stopped:
+        assert sample.token_ids[-1] == WORDS.index("<eos>")
+        assert sample.token_ids.count(WORDS.index("<eos>")) == 1
+    for sample in cut:
+        assert WORDS.index("<eos>") not in sample.token_ids
+        assert sample.n_tokens == 8
+    for sample in samples:
+        words = [WORDS[token] for token in sample.token_ids]
+        assert sample.text == " ".join(word for word in words if word not in ("<pad>", "<eos>"))
+
+
+def test_an_end_at_the_very_last_token_is_a_stop(tiny_checkpoint: Path) -> None:
+    samples = draw(checkpoint_at(tiny_checkpoint), all_requests(50), settings_with(max_tokens=1))
+    assert {(s.token_ids[0] == WORDS.index("<eos>"), s.finish_reason) for s in samples} == {
+        (True, "stop"),
+        (False, "length"),
+    }
+
+
+def test_a_prompt_beyond_the_context_names_its_problem(tiny_checkpoint: Path) -> None:
+    long = problem("a " * (CONTEXT - 7))
+    with pytest.raises(SamplerError, match=rf"57 tokens and 8 of response exceed .* context of 64.*{long.problem_id}"):
+        draw(checkpoint_at(tiny_checkpoint), [SampleRequest(problem=long, sample_indices=(0,))], settings_with())
+    fits = problem("a " * (CONTEXT - 8))
+    assert draw(checkpoint_at(tiny_checkpoint), [SampleRequest(problem=fits, sample_indices=(0,))], settings_with())
+
+
+def test_a_model_that_overflows_is_an_error_not_a_sample(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    model = build_model(seed=0)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(3e38)  # finite itself, but not times the head
+    model.save_pretrained(path)
+    request = SampleRequest(problem=PROBLEMS[0], sample_indices=(0,))
+    with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[0].problem_id}: the model gives NaN or infinite"):
+        draw(checkpoint_at(path), [request], settings_with())
+
+
+# ---------------------------------------------------------------- adapters, memory, choice
+
+
+def test_an_adapter_series_is_sampled_with_its_adapters(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    for step in (10, 20):
+        write_adapter(tmp_path / "run" / f"checkpoint-{step}", base, seed=step)
+    series = find_series([tmp_path / "run"])
+    assert [checkpoint.kind for checkpoint in series.checkpoints] == ["full", "lora", "lora"]
+    from peft import PeftModel
+
+    for checkpoint in series.checkpoints[1:]:
+        (sample,) = draw(checkpoint, [SampleRequest(problem=PROBLEMS[0], sample_indices=(0,))], settings_with())
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), checkpoint.path)
+        merged = model.merge_and_unload()  # another road to the same weights
+        prompt = encode_prompt(load(base).tokenizer, PROBLEMS[0], settings_with())
+        with torch.no_grad():
+            logp_TV = merged(torch.tensor([[*prompt, *sample.token_ids]])).logits[0].log_softmax(dim=-1)
+        expected = sum(logp_TV[len(prompt) - 1 + t, token].item() for t, token in enumerate(sample.token_ids))
+        assert sample.logp_sum_raw == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_batch_that_does_not_fit_is_halved(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    real = sampler_module._generate
+
+    def with_little_memory(loaded: LoadedModel, rows: Sequence, settings: SamplingSettings) -> list[Sample]:
+        tried.append(len(rows))
+        if len(rows) > 6:
+            raise torch.OutOfMemoryError
+        return real(loaded, rows, settings)
+
+    expected = by_identity(draw(checkpoint_at(tiny_checkpoint), all_requests(3), settings_with()))
+    monkeypatch.setattr(sampler_module, "_generate", with_little_memory)
+    samples = draw(checkpoint_at(tiny_checkpoint), all_requests(3), settings_with(), batch_size=16)
+    assert by_identity(samples) == expected
+    assert tried == [16, 8, 4, 4, 4, 4, 4, 4]
+
+
+def test_a_response_that_never_fits_says_what_to_do(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_memory(loaded: LoadedModel, rows: Sequence, settings: SamplingSettings) -> list[Sample]:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(sampler_module, "_generate", without_memory)
+    with pytest.raises(SamplerError, match="a single response does not fit in the memory of cpu; lower --max-tokens"):
+        draw(checkpoint_at(tiny_checkpoint), all_requests(3), settings_with())
+
+
+def test_rows_per_batch_shrink_with_the_length_of_responses(tiny_checkpoint: Path) -> None:
+    loaded = load(tiny_checkpoint)
+    rows = [sampler_module._rows_that_fit(loaded, n_tokens) for n_tokens in (16, 1 << 14, 1 << 24)]
+    assert rows[0] == sampler_module.MAX_ROWS
+    # 2 (key, value) × 2 layers × 1 head × 8 numbers × 4 bytes × 16,384 tokens = 2 MiB a row: 511 fit, 256 are taken
+    assert rows[1] == 256
+    assert rows[2] == 1
+
+
+def test_samplers_are_chosen_by_name() -> None:
+    assert isinstance(get_sampler("auto", device="cpu"), TransformersSampler)
+    assert get_sampler("transformers", device="cpu").name == "transformers"
+    with pytest.raises(SamplerError, match="--sampler vllm: not available in this version"):
+        get_sampler("vllm")
+    with pytest.raises(SamplerError, match="--sampler nosuch: unknown; choose from auto, transformers"):
+        get_sampler("nosuch")
+    with pytest.raises(ConfigError, match="--device nonsense"):
+        get_sampler("auto", device="nonsense")
+
+
+def test_a_checkpoint_that_does_not_load_is_one_line(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    (path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"checkpoint-0: .* cannot be loaded \(") as caught:
+        draw(checkpoint_at(path), all_requests(1), settings_with())
+    assert "\n" not in str(caught.value)

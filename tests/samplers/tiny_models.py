@@ -1,0 +1,93 @@
+"""Real but tiny checkpoints, built on the spot: a Qwen3 of a few thousand weights and a whitespace tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from diagnostics.models import LoadedModel, load_model
+from diagnostics.types import Checkpoint, Problem
+
+WORDS = ("<pad>", "<eos>", "a", "b", "c", "d", "e", "f", "g", "?")
+CONTEXT = 64
+
+
+def build_tokenizer(words: tuple[str, ...] = WORDS, *, chat_template: str | None = None) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(WordLevel({word: index for index, word in enumerate(words)}))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
+    fast.chat_template = chat_template
+    return fast
+
+
+def build_model(seed: int, *, spread: float = 3.0, **changes: Any) -> Qwen3ForCausalLM:
+    """Random weights; ``spread`` stretches the embeddings so that the distributions are far from uniform."""
+    settings: dict[str, Any] = {
+        "vocab_size": len(WORDS),
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "max_position_embeddings": CONTEXT,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(Qwen3Config(**(settings | changes)))
+        with torch.no_grad():
+            model.lm_head.weight.normal_(std=spread / 4)
+            model.model.embed_tokens.weight.normal_()
+    model.generation_config = GenerationConfig(eos_token_id=1, pad_token_id=0)
+    return model
+
+
+def write_checkpoint(folder: Path, seed: int, **changes: Any) -> Path:
+    build_model(seed, **changes).save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def write_adapter(folder: Path, base: Path, seed: int) -> Path:
+    """A real LoRA adapter with random, non-zero weights on the model in ``base``."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.5)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def checkpoint_at(path: Path, *, weights_hash: str = "weights", base_path: Path | None = None) -> Checkpoint:
+    return Checkpoint(
+        step=0,
+        label=path.name,
+        path=path,
+        kind="full" if base_path is None else "lora",
+        weights_hash=weights_hash,
+        base_path=base_path,
+    )
+
+
+def load(path: Path) -> LoadedModel:
+    return load_model(checkpoint_at(path), device=torch.device("cpu"), dtype="float32")
+
+
+def problem(prompt: str) -> Problem:
+    return Problem(task="tiny", prompt=prompt, gold="a", verifier="exact")

@@ -1,0 +1,120 @@
+import math
+
+import numpy as np
+import pytest
+
+from diagnostics.statistics.intervals import mean_interval, ratio_interval, share_interval
+from diagnostics.statistics.pass_at_k import pass_at_k_table
+
+T_975_DF_3 = 3.182446305284263
+T_975_DF_4 = 2.7764451051977987
+
+
+def test_the_plain_interval_is_students_t():
+    interval = mean_interval(np.array([1.0, 2.0, 3.0, 4.0]))
+    half_width = T_975_DF_3 * math.sqrt((5 / 3) / 4)
+    assert interval.mean == 2.5
+    assert interval.low == pytest.approx(2.5 - half_width)
+    assert interval.high == pytest.approx(2.5 + half_width)
+
+
+def test_the_share_interval_adds_one_point_of_spread():
+    values_P = np.array([0.1, 0.2, 0.3, 0.2, 0.2])  # s² = .005
+    half_width = T_975_DF_4 * math.sqrt((4 * 0.005 + 1) / 25)
+    interval = share_interval(values_P, bounds=(-1.0, 1.0))
+    assert interval.low == pytest.approx(0.2 - half_width)
+    assert interval.high == pytest.approx(0.2 + half_width)
+
+
+def test_equal_values_are_not_certainty_on_the_probability_scale():
+    interval = share_interval(np.zeros(10), bounds=(-1.0, 1.0))
+    assert interval.low < 0 < interval.high
+    assert mean_interval(np.zeros(10)).low == 0.0
+
+
+def test_bounds_cut_the_interval_but_never_the_mean():
+    interval = share_interval(np.array([1.0, 1.0, 1.0]))
+    assert (interval.mean, interval.high) == (1.0, 1.0)
+    rounded = share_interval(np.array([1.0 + 1e-15, 1.0, 1.0]))
+    assert rounded.low <= rounded.mean <= rounded.high
+
+
+@pytest.mark.parametrize("interval_of", [share_interval, mean_interval])
+def test_one_problem_has_no_interval(interval_of):
+    interval = interval_of(np.array([0.3]))
+    assert (interval.mean, interval.low, interval.high, interval.n) == (0.3, None, None, 1)
+
+
+def test_one_problem_has_no_ratio_interval():
+    interval = ratio_interval(np.array([3.0]), np.array([4.0]), floor=True)
+    assert (interval.mean, interval.low, interval.n) == (0.75, None, 1)
+
+
+@pytest.mark.parametrize("interval_of", [share_interval, mean_interval])
+def test_no_problem_is_refused(interval_of):
+    with pytest.raises(ValueError, match="at least one problem"):
+        interval_of(np.array([]))
+
+
+def test_a_ratio_without_a_denominator_is_refused():
+    with pytest.raises(ValueError, match="positive denominator"):
+        ratio_interval(np.zeros(2), np.zeros(2), floor=False)
+
+
+def test_a_ratio_with_equal_denominators_is_the_plain_mean():
+    values_P = np.array([1.0, 2.0, 4.0])
+    ratio = ratio_interval(values_P, np.ones(3), floor=False)
+    plain = mean_interval(values_P)
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((plain.mean, plain.low, plain.high))
+
+
+def test_a_ratio_weighs_problems_by_their_size():
+    # 9 of 10 modes of one query fell, 0 of 2 of the other.
+    assert ratio_interval(np.array([9.0, 0.0]), np.array([10.0, 2.0]), floor=True).mean == 0.75
+
+
+def coverage(draw, truth: float, interval_of, repetitions: int) -> float:
+    hits = 0
+    for _ in range(repetitions):
+        interval = interval_of(draw())
+        hits += interval.low <= truth <= interval.high
+    return hits / repetitions
+
+
+@pytest.mark.parametrize("n_problems", [10, 30, 100])
+def test_the_paired_interval_of_pass_at_k_covers_the_truth(n_problems):
+    rng = np.random.default_rng(n_problems)
+    n, k = 64, 16
+    table_C = pass_at_k_table(n, [k])[:, 0]
+    population = 1 / (1 + np.exp(-rng.normal(-2.6, 2.6, 200_000)))
+    changed = np.where(rng.random(200_000) < 0.2, population / 10, population)
+    truth = float(np.mean((1 - population) ** k - (1 - changed) ** k))
+
+    def draw():
+        problem_P = rng.integers(0, len(population), n_problems)
+        return table_C[rng.binomial(n, changed[problem_P])] - table_C[rng.binomial(n, population[problem_P])]
+
+    covered = coverage(draw, truth, lambda delta_P: share_interval(delta_P, bounds=(-1.0, 1.0)), 600)
+    assert covered >= 0.93
+
+
+def test_without_the_floor_rare_losses_would_be_missed():
+    # 3 % of problems lose everything: 30 problems often show no loss at all, and a plain t then claims certainty.
+    rng = np.random.default_rng(5)
+
+    def draw():
+        return -(rng.random(30) < 0.03).astype(float)
+
+    assert coverage(draw, -0.03, mean_interval, 600) < 0.7
+    assert coverage(draw, -0.03, lambda delta_P: share_interval(delta_P, bounds=(-1.0, 1.0)), 600) > 0.93
+
+
+def test_the_ratio_interval_covers_the_truth_when_modes_of_a_query_move_together():
+    rng = np.random.default_rng(6)
+
+    def draw():
+        modes_P = rng.integers(1, 12, 40)
+        fell_P = modes_P * (rng.random(40) < 0.3)
+        return fell_P.astype(float), modes_P.astype(float)
+
+    assert coverage(draw, 0.3, lambda pair: ratio_interval(*pair, floor=True), 600) >= 0.92

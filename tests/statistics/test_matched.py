@@ -1,0 +1,73 @@
+import pytest
+
+from diagnostics.statistics.matched import RunPath, matched_table, value_at
+
+
+def test_a_value_between_two_checkpoints_is_interpolated():
+    path = RunPath(steps=[0, 20, 40], x=[0.2, 0.4, 0.6], y=[1.0, 0.9, 0.5])
+    found = value_at(path, 0.45)
+    assert found.value == pytest.approx(0.8)
+    assert found.step == pytest.approx(25)
+
+
+def test_the_first_passage_counts_when_the_path_turns_back():
+    path = RunPath(steps=[0, 10, 20, 30], x=[0.2, 0.6, 0.3, 0.6], y=[1.0, 0.8, 0.4, 0.1])
+    assert value_at(path, 0.4).value == pytest.approx(0.9)
+
+
+def test_the_start_itself_is_on_the_path():
+    path = RunPath(steps=[0, 10], x=[0.2, 0.6], y=[1.0, 0.8])
+    assert (value_at(path, 0.2).value, value_at(path, 0.2).step) == (1.0, 0.0)
+    assert value_at(path, 0.6).value == pytest.approx(0.8)
+
+
+def test_a_flat_stretch_counts_from_where_it_is_reached():
+    path = RunPath(steps=[0, 10, 20], x=[0.2, 0.4, 0.4], y=[1.0, 0.8, 0.3])
+    assert value_at(path, 0.4).value == pytest.approx(0.8)
+
+
+def test_a_falling_path_is_followed_too():
+    path = RunPath(steps=[0, 10], x=[0.4, 0.2], y=[1.0, 0.5])
+    assert value_at(path, 0.3).value == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("x", [0.1, 0.7])
+def test_nothing_is_extrapolated(x):
+    found = value_at(RunPath(steps=[0, 10], x=[0.2, 0.6], y=[1.0, 0.8]), x)
+    assert found.value is None
+    assert found.step is None
+    assert "0.2 to 0.6" in found.why
+
+
+def test_unknown_checkpoints_are_skipped():
+    path = RunPath(steps=[0, 10, 20], x=[0.2, None, 0.6], y=[1.0, 0.9, 0.8])
+    assert value_at(path, 0.4).value == pytest.approx(0.9)
+    assert value_at(RunPath(steps=[0], x=[None], y=[1.0]), 0.4).why == "no checkpoint of the run has both values"
+
+
+def test_paths_of_unequal_length_are_refused():
+    with pytest.raises(ValueError, match="zip"):
+        value_at(RunPath(steps=[0, 10], x=[0.2], y=[1.0]), 0.2)
+
+
+def test_the_table_spans_what_both_runs_reach():
+    grpo = RunPath(steps=[0, 100], x=[0.2, 0.6], y=[1.0, 0.6])
+    iac = RunPath(steps=[0, 100], x=[0.2, 0.4], y=[1.0, 0.9])
+    rows = matched_table(grpo, iac, levels=4)
+    assert [row.x for row in rows] == pytest.approx([0.25, 0.3, 0.35, 0.4])
+    assert [row.difference for row in rows] == pytest.approx([0.025, 0.05, 0.075, 0.1])
+    assert rows[-1].second.step == 100
+
+
+def test_a_slower_copy_of_a_run_shows_no_difference():
+    fast = RunPath(steps=[0, 10, 20], x=[0.2, 0.4, 0.6], y=[1.0, 0.8, 0.6])
+    slow = RunPath(steps=[0, 20, 40], x=[0.2, 0.4, 0.6], y=[1.0, 0.8, 0.6])
+    assert [row.difference for row in matched_table(fast, slow)] == pytest.approx([0.0] * 4)
+
+
+def test_runs_without_a_common_range_have_no_table():
+    low = RunPath(steps=[0, 10], x=[0.1, 0.2], y=[1.0, 0.8])
+    high = RunPath(steps=[0, 10], x=[0.3, 0.4], y=[1.0, 0.8])
+    unknown = RunPath(steps=[0], x=[None], y=[None])
+    assert matched_table(low, high) == []
+    assert matched_table(low, unknown) == []

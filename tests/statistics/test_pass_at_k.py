@@ -1,0 +1,82 @@
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
+
+
+def exact_miss(n: int, c: int, k: int) -> Fraction:
+    return Fraction(comb(n - c, k), comb(n, k))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))))
+def test_every_entry_is_the_exact_fraction(n_and_k):
+    n, k = n_and_k
+    exact = [float(1 - exact_miss(n, c, k)) for c in range(n + 1)]
+    np.testing.assert_allclose(pass_at_k_table(n, [k])[:, 0], exact, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("k", [1, 2, 64, 2048, 4095, 4096])
+def test_the_table_holds_at_four_thousand_samples(k):
+    n = 4096
+    table_C = pass_at_k_table(n, [k])[:, 0]
+    for c in (1, 2, 3, 17, 1000, 2048, 4000, 4096):
+        assert table_C[c] == pytest.approx(float(1 - exact_miss(n, c, k)), rel=1e-13)
+
+
+def test_no_correct_sample_is_exactly_zero_and_too_few_wrong_ones_exactly_one():
+    table_CK = pass_at_k_table(64, [1, 8, 64])
+    assert table_CK[0].tolist() == [0.0, 0.0, 0.0]
+    assert not np.signbit(table_CK).any()
+    assert table_CK[64, 0] == 1.0
+    assert (table_CK[57:, 1] == 1.0).all()  # 7 wrong samples cannot fill 8 draws
+    assert table_CK[56, 1] < 1.0
+    assert (table_CK[1:, 2] == 1.0).all()
+
+
+def test_pass_at_one_is_the_share_of_correct_samples():
+    np.testing.assert_allclose(pass_at_k_table(10, [1])[:, 0], np.arange(11) / 10, rtol=1e-15)
+
+
+def test_columns_follow_the_order_of_ks():
+    np.testing.assert_array_equal(pass_at_k_table(9, [4, 2])[:, ::-1], pass_at_k_table(9, [2, 4]))
+
+
+@pytest.mark.parametrize(("n", "ks"), [(4, [5]), (4, [0]), (4, [1, -1]), (0, [1])])
+def test_k_outside_one_to_n_is_refused(n, ks):
+    with pytest.raises(ValueError, match="1 <= k <= n"):
+        pass_at_k_table(n, ks)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 60), st.data(), st.integers(0, 1000).map(lambda thousandths: thousandths / 1000))
+def test_the_estimator_has_no_bias(n, data, p):
+    k = data.draw(st.integers(1, n))
+    weight_C = binom.pmf(np.arange(n + 1), n, p)
+    assert weight_C @ pass_at_k_table(n, [k])[:, 0] == pytest.approx(1 - (1 - p) ** k, abs=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 60), st.data(), st.integers(0, 1000).map(lambda thousandths: thousandths / 1000))
+def test_the_within_problem_variance_has_no_bias(n, data, p):
+    k = data.draw(st.integers(1, n // 2))
+    weight_C = binom.pmf(np.arange(n + 1), n, p)
+    pass_at_k_C = pass_at_k_table(n, [k])[:, 0]
+    true_variance = weight_C @ pass_at_k_C**2 - (weight_C @ pass_at_k_C) ** 2
+    assert weight_C @ within_problem_variance_table(n, [k])[:, 0] == pytest.approx(true_variance, abs=1e-10)
+
+
+def test_the_within_problem_variance_by_hand():
+    # n = 4, k = 1, c = 2: q_1 = 1/2, q_2 = 1/6, v = 1/4 − 1/6
+    assert within_problem_variance_table(4, [1])[2, 0] == pytest.approx(1 / 12)
+
+
+def test_the_within_problem_variance_needs_twice_k_samples():
+    with pytest.raises(ValueError, match="2k <= n"):
+        within_problem_variance_table(7, [4])

@@ -1,0 +1,100 @@
+"""The import rules of the house: who may know whom, and what must stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("diagnostics", "trainers", "reports")
+TORCH_MODULES = {
+    "diagnostics/models.py",
+    "diagnostics/scoring.py",
+    "diagnostics/doctor.py",
+    "diagnostics/engine.py",
+}
+
+
+def _sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def _imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    """Every module that the file imports; ``if TYPE_CHECKING`` blocks cost nothing and are left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif not (top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)):
+            pending += list(ast.iter_child_nodes(node))
+    return found
+
+
+def _relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _users_of(module: str) -> set[str]:
+    return {
+        _relative(path)
+        for package in PACKAGES
+        for path in _sources(package)
+        if any(name == module or name.startswith(f"{module}.") for name in _imports(path))
+    }
+
+
+def test_one_module_alone_knows_duckdb() -> None:
+    assert _users_of("duckdb") == {"diagnostics/database.py"}
+
+
+def test_in_the_audit_only_models_samplers_and_scoring_know_torch() -> None:
+    users = {name for name in _users_of("torch") | _users_of("transformers") if name.startswith("diagnostics/")}
+    assert {name for name in users if not name.startswith("diagnostics/samplers/")} <= TORCH_MODULES
+
+
+def test_reports_know_neither_torch_nor_a_trainer() -> None:
+    foreign = _users_of("torch") | _users_of("transformers") | _users_of("trainers")
+    assert not {name for name in foreign if name.startswith("reports/")}
+
+
+@pytest.mark.parametrize("folder", ["diagnostics/measures", "diagnostics/statistics"])
+def test_measures_and_statistics_are_pure(folder: str) -> None:
+    allowed = {"diagnostics.types", "diagnostics.errors", "diagnostics.measures", "diagnostics.statistics"}
+    for path in _sources(folder):
+        own = {name for name in _imports(path) if name.split(".")[0] in PACKAGES}
+        foreign = {name for name in own if not any(name == ok or name.startswith(f"{ok}.") for ok in allowed)}
+        assert not foreign, f"{_relative(path)} imports {sorted(foreign)}"
+
+
+def test_types_and_errors_stand_on_nothing_of_ours() -> None:
+    for name in ("diagnostics/types.py", "diagnostics/errors.py"):
+        assert not {module for module in _imports(ROOT / name) if module.split(".")[0] in PACKAGES}
+
+
+def test_trainers_do_not_know_the_store_or_the_report() -> None:
+    for path in _sources("trainers"):
+        assert not {name for name in _imports(path) if name.startswith(("diagnostics.store", "reports"))}
+
+
+@pytest.mark.parametrize("code", ["import diagnostics, trainers, reports", "import diagnostics.cli"])
+def test_light_imports_load_no_torch(code: str) -> None:
+    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib"}
+    probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
+    sources = [path for package in PACKAGES for path in _sources(package)]
+    assert not [_relative(path) for path in sources if len(path.read_text().splitlines()) > 450]

@@ -1,0 +1,176 @@
+"""The audit as a process: it continues after a kill, leaves nothing out silently, and mixes nothing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diagnostics import open_store
+from diagnostics.audit import audit
+from diagnostics.config import AuditConfig
+from diagnostics.errors import CheckpointError, ConfigError, StoreError
+
+FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
+SAMPLES = "SELECT checkpoint_id, problem_id, greedy, sample_index, text, logp_sum_raw FROM samples ORDER BY ALL"
+
+
+def _config(out: Path, **changes: object) -> AuditConfig:
+    small = {"task": "countdown", "limit": 5, "n": 16, "entropy_samples": 4, "batch_size": 8}
+    return AuditConfig(**{**small, "name": "run", "out": out, **changes})
+
+
+def _command(series: Path, out: Path) -> list[str]:
+    flags = ["--task", "countdown", "--limit", "5", "--n", "16", "--entropy-samples", "4", "--batch-size", "8"]
+    main = "from diagnostics.cli import main; main()"
+    return [sys.executable, "-c", main, "audit", str(series), *flags, "--name", "run", "--out", str(out), "--quiet"]
+
+
+def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series: Path, tmp_path: Path) -> None:
+    first = audit([countdown_series], _config(tmp_path))
+    assert first.samples_drawn == 3 * 5 * (16 + 1)
+    with open_store(first.store_path) as store:
+        before = store.frame(FINDINGS)
+    page = first.report_path.read_bytes()
+    second = audit([countdown_series], _config(tmp_path))
+    assert second.samples_drawn == 0
+    with open_store(second.store_path) as store:
+        assert store.frame(FINDINGS).equals(before)
+    assert second.report_path.read_bytes() == page
+
+
+def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    audit([countdown_series], _config(tmp_path / "whole"))
+    with open_store(tmp_path / "whole" / "audit.duckdb") as store:
+        whole_findings, whole_samples = store.frame(FINDINGS), store.frame(SAMPLES)
+
+    rng = random.Random(7)
+    out = tmp_path / "killed"
+    committed = 0
+    kills = 0
+    for _ in range(40):
+        process = subprocess.Popen(_command(countdown_series, out), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        kill_at = time.monotonic() + rng.uniform(0.1, 1.2)
+        # the clock starts when there is something to lose: start-up alone takes seconds
+        while not (out / "audit.duckdb").exists() and process.poll() is None:
+            time.sleep(0.02)
+            kill_at = time.monotonic() + rng.uniform(0.1, 1.2)
+        while time.monotonic() < kill_at + (3.0 if kills else 0.0) and process.poll() is None:
+            time.sleep(0.01)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        with open_store(out / "audit.duckdb") as store:
+            rows = store.frame(SAMPLES)
+        assert len(rows) >= committed, "a committed row was lost"
+        assert not rows.duplicated(["checkpoint_id", "problem_id", "greedy", "sample_index"]).any()
+        committed = len(rows)
+        if process.returncode == 0:
+            break
+        if kills >= 6:
+            subprocess.run(_command(countdown_series, out), check=True, capture_output=True)
+            break
+    assert kills >= 2, "the process was never killed while it worked"
+    with open_store(out / "audit.duckdb") as store:
+        assert store.frame(SAMPLES).equals(whole_samples)
+        assert store.frame(FINDINGS).equals(whole_findings)
+
+
+def test_a_half_written_checkpoint_is_left_out_by_name(countdown_series: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    weights = run / "checkpoint-40" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    result = audit([run], _config(tmp_path / "out"))
+    assert list(result.left_out) == ["checkpoint-40"]
+    with open_store(result.store_path) as store:
+        assert store.frame("SELECT DISTINCT step FROM findings ORDER BY step")["step"].tolist() == [0, 20]
+
+
+def test_a_checkpoint_with_nan_weights_fails_alone_with_its_reason(countdown_series: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    path = run / "checkpoint-20" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], float("nan"))
+    save_file(tensors, path, metadata={"format": "pt"})
+    result = audit([run], _config(tmp_path / "out"))
+    assert "model.norm.weight" in result.left_out["checkpoint-20"]
+    with open_store(result.store_path) as store:
+        rows = store.frame("SELECT step, value, why FROM findings WHERE measure = 'pass_at_k' AND scope = 'all'")
+    assert rows.loc[rows["step"] == 20, "value"].isna().all()
+    assert rows.loc[rows["step"] == 20, "why"].str.contains("model.norm.weight").all()
+    assert rows.loc[rows["step"] == 40, "value"].notna().all()
+
+
+def test_two_series_that_share_a_base_sample_it_once(
+    countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(countdown_series / "checkpoint-0", other / "checkpoint-0")
+    make_checkpoint(other / "checkpoint-20", 99)
+    out = tmp_path / "out"
+    audit([countdown_series], _config(out, name="one"))
+    second = audit([other], _config(out, name="two"))
+    assert second.samples_drawn == 5 * (16 + 1)
+    with open_store(second.store_path) as store:
+        assert store.series_names() == ("one", "two")
+
+
+def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series: Path, tmp_path: Path) -> None:
+    audit([countdown_series], _config(tmp_path))
+    more = audit([countdown_series], _config(tmp_path, n=20))
+    assert more.samples_drawn == 3 * 5 * 4
+    warmer = audit([countdown_series], _config(tmp_path, temperature=0.5))
+    assert warmer.samples_drawn == 3 * 5 * (16 + 1)
+    with open_store(warmer.store_path) as store:
+        assert store.frame("SELECT DISTINCT n FROM problem_counts")["n"].tolist() == [16]
+
+
+def test_equal_weights_at_different_steps_are_refused(countdown_series: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    shutil.copytree(run / "checkpoint-40", run / "checkpoint-60")
+    with pytest.raises(CheckpointError, match=r"checkpoint-40.*checkpoint-60|checkpoint-60.*checkpoint-40"):
+        audit([run], _config(tmp_path / "out"))
+
+
+def test_k_above_n_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match="--k 64 is larger than --n 16"):
+        _config(Path("unused"), k=(1, 64))
+
+
+def test_a_locked_store_is_one_line(countdown_series: Path, tmp_path: Path) -> None:
+    result = audit([countdown_series], _config(tmp_path))
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('held', flush=True); time.sleep(60)",
+            str(result.store_path),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == "held"
+        with pytest.raises(StoreError, match="locked by another process"):
+            audit([countdown_series], _config(tmp_path))
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from diagnostics.errors import CheckpointError, ConfigError, SamplerError
+from diagnostics.models import (
+    default_threads,
+    encode_prompt,
+    load_model,
+    pick_device,
+    require_fit,
+    response_ids,
+    suitable_threads,
+)
+from diagnostics.types import SamplingSettings
+from tests.samplers.tiny_models import (
+    CONTEXT,
+    WORDS,
+    build_model,
+    build_tokenizer,
+    checkpoint_at,
+    load,
+    problem,
+    write_adapter,
+    write_checkpoint,
+)
+
+CPU = torch.device("cpu")
+TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt %}?{% endif %}"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "checkpoint-20", seed=0)
+
+
+def ids(words: str) -> list[int]:
+    return [WORDS.index(word) for word in words.split()]
+
+
+# ---------------------------------------------------------------- loading
+
+
+def test_a_loaded_model_knows_its_end_its_padding_and_its_limits(checkpoint: Path) -> None:
+    loaded = load(checkpoint)
+    assert (loaded.end_ids, loaded.pad_id) == ((1,), 0)
+    assert (loaded.context_tokens, loaded.vocabulary_size) == (CONTEXT, len(WORDS))
+    assert not loaded.model.training
+    assert loaded.model.dtype == torch.float32
+
+
+def test_the_precision_asked_for_is_the_precision_loaded(checkpoint: Path) -> None:
+    assert load_model(checkpoint_at(checkpoint), device=CPU, dtype="bfloat16").model.dtype == torch.bfloat16
+
+
+def test_loading_prints_nothing(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    load(checkpoint)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_tokenizer_without_padding_pads_with_the_end_token(checkpoint: Path) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(checkpoint)
+    assert load(checkpoint).pad_id == 1
+
+
+def test_every_end_token_of_tokenizer_and_generation_config_ends_a_response(checkpoint: Path) -> None:
+    file = checkpoint / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": [9, 1]}))
+    assert load(checkpoint).end_ids == (1, 9)
+
+
+def test_sampling_defaults_of_the_checkpoint_are_dropped(checkpoint: Path) -> None:
+    file = checkpoint / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"repetition_penalty": 1.3, "do_sample": True}))
+    assert load(checkpoint).model.generation_config.repetition_penalty is None
+
+
+def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(checkpoint)
+    for name in ("config.json", "generation_config.json"):
+        file = checkpoint / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": None}))
+    with pytest.raises(CheckpointError, match="checkpoint-20: no end token known"):
+        load(checkpoint)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_named(checkpoint: Path, number: float) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["model.norm.weight"][3] = number
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: model.norm.weight holds NaN or infinite numbers"):
+        load(checkpoint)
+
+
+def test_a_missing_tensor_is_refused_and_not_made_up(checkpoint: Path) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"1 tensors missing in .*, model.norm.weight among them"):
+        load(checkpoint)
+
+
+def test_tied_embeddings_are_not_missing(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0, tie_word_embeddings=True)
+    assert "lm_head.weight" not in load_file(path / "model.safetensors")
+    assert load(path).vocabulary_size == len(WORDS)
+
+
+def test_weights_of_another_shape_are_one_line(checkpoint: Path) -> None:
+    build_model(0, hidden_size=32).save_pretrained(checkpoint.parent / "other")
+    shutil.copy(checkpoint.parent / "other/model.safetensors", checkpoint)
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* cannot be loaded") as caught:
+        load(checkpoint)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path) -> None:
+    build_tokenizer((*WORDS, "h", "i")).save_pretrained(checkpoint)
+    with pytest.raises(CheckpointError, match=r"the tokenizer has 12 tokens, the model 10; .* of another model"):
+        load(checkpoint)
+
+
+def test_a_broken_tokenizer_file_is_one_line(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").write_text('{"model": ')
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* cannot be loaded"):
+        load(checkpoint)
+
+
+def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    loaded = load_model(checkpoint_at(adapter, base_path=base), device=CPU, dtype="float32")
+    assert loaded.tokenizer("a b")["input_ids"] == ids("a b")
+    one_BL = torch.tensor([ids("a b c ?")])
+    with torch.no_grad():
+        assert not torch.allclose(loaded.model(one_BL).logits, load(base).model(one_BL).logits)
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    deeper = write_checkpoint(tmp_path / "deeper", seed=0, num_hidden_layers=3)
+    with pytest.raises(CheckpointError, match=r"adapter: .*missing adapter keys.* belongs to another model"):
+        load_model(checkpoint_at(adapter, base_path=deeper), device=CPU, dtype="float32")
+
+
+# ---------------------------------------------------------------- prompts and responses
+
+
+def test_a_prompt_is_wrapped_in_its_template_which_may_hold_braces() -> None:
+    settings = SamplingSettings(sampler="transformers", prompt_template="a {prompt} b")
+    assert encode_prompt(build_tokenizer(), problem("c d"), settings) == ids("a c d b")
+    settings = SamplingSettings(sampler="transformers", prompt_template="{prompt} {}")
+    words = (*WORDS, "{}")
+    assert encode_prompt(build_tokenizer(words), problem("c"), settings) == [*ids("c"), words.index("{}")]
+
+
+def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> None:
+    tokenizer = build_tokenizer(chat_template=TEMPLATE)
+    settings = SamplingSettings(sampler="transformers", chat=True, system_prompt="a", prompt_template="b {prompt}")
+    assert encode_prompt(tokenizer, problem("c"), settings) == ids("a b c ?")
+    assert encode_prompt(tokenizer, problem("c"), SamplingSettings(sampler="t", chat=True)) == ids("c ?")
+
+
+def test_chat_without_a_chat_template_says_what_to_do() -> None:
+    settings = SamplingSettings(sampler="transformers", chat=True)
+    with pytest.raises(SamplerError, match="--chat: the tokenizer has no chat template; leave --chat out"):
+        encode_prompt(build_tokenizer(), problem("c"), settings)
+
+
+def test_a_prompt_that_cannot_be_encoded_is_named() -> None:
+    settings = SamplingSettings(sampler="transformers")
+    with pytest.raises(SamplerError, match="prompt 'zebra': the tokenizer cannot encode it"):
+        encode_prompt(build_tokenizer(), problem("zebra"), settings)
+    with pytest.raises(SamplerError, match="prompt '  ': no tokens"):
+        encode_prompt(build_tokenizer(), problem("  "), settings)
+
+
+def test_a_response_ends_with_the_end_token() -> None:
+    assert response_ids(build_tokenizer(), "a b") == (*ids("a b"), 1)
+    assert response_ids(build_tokenizer(), "") == (1,)
+
+
+def test_a_prompt_in_tokens_the_model_lacks_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(SamplerError, match=r"token 10 is outside the model's 10; the tokenizer belongs to another"):
+        require_fit(load(checkpoint), problem("a"), [2, 10], n_response=1)
+
+
+# ---------------------------------------------------------------- device and threads
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    assert pick_device("cpu") == CPU
+    assert pick_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ConfigError, match="--device tpu9: not a device name"):
+        pick_device("tpu9")
+    with pytest.raises(ConfigError, match="--device cuda:99: this machine has no such CUDA GPU"):
+        pick_device("cuda:99")
+
+
+def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        small = torch.nn.Linear(10, 10)
+        assert default_threads(small) == 1
+        assert default_threads(torch.nn.Linear(10_000, 5_001, device="meta")) == 2
+        with suitable_threads(small):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import diagnostics.scoring as scoring
+from diagnostics.errors import SamplerError
+from diagnostics.models import LoadedModel, encode_prompt, load_model, response_ids
+from diagnostics.scoring import ScoreRequest, score
+from diagnostics.types import Problem, ResponseScore, SamplingSettings
+from tests.samplers.tiny_models import (
+    CONTEXT,
+    WORDS,
+    build_model,
+    build_tokenizer,
+    checkpoint_at,
+    load,
+    problem,
+    write_adapter,
+    write_checkpoint,
+)
+
+SETTINGS = SamplingSettings(sampler="transformers", temperature=0.6, top_p=0.9)  # neither may matter here
+PROBLEMS = tuple(problem(prompt) for prompt in ("a b c ?", "d ?", "e e e e e ?", "?"))
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return load(write_checkpoint(tmp_path_factory.mktemp("scoring") / "checkpoint-0", seed=0))
+
+
+def requests(n: int = 40) -> list[ScoreRequest]:
+    """Responses of 1 to 12 tokens in no order, the shortest the bare end token."""
+    rng = random.Random(0)
+    texts = ["", *(" ".join(rng.choices(WORDS[2:], k=rng.randint(1, 11))) for _ in range(n - 1))]
+    return [
+        ScoreRequest(problem=PROBLEMS[index % 4], response_id=str(index), token_ids=response_ids(build_tokenizer(), text))
+        for index, text in enumerate(texts)
+    ]
+
+
+def reference(loaded: LoadedModel, one: Problem, token_ids: tuple[int, ...]) -> tuple[float, float]:
+    """log-probability and entropy, one response at a time and one token at a time, without cache or padding."""
+    prefix = encode_prompt(loaded.tokenizer, one, SETTINGS)
+    logp_sum = entropy_sum = 0.0
+    for token in token_ids:
+        with torch.no_grad():
+            logp_V = loaded.model(torch.tensor([prefix])).logits[0, -1].log_softmax(dim=-1)
+        logp_sum += logp_V[token].item()
+        entropy_sum += -sum(logp.exp().item() * logp.item() for logp in logp_V)
+        prefix = [*prefix, token]
+    return logp_sum, entropy_sum
+
+
+def scored(loaded: LoadedModel, token_budget: int = scoring.TOKEN_BUDGET) -> dict[str, ResponseScore]:
+    return {
+        one.response_id: one for batch in score(loaded, requests(), SETTINGS, token_budget=token_budget) for one in batch
+    }
+
+
+def check_against_reference(loaded: LoadedModel, scores: dict[str, ResponseScore]) -> None:
+    assert len(scores) == 40
+    for request in requests():
+        one = scores[request.response_id]
+        logp_sum, entropy_sum = reference(loaded, request.problem, request.token_ids)
+        assert one.logp_sum == pytest.approx(logp_sum, abs=1e-5)
+        assert one.entropy_sum == pytest.approx(entropy_sum, abs=1e-5)
+        assert (one.problem_id, one.n_tokens) == (request.problem.problem_id, len(request.token_ids))
+
+
+@pytest.mark.parametrize("token_budget", [1, 50, 10_000])
+def test_scores_are_those_of_one_token_at_a_time(loaded: LoadedModel, token_budget: int) -> None:
+    check_against_reference(loaded, scored(loaded, token_budget))
+
+
+@pytest.mark.parametrize("logits", [1, 10, 30, 200])
+def test_scores_do_not_depend_on_how_many_logits_fit(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, logits: int
+) -> None:
+    monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", logits)  # down to one position of one row at a time
+    check_against_reference(loaded, scored(loaded))
+
+
+def test_an_adapter_is_scored_as_itself(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    adapted = load_model(checkpoint_at(adapter, base_path=base), device=torch.device("cpu"), dtype="float32")
+    check_against_reference(adapted, scored(adapted))
+
+
+def test_a_uniform_model_has_the_entropy_of_its_vocabulary(tmp_path: Path) -> None:
+    model = build_model(0)
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    model.save_pretrained(tmp_path / "checkpoint-0")
+    build_tokenizer().save_pretrained(tmp_path / "checkpoint-0")
+    for one in scored(load(tmp_path / "checkpoint-0")).values():
+        assert one.entropy_sum == pytest.approx(one.n_tokens * math.log(len(WORDS)), rel=1e-6)
+        assert one.logp_sum == pytest.approx(-one.n_tokens * math.log(len(WORDS)), rel=1e-6)
+
+
+def test_the_probabilities_of_all_next_tokens_sum_to_one(loaded: LoadedModel) -> None:
+    every = [
+        ScoreRequest(problem=PROBLEMS[0], response_id=word, token_ids=(token,)) for token, word in enumerate(WORDS)
+    ]
+    scores = [one for batch in score(loaded, every, SETTINGS) for one in batch]
+    assert sum(math.exp(one.logp_sum) for one in scores) == pytest.approx(1, abs=1e-6)
+    assert len({one.entropy_sum for one in scores}) == 1
+
+
+def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
+    rows = scoring._rows(loaded, requests(), SETTINGS)
+    batches = list(scoring._batches(rows, loaded, 60))
+    assert [row for batch in batches for row in batch] == rows
+    assert len(batches) > 5
+    for batch in batches:
+        width = max(len(row.prompt_ids) for row in batch) + max(len(row.token_ids) for row in batch)
+        assert len(batch) * width <= 60
+
+
+def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
+    assert list(score(loaded, [], SETTINGS)) == []
+
+
+def test_a_response_that_cannot_be_scored_is_named(loaded: LoadedModel) -> None:
+    def attempt(*token_ids: int) -> None:
+        list(score(loaded, [ScoreRequest(problem=PROBLEMS[1], response_id="r", token_ids=token_ids)], SETTINGS))
+
+    with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[1].problem_id}, response r: no tokens"):
+        attempt()
+    with pytest.raises(SamplerError, match="response r: token 10 is outside the model's 10"):
+        attempt(2, 10)
+    with pytest.raises(SamplerError, match=r"2 tokens and 63 of response exceed the model's context of 64"):
+        attempt(*([2] * (CONTEXT - 1)))
+
+
+def test_a_model_that_overflows_is_an_error_not_a_score(tmp_path: Path) -> None:
+    model = build_model(seed=0)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(3e38)
+    model.save_pretrained(tmp_path / "checkpoint-0")
+    build_tokenizer().save_pretrained(tmp_path / "checkpoint-0")
+    with pytest.raises(SamplerError, match="the model gives NaN or infinite log-probabilities"):
+        scored(load(tmp_path / "checkpoint-0"))

@@ -1,0 +1,414 @@
+"""Finding a series: every layout and every fault is real files on disk, written with the safetensors library."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from diagnostics.errors import CheckpointError
+from diagnostics.series import find_series
+from diagnostics.types import TrainingMetric
+
+VOCABULARY = {"<pad>": 0, "a": 1}
+
+
+def write_checkpoint(folder: Path, seed: int, *, vocabulary: dict[str, int] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"model_type": "qwen3"}')
+    save_file({"w": np.random.default_rng(seed).normal(size=(3, 4))}, folder / "model.safetensors")
+    write_tokenizer(folder, vocabulary or VOCABULARY)
+    return folder
+
+
+def write_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
+    content = {"added_tokens": [{"id": 0, "content": "<pad>"}], "model": {"type": "WordLevel", "vocab": vocabulary}}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def write_adapter(folder: Path, seed: int, model: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": model}))
+    save_file({"lora_A": np.random.default_rng(seed).normal(size=(2, 2))}, folder / "adapter_model.safetensors")
+    return folder
+
+
+def write_run(run: Path, *names: str) -> Path:
+    for seed, name in enumerate(names):
+        write_checkpoint(run / name, seed)
+    return run
+
+
+def cut_short(file: Path, *, by_bytes: int = 8) -> None:
+    file.write_bytes(file.read_bytes()[:-by_bytes])
+
+
+# ---------------------------------------------------------------- what is found
+
+
+def test_steps_are_sorted_as_numbers_and_the_lowest_is_the_base(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-100", "checkpoint-20", "checkpoint-9")
+    series = find_series([run])
+    assert [checkpoint.step for checkpoint in series.checkpoints] == [9, 20, 100]
+    assert series.base.label == "checkpoint-9"
+    assert (series.name, series.path, series.layout, series.skipped) == ("run", run.resolve(), "hf", ())
+
+
+@pytest.mark.parametrize("pattern", ["step_{}", "step-{}", "global_step_{}", "global_step{}_hf", "my-model-{}", "{}"])
+def test_the_usual_names_of_steps_are_understood(tmp_path: Path, pattern: str) -> None:
+    run = write_run(tmp_path / "run", *(pattern.format(step) for step in (5, 10)))
+    assert [checkpoint.step for checkpoint in find_series([run]).checkpoints] == [5, 10]
+
+
+def test_folders_that_are_no_checkpoints_are_passed_over(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    (run / "rollouts-2024").mkdir()
+    (run / "state").mkdir()
+    series = find_series([run])
+    assert len(series.checkpoints) == 2
+    assert series.skipped == ()
+
+
+def test_the_final_model_beside_its_checkpoints_is_not_mistaken_for_one_of_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", ".", "checkpoint-10", "checkpoint-20")
+    assert [checkpoint.step for checkpoint in find_series([run]).checkpoints] == [10, 20]
+
+
+def test_a_list_and_a_glob_find_the_same_series_as_the_directory(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "step_0", "step_7")
+    (run / "state").mkdir()
+    whole = find_series([run])
+    for paths in ([run / "step_7", run / "step_0"], [str(run / "step_*")], [str(run / "*")], [run, run / "step_7"]):
+        assert find_series(paths) == whole
+
+
+def test_listed_models_without_steps_keep_the_order_they_were_listed_in(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "zero", "middle", "end")
+    series = find_series([run / "zero", run / "middle", run / "end"])
+    assert [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints] == [
+        (0, "zero"),
+        (1, "middle"),
+        (2, "end"),
+    ]
+
+
+def test_the_base_option_comes_first_as_step_zero(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
+    base = write_checkpoint(tmp_path / "sft" / "checkpoint-1200", seed=9)
+    series = find_series([run], base=base)
+    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20, 40]
+    assert (series.base.path, series.base.label) == (base, "checkpoint-1200")
+
+
+def test_a_base_named_like_a_checkpoint_keeps_a_label_of_its_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
+    base = write_checkpoint(tmp_path / "sft" / "checkpoint-40", seed=9)
+    assert find_series([run], base=base).base.label == "sft/checkpoint-40"
+
+
+def test_one_checkpoint_and_a_base_are_a_series(tmp_path: Path) -> None:
+    trained = write_checkpoint(tmp_path / "trained", seed=1)
+    series = find_series([trained], base=write_checkpoint(tmp_path / "base", seed=0))
+    assert [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints] == [(0, "base"), (1, "trained")]
+
+
+def test_a_base_equal_to_step_zero_changes_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    assert find_series([run], base=base) == find_series([run])
+
+
+def test_trainers_that_nest_the_model_inside_the_step_are_understood(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "global_step_5/actor/huggingface", "global_step_10/actor/huggingface")
+    series = find_series([run])
+    assert [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints] == [
+        (5, "global_step_5"),
+        (10, "global_step_10"),
+    ]
+    assert series.base.path == run / "global_step_5/actor/huggingface"
+    assert find_series([str(run / "*/actor/huggingface")]).checkpoints == series.checkpoints
+
+
+# ---------------------------------------------------------------- which weights
+
+
+def test_the_hash_is_of_tensors_not_of_files(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    before = find_series([run]).base.weights_hash
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(3, 4))
+    whole, sharded = tmp_path / "whole", tmp_path / "sharded"
+    for folder in (whole, sharded):
+        write_run(folder, "checkpoint-0", "checkpoint-20")
+    save_file({"a": first, "b": first + 1}, whole / "checkpoint-0/model.safetensors")
+    (sharded / "checkpoint-0/model.safetensors").unlink()
+    save_file({"b": first + 1}, sharded / "checkpoint-0/m-1.safetensors", metadata={"format": "pt"})
+    save_file({"a": first}, sharded / "checkpoint-0/m-2.safetensors")
+    index = {"weight_map": {"a": "m-2.safetensors", "b": "m-1.safetensors"}}
+    (sharded / "checkpoint-0/model.safetensors.index.json").write_text(json.dumps(index))
+    assert find_series([whole]).base.weights_hash == find_series([sharded]).base.weights_hash != before
+    assert len(before) == 16
+
+
+def test_equal_bytes_under_another_name_or_shape_are_other_weights(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-1", "checkpoint-2")
+    tensor = np.arange(6.0)
+    save_file({"a": tensor}, run / "checkpoint-0/model.safetensors")
+    save_file({"b": tensor}, run / "checkpoint-1/model.safetensors")
+    save_file({"a": tensor.reshape(2, 3)}, run / "checkpoint-2/model.safetensors")
+    assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 3
+
+
+def test_older_bin_weights_are_accepted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-1")
+    for step in (0, 1):
+        (run / f"checkpoint-{step}/model.safetensors").unlink()
+        (run / f"checkpoint-{step}/pytorch_model.bin").write_bytes(bytes([step]))
+    assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 2
+
+
+def test_equal_weights_of_different_steps_are_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+    shutil.copy(run / "checkpoint-0/model.safetensors", run / "checkpoint-40/model.safetensors")
+    with pytest.raises(CheckpointError, match=r"checkpoint-0 and checkpoint-40 hold the same weights .* leave it out"):
+        find_series([run])
+
+
+# ---------------------------------------------------------------- adapters
+
+
+def test_adapters_bring_their_model_as_step_zero(tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model", seed=0)
+    run = tmp_path / "run"
+    adapters = [write_adapter(run / f"checkpoint-{step}", step, "../../model") for step in (10, 20)]
+    series = find_series([run])
+    assert series.layout == "lora"
+    assert [(checkpoint.step, checkpoint.kind) for checkpoint in series.checkpoints] == [
+        (0, "full"),
+        (10, "lora"),
+        (20, "lora"),
+    ]
+    assert series.base.path.resolve() == model
+    assert [checkpoint.path for checkpoint in series.checkpoints[1:]] == adapters
+
+
+def test_the_hash_of_an_adapter_depends_on_its_model(tmp_path: Path) -> None:
+    hashes = []
+    for seed in (0, 1):
+        root = tmp_path / str(seed)
+        write_checkpoint(root / "model", seed)
+        write_adapter(root / "run/checkpoint-10", 10, str(root / "model"))
+        hashes.append(find_series([root / "run"]).checkpoints[1].weights_hash)
+    assert hashes[0] != hashes[1]
+
+
+def test_an_adapter_whose_model_is_elsewhere_asks_for_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_adapter(run / "checkpoint-10", 10, "/gone/model")
+    with pytest.raises(CheckpointError, match=r"checkpoint-10: is an adapter of /gone/model, .* pass --base PATH"):
+        find_series([run])
+    model = write_checkpoint(tmp_path / "model", seed=0)
+    assert find_series([run], base=model).checkpoints[1].base_path == model
+
+
+def test_an_adapter_at_step_zero_stands_for_the_model_under_it(tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model", seed=0)
+    run = tmp_path / "run"
+    for step in (0, 10):
+        write_adapter(run / f"checkpoint-{step}", step, str(model))
+    assert [checkpoint.kind for checkpoint in find_series([run], base=model).checkpoints] == ["lora", "lora"]
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def test_what_the_trainer_logged_comes_along(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-1", "checkpoint-2")
+    log = [{"step": 1, "reward": 0.5, "note": "x", "bad": float("nan")}, {"step": 2, "reward": 1, "done": True}]
+    for step in (1, 2):
+        state = {"global_step": step, "log_history": log[:step]}
+        (run / f"checkpoint-{step}/trainer_state.json").write_text(json.dumps(state))
+    series = find_series([run])
+    assert series.layout == "trl"
+    assert series.metrics == (
+        TrainingMetric(step=1, name="reward", value=0.5),
+        TrainingMetric(step=2, name="reward", value=1.0),
+    )
+
+
+def test_metrics_of_a_run_directory_are_read_and_a_line_being_written_is_not(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-2")
+    (run / "metrics.jsonl").write_text('{"step": 1, "reward": 0.1}\n{"step": 1, "reward": 0.2}\n{"step": 2, "rew')
+    series = find_series([run])
+    assert (series.layout, series.skipped) == ("oversharp", ())
+    assert series.metrics == (TrainingMetric(step=1, name="reward", value=0.2),)
+
+
+def test_an_unreadable_log_costs_the_metrics_only(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-2")
+    (run / "metrics.jsonl").write_text('{"step": 1\n{"step": 2, "reward": 1}\n')
+    series = find_series([run])
+    assert len(series.checkpoints) == 2
+    assert series.metrics == ()
+    assert "line 1 is not JSON" in series.skipped[0]
+
+
+# ---------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize("fault", ["config", "weights", "cut", "shard", "header", "config_json", "empty"])
+def test_a_half_written_checkpoint_is_left_out_and_said(tmp_path: Path, fault: str) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+    broken = run / "checkpoint-40"
+    weights = broken / "model.safetensors"
+    expected = {
+        "config": "config.json missing",
+        "weights": "model.safetensors missing",
+        "cut": "model.safetensors is cut short (160 of 168 bytes)",
+        "shard": "model-2.safetensors missing, of 2 shards in model.safetensors.index.json",
+        "header": "model.safetensors is cut short inside its header (20 bytes)",
+        "config_json": "config.json is not readable JSON",
+        "empty": "model.safetensors is not a safetensors file (0 bytes)",
+    }[fault]
+    if fault == "config":
+        (broken / "config.json").unlink()
+    elif fault == "weights":
+        weights.unlink()
+    elif fault == "cut":
+        cut_short(weights)
+    elif fault == "shard":
+        weights.rename(broken / "model-1.safetensors")
+        index = {"weight_map": {"w": "model-1.safetensors", "v": "model-2.safetensors"}}
+        (broken / "model.safetensors.index.json").write_text(json.dumps(index))
+    elif fault == "header":
+        weights.write_bytes(weights.read_bytes()[:20])
+    elif fault == "config_json":
+        (broken / "config.json").write_text('{"model_ty')
+    else:
+        weights.write_bytes(b"")
+    series = find_series([run])
+    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
+    assert series.skipped == (f"checkpoint-40: {expected}",)
+
+
+@pytest.mark.parametrize("name", ["tmp-checkpoint-40", "tmp_step_40", "checkpoint-40.incomplete", ".checkpoint-40"])
+def test_a_temporary_name_is_a_checkpoint_still_being_written(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", name)
+    series = find_series([run])
+    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
+    assert series.skipped == (f"{name}: still being written, by its name",)
+
+
+def test_a_broken_base_stops_the_audit(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+    cut_short(run / "checkpoint-0/model.safetensors")
+    with pytest.raises(CheckpointError, match=r"checkpoint-0: model.safetensors is cut short .* restore it or pass --base"):
+        find_series([run])
+    assert len(find_series([run], base=write_checkpoint(tmp_path / "base", seed=9)).checkpoints) == 3
+
+
+def test_a_broken_base_option_stops_the_audit(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
+    base = write_checkpoint(tmp_path / "base", seed=9)
+    cut_short(base / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"base: model.safetensors is cut short"):
+        find_series([run], base=base)
+    with pytest.raises(CheckpointError, match=r"--base .*nowhere: no config.json there"):
+        find_series([run], base=tmp_path / "nowhere")
+
+
+def test_one_complete_checkpoint_among_broken_ones_is_no_series(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    cut_short(run / "checkpoint-20/model.safetensors")
+    with pytest.raises(CheckpointError, match=r"only one checkpoint, no other is complete \(checkpoint-20: .*cut short"):
+        find_series([run])
+
+
+def test_a_single_checkpoint_is_no_series(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint-40", seed=0)
+    with pytest.raises(CheckpointError, match=r"checkpoint-40: only one checkpoint, .* or --base PATH"):
+        find_series([path])
+    with pytest.raises(CheckpointError, match="only one checkpoint"):
+        find_series([path], base=path)
+
+
+def test_a_directory_without_checkpoints_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(CheckpointError, match=r"no checkpoints here; looked for checkpoint-N, step_N"):
+        find_series([tmp_path])
+
+
+def test_a_directory_one_level_too_high_says_where_the_checkpoints_are(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "outputs" / "run", "checkpoint-0", "checkpoint-20")
+    with pytest.raises(CheckpointError, match=f"there are some in {run}: pass that"):
+        find_series([tmp_path / "outputs"])
+
+
+def test_a_path_that_does_not_exist_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        find_series([tmp_path / "gone"])
+    with pytest.raises(CheckpointError, match="matches no directory"):
+        find_series([str(tmp_path / "gone-*")])
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="is a file"):
+        find_series([tmp_path / "file"])
+
+
+def test_verl_shards_come_with_the_command_that_merges_them(tmp_path: Path) -> None:
+    actor = tmp_path / "run/global_step_10/actor"
+    (actor / "huggingface").mkdir(parents=True)
+    (actor / "huggingface/config.json").write_text("{}")
+    (actor / "model_world_size_8_rank_0.pt").touch()
+    with pytest.raises(CheckpointError) as caught:
+        find_series([tmp_path / "run"])
+    command = f"python -m verl.model_merger merge --backend fsdp --local_dir {actor} --target_dir {actor}/huggingface"
+    assert str(caught.value).endswith(command)
+
+
+def test_two_checkpoints_of_one_step_are_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-20", "other/checkpoint-20", "checkpoint-40")
+    with pytest.raises(CheckpointError, match=r"step 20 twice: .*run/checkpoint-20 and .*other/checkpoint-20"):
+        find_series([run, run / "other/checkpoint-20"])
+
+
+def test_a_step_that_cannot_be_told_among_others_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "final", "checkpoint-20")
+    with pytest.raises(CheckpointError, match=r"final: its step is unknown"):
+        find_series([run / "final", run / "checkpoint-20"])
+
+
+def test_two_different_bases_are_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    base = write_checkpoint(tmp_path / "base", seed=9)
+    with pytest.raises(CheckpointError, match=rf"two bases: --base {base} and {run}/checkpoint-0"):
+        find_series([run], base=base)
+
+
+def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    (run / "checkpoint-20/tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: tokenizer.json missing in .* copy the tokenizer files"):
+        find_series([run])
+
+
+def test_the_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+    write_tokenizer(run / "checkpoint-40", {"<pad>": 0, "b": 1})
+    with pytest.raises(CheckpointError, match="checkpoint-0 and checkpoint-40 have different vocabularies"):
+        find_series([run])
+
+
+def test_other_padding_settings_are_not_another_tokenizer(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+    file = run / "checkpoint-20/tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": {"strategy": "BatchLongest"}}))
+    assert len(find_series([run]).checkpoints) == 2
+
+
+def test_what_the_disk_refuses_is_one_line() -> None:
+    with pytest.raises(CheckpointError, match=r"cannot be read \(File name too long\)"):
+        find_series(["x" * 300])

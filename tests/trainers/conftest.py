@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainers.config import TrainConfig
+from trainers.countdown_base import build_model, build_tokenizer
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny Qwen3 with random weights."""
+    path = tmp_path_factory.mktemp("model")
+    build_model(seed=0).save_pretrained(path)
+    build_tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def easy_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Problems that random weights solve now and then: any single even number is right."""
+    path = tmp_path_factory.mktemp("problems") / "even.jsonl"
+    evens = [str(number) for number in range(0, 100, 2)]
+    prompts = ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :", "1 = 1 :", "2 3 4 = 9 :"]
+    lines = [
+        json.dumps({"prompt": prompt, "answer": "even", "modes": evens, "verifier": "modes"}) for prompt in prompts
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def config(model_path: Path, easy_problems: Path, tmp_path: Path) -> TrainConfig:
+    """A run of a few seconds whose rewards vary from the first step."""
+    return TrainConfig(
+        model=str(model_path),
+        problems=easy_problems,
+        output_dir=tmp_path / "run",
+        max_steps=6,
+        save_every=2,
+        batch_prompts=3,
+        group_size=6,
+        max_tokens=1,
+        device="cpu",
+    )

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from diagnostics.errors import TrainingError
+from trainers.checkpointing import (
+    atomic_file,
+    atomic_folder,
+    committed_step,
+    final_checkpoint,
+    load_state,
+    remove_leftovers,
+    save_state,
+)
+
+
+def an_optimizer() -> torch.optim.Optimizer:
+    weight = torch.nn.Parameter(torch.arange(3.0))
+    optimizer = torch.optim.AdamW([weight], lr=0.1)
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    return optimizer
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    def fail() -> None:
+        with atomic_folder(tmp_path / "checkpoint-3") as folder:
+            (folder / "half").write_text("x")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not (tmp_path / "checkpoint-3").exists()
+    with atomic_folder(tmp_path / "checkpoint-3") as folder:
+        (folder / "whole").write_text("x")
+    assert [entry.name for entry in (tmp_path / "checkpoint-3").iterdir()] == ["whole"]
+
+
+def test_a_folder_written_again_replaces_the_old_one(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        with atomic_folder(tmp_path / "checkpoint-3") as folder:
+            (folder / name).write_text("x")
+    assert [entry.name for entry in (tmp_path / "checkpoint-3").iterdir()] == ["new"]
+
+
+def test_a_file_keeps_its_old_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic_file(path) as file:
+            file.write_text("ne")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert path.read_text() == "old"
+
+
+def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "tmp-checkpoint-3").mkdir()
+    (tmp_path / "tmp-checkpoint-3" / "model.safetensors").write_text("half")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "tmp-step-3.pt").write_text("half")
+    (tmp_path / "checkpoint-0").mkdir()
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["checkpoint-0", "state"]
+
+
+def test_only_the_last_committed_state_is_kept(tmp_path: Path) -> None:
+    assert committed_step(tmp_path) is None
+    for step in (9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        save_state(tmp_path, step, an_optimizer())
+    assert committed_step(tmp_path) == 10
+    assert [entry.name for entry in (tmp_path / "state").iterdir()] == ["step-10.pt"]
+
+
+def test_the_optimizer_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    optimizer = an_optimizer()
+    save_state(tmp_path, 1, optimizer)
+    restored = torch.optim.AdamW([torch.nn.Parameter(torch.arange(3.0))], lr=0.5)
+    load_state(tmp_path, 1, restored)
+    before, after = optimizer.state_dict(), restored.state_dict()
+    assert before["param_groups"] == after["param_groups"]
+    assert all(torch.equal(before["state"][0][name], after["state"][0][name]) for name in before["state"][0])
+
+
+def test_a_state_without_its_checkpoint_is_reported(tmp_path: Path) -> None:
+    save_state(tmp_path, 4, an_optimizer())
+    with pytest.raises(TrainingError, match="checkpoint-4: gone"):
+        committed_step(tmp_path)
+
+
+def test_a_damaged_state_is_reported(tmp_path: Path) -> None:
+    save_state(tmp_path, 4, an_optimizer())
+    path = tmp_path / "state" / "step-4.pt"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(TrainingError, match=r"step-4\.pt: cannot be read"):
+        load_state(tmp_path, 4, an_optimizer())
+
+
+def test_the_final_checkpoint_is_the_highest_step(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no checkpoint-N here"):
+        final_checkpoint(tmp_path)
+    for name in ("checkpoint-9", "checkpoint-100", "checkpoint-x", "tmp-checkpoint-200"):
+        (tmp_path / name).mkdir()
+    assert final_checkpoint(tmp_path).name == "checkpoint-100"
+
+
+def test_what_cannot_be_written_names_the_place_and_the_way_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with (
+        pytest.raises(TrainingError, match=r"metrics: cannot be written .* --resume"),
+        atomic_file(tmp_path / "file" / "metrics"),
+    ):
+        pass
+
+
+def test_asking_what_a_directory_holds_loads_no_torch(tmp_path: Path) -> None:
+    code = f"""if True:
+        import sys
+        from pathlib import Path
+        from trainers.checkpointing import committed_step
+        print(committed_step(Path({str(tmp_path)!r})), "torch" in sys.modules)"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "None False\n"

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnostics.errors import ConfigError
+from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
+
+
+def test_the_defaults_are_those_of_the_demo() -> None:
+    config = TrainConfig()
+    demo = (160, 32, 8, 2e-4, 0.0, 1.0, 1.0, 20)
+    assert demo == (
+        config.max_steps,
+        config.batch_prompts,
+        config.group_size,
+        config.learning_rate,
+        config.weight_decay,
+        config.max_grad_norm,
+        config.temperature,
+        config.save_every,
+    )
+    assert config.used_max_tokens == 6
+    assert (SftConfig().max_steps, SftConfig().batch_size, SftConfig().learning_rate) == (1200, 128, 3e-3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"group_size": 1}, "--group-size 1: a single rollout is not a group"),
+        ({"max_steps": 0}, "--max-steps 0: must be at least 1"),
+        ({"save_every": 0}, "--save-every 0"),
+        ({"micro_batch": 0}, "--micro-batch 0"),
+        ({"limit": 0}, "--limit 0"),
+        ({"seed": -1}, "--seed -1"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate nan"),
+        ({"temperature": 0.0}, "--temperature 0.0"),
+        ({"iac_alpha": -1.0}, "--iac-alpha -1.0"),
+        ({"algorithm": "iacc"}, "no objective is called 'iacc'; did you mean iac"),
+        ({"algorithm": "ppo-like"}, "choose from grpo, iac"),
+        ({"algorithm": "sft"}, "not an RL objective"),
+        ({"problems": Path("a.jsonl"), "task": "countdown", "model": "m"}, "not both"),
+        ({"problems": Path("a.jsonl")}, "--model is missing"),
+        ({"prompt_template": "Question:"}, "must contain {prompt}"),
+        ({"system_prompt": "Be brief."}, "--system-prompt needs --chat"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_its_flag(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        TrainConfig(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [({"max_steps": 0}, "--max-steps 0"), ({"wrong_share": 1.5}, "--wrong-share 1.5"), ({"seed": -1}, "--seed -1")],
+)
+def test_sft_settings_are_checked_too(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        SftConfig(**setting)
+
+
+@pytest.mark.parametrize("config_type", [TrainConfig, SftConfig])
+def test_every_setting_is_documented(config_type: type) -> None:
+    documented = re.findall(r"^    (\w+)$", config_type.__doc__ or "", flags=re.MULTILINE)
+    assert sorted({*documented} - {"Attributes"}) == sorted(field.name for field in fields(config_type))
+
+
+def test_problems_of_ones_own_may_be_long() -> None:
+    assert TrainConfig(model="m", problems=Path("a.jsonl")).used_max_tokens == 1024
+    assert TrainConfig(model="m", task="benchmark:aime24", max_tokens=9).used_max_tokens == 9
+
+
+def test_settings_survive_toml() -> None:
+    config = TrainConfig(
+        model='a "quoted" \\ path/ü',
+        learning_rate=1e-7,
+        prompt_template="Q:\t{prompt}\n",
+        chat=True,
+        max_grad_norm=1e30,
+    )
+    assert tomllib.loads(to_toml(settings_of(config))) == settings_of(config)
+
+
+def test_settings_load_no_torch() -> None:
+    code = "import sys, trainers.config as c; c.TrainConfig(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

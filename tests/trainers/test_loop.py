@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from diagnostics.errors import CheckpointError, ConfigError, TrainingError
+from diagnostics.types import Grade
+from trainers.config import TrainConfig
+from trainers.loop import as_groups, train, training_problems
+
+TIMING = {"wall_s", "samples_per_s"}
+
+
+def weights(run: Path, step: int) -> str:
+    return sha256((run / f"checkpoint-{step}" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: number for name, number in line.items() if name not in TIMING} for line in lines]
+
+
+def rollouts(run: Path) -> list[dict[str, Any]]:
+    return [
+        row for path in sorted((run / "rollouts").glob("*.parquet")) for row in parquet.read_table(path).to_pylist()
+    ]
+
+
+def test_a_run_leaves_a_checkpoint_series(config: TrainConfig) -> None:
+    run = train(replace(config, max_steps=5))
+    steps = [int(path.name.split("-")[1]) for path in run.glob("checkpoint-*")]
+    assert sorted(steps) == [0, 2, 4, 5]
+    assert len({weights(run, step) for step in steps}) == 4
+    assert AutoModelForCausalLM.from_pretrained(run / "checkpoint-5").generation_config.max_new_tokens == 6
+    assert AutoTokenizer.from_pretrained(run / "checkpoint-5")("1 2")["input_ids"]
+
+
+def test_step_0_is_the_model_it_started_from(config: TrainConfig, model_path: Path) -> None:
+    run = train(replace(config, max_steps=1))
+    start, saved = (AutoModelForCausalLM.from_pretrained(path) for path in (model_path, run / "checkpoint-0"))
+    assert all(torch.equal(a, b) for a, b in zip(start.parameters(), saved.parameters(), strict=True))
+
+
+def test_every_step_writes_a_line_and_its_rollouts(config: TrainConfig) -> None:
+    run = train(replace(config, max_steps=3))
+    lines, rows = metrics(run), rollouts(run)
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [path.name for path in sorted((run / "rollouts").iterdir())] == [
+        "step_000002.parquet",
+        "step_000003.parquet",
+    ]
+    assert len(rows) == 3 * config.batch_prompts * config.group_size
+    for line in lines:
+        own = [row for row in rows if row["step"] == line["step"]]
+        assert line["reward_mean"] == pytest.approx(sum(row["reward"] for row in own) / len(own))
+        assert line["samples_skipped"] == sum(row["advantage"] == 0 for row in own)
+        assert line["response_tokens_mean"] == sum(row["n_tokens"] for row in own) / len(own) == 1.0
+        assert 0 < line["token_entropy_nats"] < 4.68  # ln 107
+    assert {row["sample_index"] for row in rows} == set(range(config.group_size))
+    assert all(row["correct"] == (row["response"].isdigit() and int(row["response"]) % 2 == 0) for row in rows)
+    assert all(row["truncated"] for row in rows)
+
+
+def test_rewards_move_the_policy_towards_them(config: TrainConfig) -> None:
+    run = train(replace(config, max_steps=40, save_every=40, learning_rate=2e-3, group_size=12))
+    reward = [line["reward_mean"] for line in metrics(run)]
+    assert sum(reward[:5]) / 5 < 0.65
+    assert sum(reward[-5:]) / 5 > 0.85
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: TrainConfig, tmp_path: Path) -> None:
+    runs = [
+        train(replace(config, max_steps=2, seed=seed, output_dir=tmp_path / name))
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert weights(runs[0], 2) == weights(runs[1], 2)
+    responses = [[(row["prompt"], row["response"]) for row in rollouts(run)] for run in runs]
+    assert responses[0] == responses[1]
+    assert responses[0] != responses[2]
+
+
+def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(config: TrainConfig, tmp_path: Path) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "grpo": {},
+        "iac": {"algorithm": "iac"},
+        "zero": {"algorithm": "iac", "iac_alpha": 0.0},
+    }
+    final = {
+        name: weights(train(replace(config, max_steps=2, output_dir=tmp_path / name, **extra)), 2)
+        for name, extra in settings.items()
+    }
+    assert final["grpo"] == final["zero"] != final["iac"]
+
+
+def test_a_longer_run_continues_a_shorter_one_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:
+    whole = train(replace(config, output_dir=tmp_path / "whole"))
+    parts = train(replace(config, output_dir=tmp_path / "parts", max_steps=4))
+    train(replace(config, output_dir=parts, resume=True))
+    assert weights(whole, 6) == weights(parts, 6)
+    assert metrics(whole) == metrics(parts)
+    assert rollouts(whole) == rollouts(parts)
+
+
+def test_a_finished_run_returns_at_once(config: TrainConfig) -> None:
+    run = train(replace(config, max_steps=2))
+    before = {path: path.stat().st_mtime_ns for path in run.glob("checkpoint-*/*")}
+    started = time.perf_counter()
+    assert train(replace(config, max_steps=2, resume=True)) == run
+    assert time.perf_counter() - started < 1.0
+    assert {path: path.stat().st_mtime_ns for path in run.glob("checkpoint-*/*")} == before
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from trainers.config import TrainConfig
+from trainers.loop import train
+model, problems, out = sys.argv[1:]
+train(TrainConfig(model=model, problems=Path(problems), output_dir=Path(out), max_steps=30, save_every=3,
+                  batch_prompts=3, group_size=6, max_tokens=1, device="cpu", resume=True))
+"""
+
+
+def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
+    config: TrainConfig, model_path: Path, easy_problems: Path, tmp_path: Path
+) -> None:
+    whole = train(replace(config, output_dir=tmp_path / "whole", max_steps=30, save_every=3))
+    killed = tmp_path / "killed"
+    rng = random.Random()
+    steps = [rng.randrange(1, 28)]
+    for step in steps:
+        command = [sys.executable, "-c", CHILD, str(model_path), str(easy_problems), str(killed)]
+        child = subprocess.Popen(command, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        log = killed / "metrics.jsonl"
+        while child.poll() is None and not (log.is_file() and log.read_bytes().count(b"\n") >= step):
+            time.sleep(0.0005)
+        time.sleep(rng.random() * 0.02)  # anywhere inside a step or a save
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL, f"the child ended before it could be killed at {steps}"
+    train(replace(config, output_dir=killed, max_steps=30, save_every=3, resume=True))
+    for step in range(0, 31, 3):
+        assert weights(killed, step) == weights(whole, step), f"killed at {steps}: checkpoint-{step} differs"
+    assert metrics(killed) == metrics(whole), f"killed at {steps}"
+    assert rollouts(killed) == rollouts(whole), f"killed at {steps}"
+    assert not list(killed.rglob("tmp-*"))
+
+
+@pytest.mark.parametrize(("megabytes", "place"), [(1, "checkpoint-0"), (2, "step-2.pt")])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config: TrainConfig, megabytes: int, place: str) -> None:
+    # no larger file can be written; weights take 1.4 MB, the optimizer's state twice as much
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes * 10**6, hard))
+    try:
+        with pytest.raises(TrainingError, match=rf"{place}: cannot be written .* --resume"):
+            train(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    run = train(replace(config, resume=True))
+    assert [line["step"] for line in metrics(run)] == [1, 2, 3, 4, 5, 6]
+    assert not list(run.rglob("tmp-*"))
+
+
+def test_a_loss_that_is_not_finite_names_the_step_and_spares_the_last_checkpoint(config: TrainConfig) -> None:
+    with pytest.raises(TrainingError, match=r"step [2-6]: .*nan"):
+        train(replace(config, learning_rate=1e20, save_every=1))
+    saved = AutoModelForCausalLM.from_pretrained(config.output_dir / "checkpoint-0")
+    assert all(parameter.isfinite().all() for parameter in saved.parameters())
+
+
+def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -> None:
+    impossible = tmp_path / "impossible.jsonl"
+    impossible.write_text('{"prompt": "1 2", "answer": "x", "modes": ["never this"], "verifier": "modes"}\n')
+    run = train(replace(config, problems=impossible, max_steps=2))
+    assert weights(run, 0) == weights(run, 2)
+    assert [(line["frac_zero_std"], line["grad_norm"]) for line in metrics(run)] == [(1.0, 0.0), (1.0, 0.0)]
+
+
+def test_a_missing_model_is_refused(config: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere: no config\.json here"):
+        train(replace(config, model=str(tmp_path / "nowhere")))
+
+
+def test_a_half_written_model_is_refused(config: TrainConfig, model_path: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for path in model_path.iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    (broken / "model.safetensors").write_bytes((model_path / "model.safetensors").read_bytes()[:5000])
+    with pytest.raises(CheckpointError, match="broken: cannot load model and tokenizer"):
+        train(replace(config, model=str(broken)))
+
+
+def test_chat_needs_a_template(config: TrainConfig) -> None:
+    with pytest.raises(ConfigError, match="no chat template"):
+        train(replace(config, chat=True))
+
+
+def test_the_built_in_task_trains_on_its_training_split() -> None:
+    from diagnostics.tasks import countdown
+
+    audited = {problem.problem_id for problem in countdown.problems("held_out")}
+    trained = {problem.problem_id for problem in training_problems(TrainConfig())}
+    assert len(trained) == 1599
+    assert not audited & trained
+
+
+def test_grades_become_groups_in_prompt_order() -> None:
+    grades = [Grade(answer="x", mode=None, reward=reward) for reward in (1.0, 0.0, 0.5, 1.0)]
+    reward_PG, correct_PG = as_groups(grades, 2)
+    assert reward_PG.tolist() == [[1.0, 0.0], [0.5, 1.0]]
+    assert correct_PG.tolist() == [[True, False], [False, True]]
+
+
+def test_a_response_that_could_not_be_graded_is_not_counted_as_correct() -> None:
+    timeout = Grade(answer="NA", mode=None, reward=1.0, state="timeout", reason="5 s")
+    assert as_groups([timeout, timeout], 2)[1].tolist() == [[False, False]]

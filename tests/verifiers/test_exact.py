@@ -1,0 +1,42 @@
+"""The final answer, compared as text."""
+
+import pytest
+
+from diagnostics.errors import ProblemError
+from diagnostics.types import NO_ANSWER, Problem
+from diagnostics.verifiers.exact import ExactVerifier, exact_answer
+
+PARIS = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="exact")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("I think.\nParis", "Paris"),
+        ("Answer: Lyon. No.\nThe answer is Paris.", "Paris"),
+        (r"The answer is Lyon, I mean \boxed{Paris}", "Paris"),
+        ("<answer>New   York</answer> it is", "New York"),
+        ("#### 42\n", "42"),
+        ("$42$", "42"),
+        ("   ", None),
+        (r"\boxed{}", None),
+    ],
+)
+def test_the_first_rule_that_applies_gives_the_answer(text: str, answer: str | None) -> None:
+    assert exact_answer(text) == answer
+
+
+def test_letter_case_matters() -> None:
+    right, wrong = ExactVerifier().grade([(PARIS, "Paris"), (PARIS, "paris")])
+    assert (right.correct, wrong.correct) == (True, False)
+    assert wrong.answer == "paris"
+
+
+def test_a_blank_response_is_not_a_wrong_answer() -> None:
+    [grade] = ExactVerifier().grade([(PARIS, "")])
+    assert (grade.state, grade.answer, grade.mode) == ("parse_fail", NO_ANSWER, None)
+
+
+def test_a_blank_gold_is_an_error_of_the_data() -> None:
+    with pytest.raises(ProblemError, match="blank"):
+        ExactVerifier().check_gold(Problem(task="t", prompt="p", gold=" ", verifier="exact"))

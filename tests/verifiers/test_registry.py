@@ -1,0 +1,79 @@
+"""Verifiers by name, and problems of several verifiers in one batch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diagnostics.errors import VerifierError
+from diagnostics.types import Problem
+from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+
+
+@pytest.mark.parametrize("name", verifier_names())
+def test_every_verifier_knows_its_name_and_takes_an_empty_batch(name: str) -> None:
+    verifier = get_verifier(name)
+    assert verifier.name == name
+    assert verifier.grade([]) == []
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(VerifierError, match="'maths' is unknown; use one of: math"):
+        get_verifier("maths")
+
+
+def test_a_mixed_batch_is_graded_in_order_by_each_problems_own_verifier() -> None:
+    exact = Problem(task="t", prompt="p", gold="5", verifier="exact")
+    modes = Problem(task="t", prompt="p", gold="5", verifier="modes", modes=("2 + 3",))
+    expression = Problem(task="t", prompt="p", gold="5", verifier="expression")
+    items = [(modes, "5"), (exact, "5"), (expression, "2+3"), (modes, "2 + 3"), (exact, "2 + 3")]
+    with Verifiers() as verifiers:
+        assert [grade.correct for grade in verifiers.grade(items)] == [False, True, True, True, False]
+
+
+def test_asking_for_names_loads_no_mathematics() -> None:
+    code = (
+        "import sys; from diagnostics.verifiers import verifier_names, get_verifier; verifier_names();"
+        "get_verifier('modes'); get_verifier('math');"
+        "sys.exit(bool({'sympy', 'math_verify', 'reasoning_gym', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+PLUGIN = """
+from diagnostics.types import Grade
+
+class Yes:
+    name = "yes"
+    closed = 0
+
+    def check_gold(self, problem): ...
+
+    def grade(self, items):
+        return [Grade(answer=text, mode=text, reward=1.0) for _, text in items]
+
+    def close(self):
+        Yes.closed += 1
+"""
+
+CALL = """
+from diagnostics.types import Problem
+from diagnostics.verifiers import Verifiers, verifier_names
+import outside
+assert "yes" in verifier_names()
+problem = Problem(task="t", prompt="p", gold="g", verifier="yes")
+with Verifiers() as verifiers:
+    assert verifiers.grade([(problem, "no")])[0].correct
+assert outside.Yes.closed == 1
+"""
+
+
+def test_an_outside_package_adds_a_verifier_by_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(PLUGIN)
+    info = tmp_path / "outside-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[oversharp.verifiers]\nyes = outside:Yes\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{CALL}"
+    subprocess.run([sys.executable, "-c", code], check=True)

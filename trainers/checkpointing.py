@@ -1,0 +1,162 @@
+"""What a run leaves on disk, written so that a kill at any moment costs at most the steps since the last save.
+
+Every file and folder is written beside its place, flushed to the disk, and renamed into it. The training state is
+written last: it is the commit. Weights live in ``checkpoint-N/`` only, the state refers to them by step.
+
+Asking what a directory holds loads no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError
+
+from diagnostics.errors import TrainingError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_TEMPORARY = "tmp-"
+_STATE = re.compile(r"step-(\d+)\.pt")
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+def checkpoint_path(run: Path, step: int) -> Path:
+    """Where the model after ``step`` optimizer steps lies."""
+    return run / f"checkpoint-{step}"
+
+
+def final_checkpoint(run: Path) -> Path:
+    """The checkpoint of the highest step. Raises ``TrainingError`` if there is none."""
+    steps = [int(match[1]) for entry in run.glob("checkpoint-*") if (match := _CHECKPOINT.fullmatch(entry.name))]
+    if not steps:
+        raise TrainingError(f"{run}: no checkpoint-N here; train first")
+    return checkpoint_path(run, max(steps))
+
+
+def save_checkpoint(run: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Weights, config, generation config and tokenizer in the layout of ``save_pretrained``.
+
+    Raises ``TrainingError`` rather than write weights that are not finite, or when the disk is full.
+    """
+    from trainers.models import without_library_bars
+
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+        raise TrainingError(
+            f"step {step}: the weights are not finite; the checkpoints before it are intact, "
+            "start anew with a lower --learning-rate"
+        )
+    with atomic_folder(checkpoint_path(run, step)) as folder, without_library_bars():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def save_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
+    """Commit ``step``: the optimizer, and by its name the step. Older states are removed."""
+    import torch
+
+    folder = run / "state"
+    folder.mkdir(exist_ok=True)
+    with atomic_file(folder / f"step-{step}.pt") as file:
+        try:
+            torch.save({"optimizer": optimizer.state_dict()}, file)
+        except RuntimeError as error:  # how torch reports that the disk is full
+            raise OSError(str(error).splitlines()[0]) from error
+    for entry in folder.iterdir():
+        match = _STATE.fullmatch(entry.name)
+        if match and int(match[1]) != step:
+            entry.unlink()
+
+
+def committed_step(run: Path) -> int | None:
+    """The last step that can be resumed from, None if nothing was committed."""
+    folder = run / "state"
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    steps = [int(match[1]) for name in names if (match := _STATE.fullmatch(name))]
+    if not steps:
+        return None
+    if not checkpoint_path(run, max(steps)).is_dir():
+        raise TrainingError(
+            f"{checkpoint_path(run, max(steps))}: gone, so the run cannot continue; restore it or start anew"
+        )
+    return max(steps)
+
+
+def load_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
+    """Put the optimizer back to where it stood after ``step``."""
+    import torch
+
+    path = run / "state" / f"step-{step}.pt"
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise TrainingError(f"{path}: cannot be read ({error}); start anew in another --output-dir") from error
+    optimizer.load_state_dict(saved["optimizer"])
+
+
+@contextmanager
+def atomic_folder(final: Path) -> Iterator[Path]:
+    """A folder to fill; it appears as ``final``, whole and on disk, or not at all."""
+    temporary = final.with_name(f"{_TEMPORARY}{final.name}")
+    remove(temporary)
+    with _disk_errors(final):
+        temporary.mkdir(parents=True)
+        yield temporary
+        for entry in temporary.rglob("*"):
+            _flush(entry)
+        _flush(temporary)
+        remove(final)  # a step that is being run again after a kill
+        os.rename(temporary, final)
+        _flush(final.parent)
+
+
+@contextmanager
+def atomic_file(final: Path) -> Iterator[Path]:
+    """A path to write to; the file appears as ``final``, whole and on disk, or not at all."""
+    temporary = final.with_name(f"{_TEMPORARY}{final.name}")
+    with _disk_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, final)
+        _flush(final.parent)
+
+
+def remove_leftovers(run: Path) -> None:
+    """Delete what a killed run had not finished writing."""
+    for folder in (run, run / "state", run / "rollouts"):
+        for entry in folder.glob(f"{_TEMPORARY}*"):
+            remove(entry)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or folder if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"{path}: cannot be written ({error}); make room, then continue with --resume") from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

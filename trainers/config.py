@@ -1,0 +1,265 @@
+"""Settings of the trainers. One dataclass field is the flag, the TOML key and the documentation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import Parameter
+
+from diagnostics.errors import ConfigError
+from diagnostics.tasks.countdown import RESPONSE_TOKENS, TASK
+from trainers import objectives
+
+Normalisation = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """On-policy RL with verifiable rewards. The defaults are those of the built-in demo.
+
+    Attributes
+    ----------
+    model
+        Checkpoint to start from: a directory or a hub name. Default, for countdown only: its base model, trained
+        first into OUTPUT_DIR/base.
+    output_dir
+        Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, state/.
+    algorithm
+        Objective that turns rewards into advantages; `grpo`, `iac`, or any file in trainers/objectives.
+    problems
+        JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
+    task
+        Named problem set: countdown (its 1,599 training queries), reasoning_gym:NAME, benchmark:NAME. Generated
+        problems are not those that the audit generates. Default: countdown, unless --problems is given.
+    limit
+        Train on the first LIMIT problems only; for a generator, how many it makes.
+    max_steps
+        Optimizer steps. A finished run continues when --resume comes with a larger number.
+    batch_prompts
+        Prompts per step.
+    group_size
+        Rollouts per prompt; these form the group that rewards are compared in.
+    learning_rate
+        Constant AdamW learning rate (betas .9 and .999).
+    weight_decay
+        Decoupled weight decay.
+    max_grad_norm
+        Gradients are clipped to this global L2 norm.
+    temperature
+        Sampling temperature. The loss uses the same tempered distribution, so the update stays on-policy.
+    max_tokens
+        Longest response in tokens, the end token included. Default: 6 for countdown, else 1024.
+    prompt_template
+        Text around every prompt; must contain {prompt}. Give the audit the same one.
+    system_prompt
+        System turn; needs --chat.
+    chat
+        Wrap the prompt in the tokenizer's chat template.
+    save_every
+        Steps between checkpoints; step 0 and the last step are always saved.
+    seed
+        Reaches the order of problems and every sampled token.
+    advantage_normalisation
+        Whose convention for std and epsilon: verl (ddof 1, 1e-6), trl (1, 1e-4), openrlhf (1, 1e-9),
+        oat (1, 1e-8), open-instruct (0, 1e-8).
+    iac_alpha
+        Exponent of inverse-success calibration; 0 is plain GRPO.
+    iac_scale_matched
+        Rescale IAC's advantages to the uncalibrated mean absolute advantage of the batch.
+    resume
+        Continue the run in output_dir; on CPU bit-identical to a run that was never interrupted.
+    device
+        cpu, cuda, cuda:1, … Default: cuda if there is one.
+    threads
+        CPU threads. One is fastest for models of a few million parameters.
+    micro_batch
+        Responses per forward pass, against memory; the loss does not depend on it. Default: all at once.
+    """
+
+    model: str | None = None
+    output_dir: Path = Path("runs/train")
+    algorithm: str = "grpo"
+    problems: Path | None = None
+    task: str | None = None
+    limit: int | None = None
+    max_steps: int = 160
+    batch_prompts: int = 32
+    group_size: int = 8
+    learning_rate: float = 2e-4
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    temperature: float = 1.0
+    max_tokens: int | None = None
+    prompt_template: str = "{prompt}"
+    system_prompt: str = ""
+    chat: bool = False
+    save_every: int = 20
+    seed: int = 0
+    advantage_normalisation: Normalisation = "verl"
+    iac_alpha: float = 1.0
+    iac_scale_matched: bool = False
+    resume: bool = False
+    device: str | None = None
+    threads: int = 1
+    micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.algorithm == "sft":
+            raise ConfigError("--algorithm sft: not an RL objective; leave --model out and the base is trained first")
+        objectives.check_name(self.algorithm)
+        if self.problems is not None and self.task is not None:
+            raise ConfigError("pass either --problems FILE.jsonl or --task NAME, not both")
+        if self.model is None and not self.trains_on_countdown:
+            raise ConfigError("--model is missing: give the checkpoint to train on these problems")
+        if self.group_size < 2:
+            raise ConfigError(
+                f"--group-size {self.group_size}: a single rollout is not a group; {self.algorithm} compares at least 2"
+            )
+        for flag, number in (
+            ("--max-steps", self.max_steps),
+            ("--batch-prompts", self.batch_prompts),
+            ("--save-every", self.save_every),
+            ("--threads", self.threads),
+            ("--limit", self.limit),
+            ("--max-tokens", self.max_tokens),
+            ("--micro-batch", self.micro_batch),
+        ):
+            _at_least(flag, number, 1)
+        _at_least("--seed", self.seed, 0)
+        _positive("--learning-rate", self.learning_rate)
+        _positive("--max-grad-norm", self.max_grad_norm)
+        _positive("--temperature", self.temperature)
+        _not_negative("--weight-decay", self.weight_decay)
+        _not_negative("--iac-alpha", self.iac_alpha)
+        if "{prompt}" not in self.prompt_template:
+            raise ConfigError("--prompt-template must contain {prompt}")
+        if self.system_prompt and not self.chat:
+            raise ConfigError("--system-prompt needs --chat")
+
+    @property
+    def trains_on_countdown(self) -> bool:
+        return self.problems is None and self.task in (None, TASK)
+
+    @property
+    def used_max_tokens(self) -> int:
+        """Longest response in tokens, decided."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        return RESPONSE_TOKENS if self.trains_on_countdown else 1024
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SftConfig:
+    """Supervised training of the base model of the built-in task, from random weights.
+
+    Attributes
+    ----------
+    output_dir
+        Run directory: checkpoint-N/, metrics.jsonl, config.toml, state/.
+    max_steps
+        Optimizer steps; part of the learning-rate schedule.
+    batch_size
+        Examples per step.
+    learning_rate
+        Peak AdamW learning rate (betas .9 and .98), reached after 50 steps, then linear down to 5 %.
+    weight_decay
+        Decoupled weight decay.
+    max_grad_norm
+        Gradients are clipped to this global L2 norm.
+    wrong_share
+        Share of examples whose expression uses the right numbers but misses the target. Without them the base
+        would be too good for RL to change anything.
+    n_examples
+        Size of the pool that batches are drawn from, with replacement.
+    save_every
+        Steps between checkpoints; step 0 and the last step are always saved.
+    seed
+        Reaches the initial weights, the examples and their order.
+    resume
+        Continue the run in output_dir; on CPU bit-identical to a run that was never interrupted.
+    device
+        cpu, cuda, cuda:1, … Default: cuda if there is one.
+    threads
+        CPU threads. One is fastest for a model this small.
+    """
+
+    output_dir: Path = Path("runs/base")
+    max_steps: int = 1200
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    wrong_share: float = 0.3
+    n_examples: int = 200_000
+    save_every: int = 400
+    seed: int = 0
+    resume: bool = False
+    device: str | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for flag, number in (
+            ("--max-steps", self.max_steps),
+            ("--batch-size", self.batch_size),
+            ("--n-examples", self.n_examples),
+            ("--save-every", self.save_every),
+            ("--threads", self.threads),
+        ):
+            _at_least(flag, number, 1)
+        _at_least("--seed", self.seed, 0)
+        _positive("--learning-rate", self.learning_rate)
+        _positive("--max-grad-norm", self.max_grad_norm)
+        _not_negative("--weight-decay", self.weight_decay)
+        if not 0 <= self.wrong_share <= 1:
+            raise ConfigError(f"--wrong-share {self.wrong_share}: must lie in [0, 1]")
+
+
+def settings_of(config: TrainConfig | SftConfig) -> dict[str, str | int | float | bool]:
+    """The settings that are given, by name; unset ones are absent, paths are strings.
+
+    >>> settings_of(SftConfig(output_dir=Path("runs/base")))["output_dir"]
+    'runs/base'
+    """
+    return {
+        name: str(setting) if isinstance(setting, Path) else setting
+        for name, setting in asdict(config).items()
+        if setting is not None
+    }
+
+
+def to_toml(settings: Mapping[str, str | int | float | bool]) -> str:
+    """TOML text of flat settings.
+
+    >>> print(to_toml({"chat": False, "learning_rate": 2e-4, "model": "a \\\\ b"}), end="")
+    chat = false
+    learning_rate = 0.0002
+    model = "a \\\\ b"
+    """
+    return "".join(f"{name} = {_toml_value(setting)}\n" for name, setting in settings.items())
+
+
+def _toml_value(setting: str | int | float | bool) -> str:
+    # JSON strings, booleans and integers are TOML as they stand; floats need a point or an exponent with digits around
+    return repr(setting) if isinstance(setting, float) else json.dumps(setting, ensure_ascii=False)
+
+
+def _at_least(flag: str, number: int | None, least: int) -> None:
+    if number is not None and number < least:
+        raise ConfigError(f"{flag} {number}: must be at least {least}")
+
+
+def _positive(flag: str, number: float) -> None:
+    if not (math.isfinite(number) and number > 0):
+        raise ConfigError(f"{flag} {number}: must be above 0")
+
+
+def _not_negative(flag: str, number: float) -> None:
+    if not (math.isfinite(number) and number >= 0):
+        raise ConfigError(f"{flag} {number}: must be 0 or more")

@@ -1,0 +1,42 @@
+"""One seed reaches everything.
+
+Every random draw comes from a stream named by (run seed, purpose, step). A stream depends on nothing that ran before
+it, so a resumed run draws what the uninterrupted one would have drawn, and no generator state has to be saved.
+"""
+
+from __future__ import annotations
+
+import random
+
+from diagnostics.types import content_hash
+
+
+def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
+    """Seed of one stream, 0 … 2^63 - 1.
+
+    >>> stream_seed(0, "rollouts", 1) == stream_seed(0, "rollouts", 1)
+    True
+    >>> stream_seed(0, "rollouts", 1) == stream_seed(1, "rollouts", 1)
+    False
+    """
+    return int(content_hash("stream", seed, purpose, index), 16) % 2**63
+
+
+def batch_positions(seed: int, step: int, *, n_problems: int, batch_prompts: int) -> list[int]:
+    """Which problems belong to ``step`` (counted from 1): epochs of fresh permutations, read without a gap.
+
+    Every problem is seen once per epoch; a batch may straddle two epochs.
+
+    >>> first, second = (batch_positions(0, step, n_problems=6, batch_prompts=3) for step in (1, 2))
+    >>> sorted(first + second)
+    [0, 1, 2, 3, 4, 5]
+    """
+    positions = []
+    orders: dict[int, list[int]] = {}
+    for draw in range((step - 1) * batch_prompts, step * batch_prompts):
+        epoch, place = divmod(draw, n_problems)
+        if epoch not in orders:
+            orders[epoch] = list(range(n_problems))
+            random.Random(stream_seed(seed, "problem order", epoch)).shuffle(orders[epoch])
+        positions.append(orders[epoch][place])
+    return positions

@@ -1,0 +1,127 @@
+"""Supervised training of the base model of Countdown-mini."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from diagnostics.errors import TrainingError
+from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.tasks import countdown
+from trainers import checkpointing, countdown_base
+from trainers.config import SftConfig
+from trainers.models import choose_device, cpu_threads, load_policy
+from trainers.run_directory import MetricsLog, opened
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+BETAS = (0.9, 0.98)
+WARMUP_STEPS = 50
+FINAL_SHARE = 0.05
+
+
+def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
+    """Train the base model or continue to, and return its final checkpoint.
+
+    A finished run with ``resume`` returns at once.
+    """
+    says = SilentProgress() if progress is None else progress
+    with opened(config) as run, cpu_threads(config.threads):
+        done = checkpointing.committed_step(run)
+        if done is not None and done >= config.max_steps:
+            says.note(f"{run}: finished at step {done}, nothing to do")
+            return checkpointing.checkpoint_path(run, done)
+
+        device = choose_device(config.device)
+        tokenizer = countdown_base.build_tokenizer()
+        if done is None:
+            model = countdown_base.build_model(config.seed)
+            model.to(device)  # type: ignore[arg-type]
+        else:
+            model, _ = load_policy(checkpointing.checkpoint_path(run, done), device)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=config.weight_decay, fused=True
+        )
+        if done is None:
+            done = 0
+            checkpointing.save_checkpoint(run, 0, model, tokenizer)
+            checkpointing.save_state(run, 0, optimizer)
+        else:
+            checkpointing.load_state(run, done, optimizer)
+        metrics_log = MetricsLog(run, after_step=done)
+
+        says.note(f"drawing {config.n_examples:,} training examples")
+        train_queries, _ = countdown.split_queries()
+        rows = countdown_base.examples(
+            train_queries, config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1
+        )
+        example_NT = torch.tensor(rows, device=device)
+        batches_SB = batch_table(config).to(device)
+
+        model.train()
+        with says.stage("train base", config.max_steps - done) as advance:
+            for step in range(done + 1, config.max_steps + 1):
+                started = time.perf_counter()
+                rate = learning_rate(step, config)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                loss = response_loss(model, example_NT[batches_SB[step - 1]])
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, foreach=True)
+                if not (math.isfinite(loss.item()) and math.isfinite(grad_norm.item())):
+                    raise TrainingError(
+                        f"step {step}: loss {loss.item()}, gradient norm {grad_norm.item()}; the checkpoints before it "
+                        "are intact, start anew with a lower --learning-rate"
+                    )
+                optimizer.step()
+                metrics_log.append(
+                    {
+                        "step": step,
+                        "loss": loss.item(),
+                        "grad_norm": grad_norm.item(),
+                        "learning_rate": rate,
+                        "wall_s": time.perf_counter() - started,
+                    }
+                )
+                if step % config.save_every == 0 or step == config.max_steps:
+                    checkpointing.save_checkpoint(run, step, model, tokenizer)
+                    metrics_log.flush()
+                    checkpointing.save_state(run, step, optimizer)
+                advance(1)
+        return checkpointing.checkpoint_path(run, config.max_steps)
+
+
+def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token"]) -> Float[Tensor, ""]:
+    """Mean negative log-probability of the response tokens, in nats; prompts are read, not learned.
+
+    The last token is never an input, and the head runs at the positions that predict a response token only.
+    """
+    target_BT = example_BT[:, countdown_base.PROMPT_TOKENS :]
+    logits_BTV = model(input_ids=example_BT[:, :-1], use_cache=False, logits_to_keep=target_BT.shape[1]).logits
+    return functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten())
+
+
+def learning_rate(step: int, config: SftConfig) -> float:
+    """Linear warm-up over 50 steps times a linear descent to 5 % of the peak.
+
+    >>> config = SftConfig(output_dir=Path("x"), max_steps=100, learning_rate=1.0)
+    >>> round(learning_rate(1, config), 3), round(learning_rate(51, config), 3), round(learning_rate(100, config), 4)
+    (0.02, 0.525, 0.0595)
+    """
+    warm_up = min(1.0, step / WARMUP_STEPS)
+    return config.learning_rate * warm_up * (1 - (1 - FINAL_SHARE) * (step - 1) / config.max_steps)
+
+
+def batch_table(config: SftConfig) -> Int[Tensor, "step example"]:
+    """Which examples each step reads; the whole table at once, so that a resumed run finds its place."""
+    generator = torch.Generator().manual_seed(config.seed)
+    return torch.randint(config.n_examples, (config.max_steps, config.batch_size), generator=generator)
