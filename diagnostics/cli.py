@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +20,7 @@ from diagnostics import version
 from diagnostics.config import AuditConfig
 from diagnostics.errors import ConfigError, OversharpError, StoreError
 from diagnostics.progress import ConsoleProgress, ProgressSink, SilentProgress
-from trainers.config import TrainConfig
+from trainers.config import SftConfig, TrainConfig
 
 LEFT_OUT_EXIT_CODE = 3  # finished, but a checkpoint had to be left out
 INTERRUPTED_EXIT_CODE = 130
@@ -85,7 +85,7 @@ def train(
     config: TrainConfig | None = None,
     list_algorithms: Annotated[bool, Parameter(name="--list", negative=())] = False,
 ) -> int:
-    """Train a compact reference model: SFT of a base, then on-policy RLVR.
+    """Train a compact reference model by on-policy RLVR.
 
     Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
 
@@ -103,6 +103,18 @@ def train(
     from trainers.loop import train as run_training
 
     print(run_training(config or TrainConfig(), ConsoleProgress()))
+    return 0
+
+
+@app.command(name="train-base")
+def train_base(*, config: SftConfig | None = None) -> int:
+    """Train the base model of the built-in task by supervised fine-tuning, from random weights.
+
+    Prints the final checkpoint, which `oversharp train --model` starts from.
+    """
+    from trainers.sft import train_base as run_training
+
+    print(run_training(config or SftConfig(), ConsoleProgress()))
     return 0
 
 
@@ -214,17 +226,19 @@ def _launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     config: Annotated[Path | None, Parameter(help="TOML file with one table per command; flags win over it.")] = None,
 ) -> Any:
-    if config is not None:
-        if not config.is_file():
-            raise ConfigError(f"--config {config}: no such file")
-        app.config = (Toml(config, must_exist=True),)
-    return app(tokens, exit_on_error=False, result_action="return_value")
+    if config is not None and not config.is_file():
+        raise ConfigError(f"--config {config}: no such file")
+    app.config = () if config is None else (Toml(config, must_exist=True),)
+    return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
     try:
-        code = app.meta(arguments, result_action="return_value")
+        code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        print(f"error: {' '.join(str(error).split())} (see oversharp --help)", file=sys.stderr)
+        sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

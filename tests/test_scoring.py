@@ -38,7 +38,9 @@ def requests(n: int = 40) -> list[ScoreRequest]:
     rng = random.Random(0)
     texts = ["", *(" ".join(rng.choices(WORDS[2:], k=rng.randint(1, 11))) for _ in range(n - 1))]
     return [
-        ScoreRequest(problem=PROBLEMS[index % 4], response_id=str(index), token_ids=response_ids(build_tokenizer(), text))
+        ScoreRequest(
+            problem=PROBLEMS[index % 4], response_id=str(index), token_ids=response_ids(build_tokenizer(), text)
+        )
         for index, text in enumerate(texts)
     ]
 
@@ -58,7 +60,9 @@ def reference(loaded: LoadedModel, one: Problem, token_ids: tuple[int, ...]) -> 
 
 def scored(loaded: LoadedModel, token_budget: int = scoring.TOKEN_BUDGET) -> dict[str, ResponseScore]:
     return {
-        one.response_id: one for batch in score(loaded, requests(), SETTINGS, token_budget=token_budget) for one in batch
+        one.response_id: one
+        for batch in score(loaded, requests(), SETTINGS, token_budget=token_budget)
+        for one in batch
     }
 
 

@@ -306,7 +306,9 @@ def test_a_temporary_name_is_a_checkpoint_still_being_written(tmp_path: Path, na
 def test_a_broken_base_stops_the_audit(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
     cut_short(run / "checkpoint-0/model.safetensors")
-    with pytest.raises(CheckpointError, match=r"checkpoint-0: model.safetensors is cut short .* restore it or pass --base"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint-0: model.safetensors is cut short .* restore it or pass --base"
+    ):
         find_series([run])
     assert len(find_series([run], base=write_checkpoint(tmp_path / "base", seed=9)).checkpoints) == 3
 
@@ -324,7 +326,9 @@ def test_a_broken_base_option_stops_the_audit(tmp_path: Path) -> None:
 def test_one_complete_checkpoint_among_broken_ones_is_no_series(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
     cut_short(run / "checkpoint-20/model.safetensors")
-    with pytest.raises(CheckpointError, match=r"only one checkpoint, no other is complete \(checkpoint-20: .*cut short"):
+    with pytest.raises(
+        CheckpointError, match=r"only one checkpoint, no other is complete \(checkpoint-20: .*cut short"
+    ):
         find_series([run])
 
 

@@ -108,7 +108,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
     """A folder to fill; it appears as ``final``, whole and on disk, or not at all."""
     temporary = final.with_name(f"{_TEMPORARY}{final.name}")
     remove(temporary)
-    with _disk_errors(final):
+    with disk_errors(final):
         temporary.mkdir(parents=True)
         yield temporary
         for entry in temporary.rglob("*"):
@@ -123,7 +123,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
 def atomic_file(final: Path) -> Iterator[Path]:
     """A path to write to; the file appears as ``final``, whole and on disk, or not at all."""
     temporary = final.with_name(f"{_TEMPORARY}{final.name}")
-    with _disk_errors(final):
+    with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _flush(temporary)
@@ -147,7 +147,8 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a failed write into a ``TrainingError`` that names ``path`` and the way on."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import get_type_hints
 
 from diagnostics.errors import TrainingError
-from trainers.checkpointing import atomic_file, committed_step, remove_leftovers
+from trainers.checkpointing import atomic_file, committed_step, disk_errors, remove_leftovers
 from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 
 #: Settings that may differ between the parts of one run.
@@ -110,12 +111,12 @@ class MetricsLog:
             file.write_text("".join(kept), encoding="utf-8")
 
     def append(self, metrics: Mapping[str, float | int]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with disk_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics, allow_nan=False) + "\n")
 
     def flush(self) -> None:
         """Bring the lines written so far to the disk; called before a step is committed."""
-        with self._path.open("a") as file:
+        with disk_errors(self._path), self._path.open("a") as file:
             os.fsync(file.fileno())
 
 
@@ -156,22 +157,9 @@ def write_rollouts(run: Path, step: int, rows: Sequence[RolloutRow]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    column_type = {int: pa.int32(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-    types = {
-        "step": int,
-        "problem_id": str,
-        "sample_index": int,
-        "prompt": str,
-        "response": str,
-        "reward": float,
-        "correct": bool,
-        "state": str,
-        "advantage": float,
-        "n_tokens": int,
-        "truncated": bool,
-        "logp_sum": float,
-    }
-    schema = pa.schema([(name, column_type[kind]) for name, kind in types.items()])
-    table = pa.table({name: [getattr(row, name) for row in rows] for name in types}, schema=schema)
+    arrow_type = {int: pa.int32(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    columns = get_type_hints(RolloutRow)
+    schema = pa.schema([(name, arrow_type[kind]) for name, kind in columns.items()])
+    table = pa.table({name: [getattr(row, name) for row in rows] for name in columns}, schema=schema)
     with atomic_file(run / "rollouts" / f"step_{step:06d}.parquet") as file:
         parquet.write_table(table, file, compression="zstd")

@@ -99,7 +99,9 @@ def test_the_next_checkpoint_takes_the_place_of_the_last(tmp_path: Path, tiny_ch
     sampler = TransformersSampler(device="cpu")
     request = [SampleRequest(problem=PROBLEMS[0], sample_indices=(), greedy=True)]
     checkpoints = [checkpoint_at(tiny_checkpoint, weights_hash="a"), checkpoint_at(other, weights_hash="b")]
-    in_turn = [next(sampler.sample(one, request, settings_with()))[0].token_ids for one in [*checkpoints, checkpoints[0]]]
+    in_turn = [
+        next(sampler.sample(one, request, settings_with()))[0].token_ids for one in [*checkpoints, checkpoints[0]]
+    ]
     alone = [draw(one, request, settings_with())[0].token_ids for one in checkpoints]
     assert in_turn == [alone[0], alone[1], alone[0]]
     assert alone[0] != alone[1]

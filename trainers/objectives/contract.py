@@ -40,8 +40,7 @@ class Objective:
     advantages: Advantages
 
 
-#: (ddof, eps) of the group standard deviation as five codebases have them; read at verl 1dda039, TRL f2cd577,
-#: OpenRLHF 3c3be62, and the 2026 heads of oat and open-instruct.
+#: (ddof, eps) of the group's standard deviation, as verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct have them.
 NORMALISATION_PRESETS: Mapping[str, tuple[int, float]] = MappingProxyType(
     {
         "verl": (1, 1e-6),

@@ -1,0 +1,201 @@
+"""The command as a stranger meets it: help, one-line errors, exit codes, machine-readable output."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diagnostics.cli import app, main
+from diagnostics.config import AuditConfig
+from trainers.config import SftConfig, TrainConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = ("audit", "train", "train-base", "report", "sql", "explain", "doctor", "demo")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process: (exit code, stdout, stderr)."""
+
+    def invoke(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        captured = capsys.readouterr()
+        code = stop.value.code
+        return (code if isinstance(code, int) else 0), captured.out, captured.err
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a small finished audit."""
+    from diagnostics.audit import audit
+
+    out = tmp_path_factory.mktemp("audited")
+    audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, out=out, name="run"))
+    return out / "audit.duckdb"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_without_loading_torch(run: Run, command: str) -> None:
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"oversharp {command}" in out
+
+
+def test_the_listed_commands_are_all_there_are() -> None:
+    listed = {name for name in app.meta if not name.startswith("-")}
+    assert listed == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_readme(command: str) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(rf"oversharp {command}\b|make {command}\b", readme)
+
+
+@pytest.mark.parametrize("config", [AuditConfig, TrainConfig, SftConfig])
+def test_every_setting_is_documented(config: type) -> None:
+    text = config.__doc__ or ""
+    for name in config.__dataclass_fields__:
+        assert re.search(rf"^    {name}\n        \S", text, flags=re.MULTILINE), f"{config.__name__}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("audit", "nowhere", "--task", "countdown"), 3, "nowhere: does not exist"),
+        (("audit", "."), 2, "pass either --problems FILE.jsonl or --task NAME"),
+        (("audit", ".", "--task", "countdown", "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
+        (("audit", ".", "--task", "contdown"), 4, "did you mean: countdown"),
+        (("audit", ".", "--problems", "missing.jsonl"), 4, "missing.jsonl"),
+        (("audit", ".", "--task", "countdown", "--sampler", "vllm"), 5, "use --sampler transformers"),
+        (("audit", ".", "--task", "countdown", "--device", "cuda:7"), 2, "--device cuda:7"),
+        (("sql", "missing.duckdb", "SELECT 1"), 7, "missing.duckdb: no such store"),
+        (("report", "missing.duckdb"), 7, "missing.duckdb: no such store"),
+        (("explain", "pass_at_kk"), 2, "pass_at_k"),
+        (("train", "--algorithm", "grop"), 2, "grpo"),
+        (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
+        (("audit", ".", "--task", "countdown", "--config", "missing.toml"), 2, "missing.toml"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_mend(
+    run: Run,
+    countdown_series: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = tuple(str(countdown_series) if word == "." else word for word in arguments)
+    got, out, err = run(*arguments)
+    assert got == code, err
+    assert out == ""
+    assert message in err
+    errors = [line for line in err.splitlines() if not line.startswith("series run:")]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: ")
+
+
+def test_an_unknown_flag_names_the_nearest(run: Run) -> None:
+    code, _, err = run("audit", "x", "--task", "countdown", "--max-token", "3")
+    assert code != 0
+    assert "--max-tokens" in err
+
+
+def test_malformed_jsonl_is_reported_with_its_line(run: Run, countdown_series: Path, tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text('{"prompt": "1 2 3 = 7 :", "answer": "7"}\n{"prompt": \n')
+    code, _, err = run("audit", str(countdown_series), "--problems", str(problems), "--out", str(tmp_path / "out"))
+    assert code == 4
+    assert "problems.jsonl" in err
+    assert re.search(r"line 2\b", err)
+
+
+def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "audit.toml"
+    toml.write_text('[audit]\ntask = "countdown"\nlimit = 2\nn = 4\nk = [1, 4]\nname = "from-toml"\n')
+    flags = ("--config", str(toml), "--out", str(tmp_path / "out"), "--name", "from-flag", "--json")
+    code, out, _ = run("audit", str(countdown_series), *flags)
+    assert code == 0
+    result = json.loads(out)
+    assert result["series"] == "from-flag"
+    assert result["samples_drawn"] == 3 * 2 * (4 + 1)
+    assert {row["k"] for row in result["findings"] if row["measure"] == "pass_at_k"} == {1, 4}
+
+
+def test_an_unknown_toml_key_fails(run: Run, countdown_series: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "audit.toml"
+    toml.write_text('[audit]\ntask = "countdown"\nsamples = 4\n')
+    code, _, err = run("audit", str(countdown_series), "--config", str(toml))
+    assert code != 0
+    assert "samples" in err
+
+
+def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
+    run: Run, countdown_series: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    series = tmp_path / "run"
+    shutil.copytree(countdown_series, series)
+    (series / "checkpoint-40" / "model.safetensors").unlink()
+    flags = ("--task", "countdown", "--limit", "2", "--n", "4", "--out", str(tmp_path / "out"), "--quiet")
+    code, out, err = run("audit", str(series), *flags)
+    assert code == 3
+    assert "report.html" in out
+    assert "checkpoint-40" in err
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
+    query = "SELECT count(*) AS n, 'x' AS label FROM samples"
+    assert "52" not in run("sql", str(audited), "SELECT 1 AS one")[1]
+    code, out, _ = run("sql", str(audited), query, "--json")
+    assert code == 0
+    assert json.loads(out) == [{"n": 3 * 4 * 9, "label": "x"}]
+    assert run("sql", str(audited), query, "--csv")[1] == "n,label\n108,x\n"
+    assert "108" in run("sql", str(audited), query)[1]
+    assert "findings" in run("sql", str(audited))[1]
+
+
+def test_sql_cannot_write(run: Run, audited: Path) -> None:
+    code, _, err = run("sql", str(audited), "DELETE FROM samples")
+    assert code == 7
+    assert "read-only" in err
+
+
+def test_a_wrong_query_is_one_line(run: Run, audited: Path) -> None:
+    code, _, err = run("sql", str(audited), "SELECT nothing FROM findings")
+    assert code == 7
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
+    code, out, _ = run("explain", "pass_at_k")
+    assert code == 0
+    assert "unit: probability" in out
+    assert "Source" in out
+    assert "modes_fallen_10x" in run("explain")[1]
+
+
+def test_doctor_reports_every_need(run: Run) -> None:
+    code, out, _ = run("doctor", "--json")
+    checks = {check["check"]: check["state"] for check in json.loads(out)}
+    assert code == 0, out
+    assert checks["torch"] == checks["duckdb"] == checks["python"] == "ok"
+
+
+def test_train_list_names_every_algorithm(run: Run) -> None:
+    code, out, _ = run("train", "--list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["grpo", "iac"]
