@@ -214,10 +214,10 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     device
         cpu or cuda. Default: cuda if there is one.
     """
-    from trainers.demo import run_demo
+    from diagnostics.demo import run_demo
 
-    store_path, report_path = run_demo(out, device=device, command=_command_line(), progress=_progress(quiet))
-    print(f"report  {report_path}\nstore   {store_path}")
+    result = run_demo(out, device=device, command=_command_line(), progress=_progress(quiet))
+    print(f"report  {result.report_path}\nstore   {result.store_path}")
     return 0
 
 

@@ -22,6 +22,7 @@ from tests.samplers.tiny_models import (
     problem,
     write_adapter,
     write_checkpoint,
+    write_gpt2,
 )
 
 SETTINGS = SamplingSettings(sampler="transformers", temperature=0.6, top_p=0.9)  # neither may matter here
@@ -87,6 +88,15 @@ def test_scores_do_not_depend_on_how_many_logits_fit(
 ) -> None:
     monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", logits)  # down to one position of one row at a time
     check_against_reference(loaded, scored(loaded))
+
+
+def test_a_model_with_absolute_positions_does_not_count_the_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpt2 = load(write_gpt2(tmp_path / "gpt2", seed=0))
+    check_against_reference(gpt2, scored(gpt2))
+    monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", 200)
+    check_against_reference(gpt2, scored(gpt2))
 
 
 def test_an_adapter_is_scored_as_itself(tmp_path: Path) -> None:

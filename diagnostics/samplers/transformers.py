@@ -119,7 +119,7 @@ def _rows(
 def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
     """Rows whose cache over ``n_tokens`` and whose logits fit the memory meant for a batch, a power of two."""
     config = loaded.model.config.get_text_config()
-    heads = config.num_attention_heads
+    heads = getattr(config, "num_attention_heads", 1)  # a recurrent model has none, and one state instead of a cache
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     cache_bytes = 2 * config.num_hidden_layers * kv_heads * head_dim * n_tokens * loaded.model.dtype.itemsize
@@ -189,6 +189,9 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_Row]) -> Any:
     config = _greedy_decoding(loaded, max_new_tokens=1)
     config.return_dict_in_generate = True
     cache = model.generate(input_ids=ids_PL, attention_mask=mask_PL.long(), generation_config=config).past_key_values
+    # recurrent layers hold a state, not a sequence, and cannot be repeated this way
+    if not all(hasattr(layer, "batch_select_indices") for layer in getattr(cache, "layers", [None])):
+        return None
     place = {ids: index for index, ids in enumerate(distinct)}
     cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows], device=loaded.device))
     return cache

@@ -9,7 +9,14 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from diagnostics.models import LoadedModel, load_model
 from diagnostics.types import Checkpoint, Problem
@@ -50,6 +57,25 @@ def build_model(seed: int, *, spread: float = 3.0, **changes: Any) -> Qwen3ForCa
             model.model.embed_tokens.weight.normal_()
     model.generation_config = GenerationConfig(eos_token_id=1, pad_token_id=0)
     return model
+
+
+def write_gpt2(folder: Path, seed: int) -> Path:
+    """A model with learned absolute positions: unlike rotary ones, they show padding that is counted."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = GPT2Config(
+            vocab_size=len(WORDS),
+            n_positions=CONTEXT,
+            n_embd=16,
+            n_layer=2,
+            n_head=2,
+            initializer_range=0.7,
+            bos_token_id=1,
+            eos_token_id=1,
+        )
+        GPT2LMHeadModel(config).save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
 
 
 def write_checkpoint(folder: Path, seed: int, **changes: Any) -> Path:
