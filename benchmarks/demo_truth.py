@@ -34,6 +34,7 @@ from diagnostics.tasks import countdown
 from diagnostics.types import Problem
 from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
+from trainers.models import without_library_bars
 from trainers.sft import train_base
 
 REFERENCE = Path(__file__).with_name("demo_reference.json")
@@ -60,7 +61,8 @@ MEASURES = tuple(field.name for field in fields(ExactTruth))
 
 def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float64]:
     """log pi(mode | query) of every mode of every problem in order, end token included, teacher-forced in float32."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    with without_library_bars():
+        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     prompts = [tokenizer(problem.prompt)["input_ids"] for problem in problems for _ in problem.modes]
     responses = [
@@ -169,7 +171,7 @@ def compare(subject: str, truths: Sequence[ExactTruth], reference: Mapping[str, 
                 value=value,
                 n=len(truths),
                 reference=float(seeds.mean()),
-                low=float(seeds.mean() - width),
+                low=max(0.0, float(seeds.mean() - width)),
                 high=float(seeds.mean() + width),
             )
         )

@@ -85,11 +85,12 @@ def audit(
             except (CheckpointError, SamplerError) as error:
                 if checkpoint is series.base:
                     raise
-                failed[checkpoint.checkpoint_id] = left_out[checkpoint.label] = str(error)
+                why = str(error).removeprefix(f"{checkpoint.label}: ")
+                failed[checkpoint.checkpoint_id] = left_out[checkpoint.label] = why
                 store.log_event(
-                    key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=str(error)
+                    key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=why
                 )
-                say.note(f"left out {checkpoint.label}: {error}")
+                say.note(f"left out {checkpoint.label}: {why}")
         engine.close()
         _grade(store, key, problems, say)
         _measure(store, key, failed, say)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from diagnostics import version
@@ -162,8 +163,8 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
     else:
         table = Table(*[str(column) for column in frame.columns], box=None, header_style="bold")
         for row in frame.itertuples(index=False):
-            table.add_row(*[_cell(value) for value in row])
-        Console().print(table, markup=False) if frame.empty else Console().print(table)
+            table.add_row(*[escape(_cell(value)) for value in row])
+        Console().print(table)
     return 0
 
 
@@ -284,6 +285,8 @@ def _headline_findings(store_path: Path, series: str) -> list[dict[str, Any]]:
 
 
 def _cell(value: object) -> str:
-    if value is None or value != value:  # NULL, NaN
+    import pandas as pd
+
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -96,6 +96,8 @@ class Database:
                 f"{self.path}: written by a newer oversharp (schema {found}, this one knows {SCHEMA_VERSION}); "
                 "upgrade oversharp or pass another --out"
             )
+        if not found and read_only:
+            raise StoreError(f"{self.path}: empty, the audit that made it was killed at once; run that audit again")
         if found < SCHEMA_VERSION and read_only:
             raise StoreError(
                 f"{self.path}: schema {found} is older than this oversharp's {SCHEMA_VERSION}; "

@@ -71,11 +71,9 @@ class Engine:
         loaded = self._load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
         tokens = {(row.problem_id, row.response_id): tuple(map(int, row.token_ids)) for row in own.itertuples()}
-        # a mode that was also sampled is scored once, in the tokens it was sampled in
+        # a sample cut at max_tokens can read like a whole mode, yet lacks its end token: the mode's own tokens count
         for row in modes.itertuples():
-            key = (row.problem_id, row.response_id)
-            if key not in tokens:
-                tokens[key] = response_ids(loaded.tokenizer, str(row.mode))
+            tokens[row.problem_id, row.response_id] = response_ids(loaded.tokenizer, str(row.mode))
         requests = [
             ScoreRequest(problem=by_id[problem_id], response_id=response, token_ids=token_ids)
             for (problem_id, response), token_ids in tokens.items()

@@ -172,16 +172,18 @@ def _response_logits(
         arguments: dict[str, Any] = {
             "input_ids": ids_BL[:, read : last - 1],
             "attention_mask": mask_BL[:, : last - 1].long(),
-            "past_key_values": cache,
             "use_cache": not single_pass,
         }
+        if cache is not None:
+            arguments["past_key_values"] = cache
         if "position_ids" in accepted:
             arguments["position_ids"] = position_BL[:, read : last - 1]
         if "logits_to_keep" in accepted:
             arguments["logits_to_keep"] = last - first
         output = model(**arguments)
-        cache = output.past_key_values
-        read = last - 1
+        # a recurrent model hands out no such cache: it reads everything again for every chunk
+        cache = getattr(output, "past_key_values", None)
+        read = 0 if cache is None else last - 1
         yield first, output.logits[:, -(last - first) :]
 
 

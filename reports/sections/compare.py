@@ -59,7 +59,8 @@ def _common_k(context: Context, *, exact: bool) -> int | None:
     for series in context.series:
         rows = known(context.source.findings, name, series=series.name)
         ks = {int(k) for k in rows["k"].dropna()}
-        inference = set(context.inference_ks(series, exact=exact))
+        # coverage saturates at the largest k: where samples end the range, exact values are compared there too
+        inference = set(context.inference_ks(series) or context.inference_ks(series, exact=exact))
         ks = ks & inference if inference else ks
         shared = ks if shared is None else shared & ks
     usable = {k for k in shared or set() if k > 1}

@@ -40,9 +40,17 @@ def _card(context: Context, series: SeriesSource) -> Card:
 
 
 def _ends(context: Context, series: SeriesSource) -> tuple[int, ...]:
-    """Smallest and largest k to speak of: those with a paired interval if there is one."""
+    """The k to speak of: the smallest, and the one of the largest fall; without a fall, the largest.
+
+    A fall counts if its whole interval lies below the base. Values of k with a paired interval come first.
+    """
     ks = context.inference_ks(series) or context.known_ks(series)
-    return tuple(dict.fromkeys((ks[0], ks[-1]))) if ks else ()
+    if not ks:
+        return ()
+    changes = {k: change for k in ks if (change := context.pass_change(series, k)) is not None}
+    falls = {k: change.delta for k, change in changes.items() if change.direction == "fell"}
+    speaks_most = min(falls, key=falls.__getitem__) if falls else ks[-1]
+    return tuple(sorted({ks[0], speaks_most}))
 
 
 def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
@@ -62,7 +70,7 @@ def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
     if len(names) == 2 and len(set(directions)) == 1 and directions[0] != "unknown":
         first, second = names
         if directions[0] == "unchanged":
-            return f"no change detected of {first} or {second}", "unchanged"
+            return f"no change detected in {first} or {second}", "unchanged"
         return f"{first} and {second} both {directions[0]}", directions[0]
     joint = " while " if set(directions) == {"rose", "fell"} else "; "
     return joint.join(_phrase(name, change) for name, change in names.items()), directions[-1]
@@ -71,7 +79,7 @@ def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
 def _phrase(name: str, change: Change) -> str:
     match change.direction:
         case "unchanged":
-            return f"no change detected of {name}"
+            return f"no change detected in {name}"
         case "unknown":
             return f"{name} moved by {numbers.points(change.delta)} points, without an interval"
         case verb:
@@ -79,8 +87,12 @@ def _phrase(name: str, change: Change) -> str:
 
 
 def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
-    """What the tiles leave out: the exact coverage, and problems lost beside problems gained."""
+    """What the tiles leave out: the range of k that fell, exact coverage, problems lost beside problems gained."""
     sentences = []
+    changes = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
+    fallen = [str(k) for k, change in changes.items() if change is not None and change.direction == "fell"]
+    if fallen:
+        sentences.append(f"pass@k lies below the base for k = {numbers.listing(tuple(fallen))}.")
     ks = context.inference_ks(series, exact=True)
     if ks and (change := context.pass_change(series, ks[-1], exact=True)) is not None:
         sentences.append(change_of_probability(f"Free of sampling noise, exact pass@{ks[-1]}", change) + ".")

@@ -26,7 +26,7 @@ def blocks(section: Section, kind: type[Any]) -> list[Any]:
 def test_the_reading_of_a_series_follows_its_intervals(page: Page) -> None:
     grpo, iac = page.headline.cards
     assert (grpo.reading, grpo.direction) == ("pass@1 rose while pass@4 fell", "fell")
-    assert (iac.reading, iac.direction) == ("pass@1 rose; no change detected of pass@4", "unchanged")
+    assert (iac.reading, iac.direction) == ("pass@1 rose; no change detected in pass@4", "unchanged")
 
 
 def test_tiles_show_base_to_last_and_the_paired_interval(page: Page) -> None:

@@ -29,6 +29,7 @@ from tests.samplers.tiny_models import (
     write_adapter,
     write_checkpoint,
     write_gpt2,
+    write_hybrid,
 )
 
 PROMPTS = ("a b c ?", "d ?", "e e e e e ?", "f g ?", "b c a ?")
@@ -168,11 +169,12 @@ def test_samples_follow_the_exact_law(tiny_checkpoint: Path, changes: dict[str, 
     assert chisquare(observed, expected, sum_check=False).pvalue > 0.01
 
 
-@pytest.mark.parametrize("architecture", ["rotary", "absolute"])
+@pytest.mark.parametrize("architecture", ["rotary", "absolute", "hybrid"])
 def test_the_raw_log_probability_is_of_temperature_one_whatever_the_sampling(
     tmp_path: Path, tiny_checkpoint: Path, architecture: str
 ) -> None:
-    path = tiny_checkpoint if architecture == "rotary" else write_gpt2(tmp_path / "checkpoint-0", seed=0)
+    writers = {"absolute": write_gpt2, "hybrid": write_hybrid}
+    path = writers[architecture](tmp_path / "checkpoint-0", 0) if architecture in writers else tiny_checkpoint
     settings = settings_with(temperature=0.6, top_p=0.9)
     samples = draw(checkpoint_at(path), all_requests(), settings)
     problems = {one.problem_id: one for one in PROBLEMS}

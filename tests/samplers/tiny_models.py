@@ -14,6 +14,8 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     PreTrainedTokenizerFast,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -74,6 +76,34 @@ def write_gpt2(folder: Path, seed: int) -> Path:
             eos_token_id=1,
         )
         GPT2LMHeadModel(config).save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def write_hybrid(folder: Path, seed: int) -> Path:
+    """A model with a recurrent layer, whose state cannot be repeated for several responses as a cache can."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = Qwen3_5TextConfig(
+            vocab_size=len(WORDS),
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"],
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            linear_num_key_heads=2,
+            linear_num_value_heads=2,
+            linear_key_head_dim=8,
+            linear_value_head_dim=8,
+            max_position_embeddings=CONTEXT,
+            initializer_range=0.5,
+            bos_token_id=None,
+            eos_token_id=1,
+            pad_token_id=0,
+        )
+        Qwen3_5ForCausalLM(config).save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
     return folder
 

@@ -85,11 +85,11 @@ def test_rewards_move_the_policy_towards_them(config: TrainConfig) -> None:
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: TrainConfig, tmp_path: Path) -> None:
     runs = [
-        train(replace(config, max_steps=2, seed=seed, output_dir=tmp_path / name))
+        train(replace(config, max_steps=2, limit=1, seed=seed, output_dir=tmp_path / name))
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     ]
     assert weights(runs[0], 2) == weights(runs[1], 2)
-    responses = [[(row["prompt"], row["response"]) for row in rollouts(run)] for run in runs]
+    responses = [[row["response"] for row in rollouts(run)] for run in runs]  # all to the one problem
     assert responses[0] == responses[1]
     assert responses[0] != responses[2]
 

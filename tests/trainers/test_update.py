@@ -5,16 +5,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from trainers.models import load_policy
 from trainers.rollout import RolloutBatch
 from trainers.update import backward, distinct_rollouts, logp_mean
 
 
-@pytest.fixture
-def model(model_path: Path) -> PreTrainedModel:
-    return load_policy(model_path, torch.device("cpu"))[0]
+@pytest.fixture(params=["rotary positions", "learned positions"])
+def model(request: pytest.FixtureRequest, model_path: Path) -> PreTrainedModel:
+    """Random weights, wide enough that a wrong mask or position shows."""
+    if request.param == "rotary positions":
+        policy = load_policy(model_path, torch.device("cpu"))[0]
+    else:
+        torch.manual_seed(0)
+        policy = GPT2LMHeadModel(GPT2Config(vocab_size=107, n_positions=32, n_embd=24, n_layer=2, n_head=2)).eval()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(4)
+    return policy
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ def test_padding_changes_no_log_probability(model: PreTrainedModel, rollouts: Ro
     mean_R = logp_mean(model, rollouts, torch.tensor([0, 1, 2, 3]), temperature)
     for row in range(4):
         assert mean_R[row].item() == pytest.approx(
-            naive_logp(model, rollouts, row, temperature).mean().item(), abs=1e-5
+            naive_logp(model, rollouts, row, temperature).mean().item(), rel=1e-4
         )
 
 
@@ -61,8 +71,8 @@ def test_loss_and_gradient_are_those_of_the_formula(model: PreTrainedModel, roll
     expected = gradient(model).clone()
     model.zero_grad()
     loss = backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=None)
-    assert loss == pytest.approx(naive.item(), abs=1e-6)
-    assert torch.allclose(gradient(model), expected, atol=1e-6)
+    assert loss == pytest.approx(naive.item(), rel=1e-5)
+    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 3, 99])
@@ -74,9 +84,9 @@ def test_micro_batches_change_neither_loss_nor_gradient(
     expected = gradient(model).clone()
     model.zero_grad()
     assert backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=micro_batch) == pytest.approx(
-        whole, abs=1e-6
+        whole, rel=1e-5
     )
-    assert torch.allclose(gradient(model), expected, atol=1e-6)
+    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_rollouts_without_advantage_are_skipped_but_stay_in_the_divisor(
@@ -84,7 +94,7 @@ def test_rollouts_without_advantage_are_skipped_but_stay_in_the_divisor(
 ) -> None:
     advantage_B = torch.tensor([1.0, 0.0, 0.0, 0.0])
     loss = backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=None)
-    assert loss == pytest.approx(-naive_logp(model, rollouts, 0, 1.0).mean().item() / 4, abs=1e-6)
+    assert loss == pytest.approx(-naive_logp(model, rollouts, 0, 1.0).mean().item() / 4, rel=1e-5)
 
 
 def test_without_any_advantage_there_is_no_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
@@ -101,7 +111,7 @@ def test_padding_tokens_carry_no_gradient(model: PreTrainedModel, rollouts: Roll
     prompt_garbage = torch.where(rollouts.prompt_mask_PL, rollouts.prompt_ids_PL, 66)
     dirty = replace(rollouts, response_ids_BT=garbage, prompt_ids_PL=prompt_garbage)
     backward(model, dirty, advantage_B, temperature=1.0, micro_batch=None)
-    assert torch.allclose(gradient(model), expected, atol=1e-6)
+    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_copies_of_a_response_are_scored_once_with_their_summed_advantage(rollouts: RolloutBatch) -> None:
@@ -133,6 +143,6 @@ def test_copies_change_neither_loss_nor_gradient(model: PreTrainedModel, rollout
     expected = gradient(model).clone()
     model.zero_grad()
     assert backward(model, copies, advantage_B, temperature=1.0, micro_batch=None) == pytest.approx(
-        naive.item(), abs=1e-6
+        naive.item(), rel=1e-5
     )
-    assert torch.allclose(gradient(model), expected, atol=1e-6)
+    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,93 @@
+"""Does sampled pass@k agree with the exact value where every correct response is known?
+
+Two questions per checkpoint and k, asked of a finished audit's store:
+does the exact value lie in the reported 95 % interval (which is over problems), and is the difference no larger
+than sampling alone explains? For the second, the estimator's variance at fixed problems follows from the exact
+success probability p of each problem: its count is Binomial(n, p).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import binom
+
+from diagnostics import open_store
+from diagnostics.statistics.pass_at_k import pass_at_k_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Sampled against exact pass@k of one checkpoint; ``z`` is the difference in standard errors of sampling."""
+
+    series: str
+    step: int
+    k: int
+    sampled: float
+    low: float
+    high: float
+    exact: float
+    z: float
+
+    @property
+    def inside(self) -> bool:
+        return self.low <= self.exact <= self.high
+
+
+def agreements(store_path: Path) -> list[Agreement]:
+    """One row per series, checkpoint and k ≤ n/2 that has both values, in that order."""
+    with open_store(store_path) as store:
+        pairs = store.frame(
+            """
+            SELECT s.series, s.step, s.k, s.value AS sampled, s.low, s.high, e.value AS exact
+            FROM findings AS s
+            JOIN findings AS e USING (series, step, k, scope)
+            WHERE s.measure = 'pass_at_k' AND e.measure = 'pass_at_k_exact' AND scope = 'all' AND s.low IS NOT NULL
+            ORDER BY s.series, s.step, s.k
+            """
+        )
+        exact = store.frame(
+            """
+            SELECT series, step, n, least(sum(exp(logp_sum)), 1) AS p
+            FROM mode_scores
+            JOIN problem_counts USING (series, step, problem_id)
+            GROUP BY series, step, problem_id, n
+            ORDER BY ALL
+            """
+        )
+    found = []
+    for row in pairs.itertuples():
+        own = exact[(exact["series"] == row.series) & (exact["step"] == row.step)]
+        n = int(own["n"].max())
+        estimate_C = pass_at_k_table(n, [row.k])[:, 0]
+        weight_PC = binom.pmf(np.arange(n + 1)[None, :], n, own["p"].to_numpy()[:, None])
+        variance_P = weight_PC @ estimate_C**2 - (weight_PC @ estimate_C) ** 2
+        z = (row.sampled - row.exact) * len(own) / math.sqrt(max(variance_P.sum(), 1e-18))
+        found.append(
+            Agreement(
+                series=row.series,
+                step=row.step,
+                k=row.k,
+                sampled=row.sampled,
+                low=row.low,
+                high=row.high,
+                exact=row.exact,
+                z=z,
+            )
+        )
+    return found
+
+
+def print_agreements(rows: list[Agreement]) -> None:
+    """The share inside the interval, the spread of z, and the worst row."""
+    worst = max(rows, key=lambda row: abs(row.z))
+    inside = sum(row.inside for row in rows)
+    spread = math.sqrt(sum(row.z**2 for row in rows) / len(rows))
+    print(
+        f"\nsampled against exact pass@k: {inside} of {len(rows)} exact values inside the 95 % interval; "
+        f"root mean square z {spread:.2f} (1 expected); worst: {worst.series} step {worst.step} k {worst.k}, "
+        f"sampled {worst.sampled:.4f}, exact {worst.exact:.4f}, z {worst.z:+.2f}"
+    )
