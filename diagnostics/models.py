@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 
 from diagnostics.errors import CheckpointError, ConfigError, OversharpError, SamplerError
-from diagnostics.tokenizer_files import tokenizer_file, tokenizer_places
+from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 from diagnostics.types import Checkpoint, Problem, SamplingSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 from diagnostics.errors import ProblemError
 from diagnostics.tasks import nearest_names
 from diagnostics.types import Problem
-from diagnostics.verifiers.reasoning_gym import pack
+from diagnostics.verifiers.packing import pack
 
 
 def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any
 
 from diagnostics.errors import ProblemError, VerifierError
 from diagnostics.types import NO_ANSWER, Grade, Problem
@@ -14,47 +13,6 @@ from diagnostics.verifiers.extraction import collapse_whitespace, tagged_answer
 from diagnostics.verifiers.killable import KillablePool, Outcome
 
 WORKER_MODULE = "diagnostics.verifiers.reasoning_gym_worker"
-
-
-def pack(value: Any) -> Any:
-    """JSON-ready copy of a generator's entry; tuples and non-string keys survive, as scorers tell them apart.
-
-    Raises ``TypeError`` for anything else that JSON does not know.
-
-    >>> pack({"size": (3, 4), "moves": {1: "up"}})
-    {'size': {'#tuple': [3, 4]}, 'moves': {'#items': [[1, 'up']]}}
-    """
-    if isinstance(value, tuple):
-        return {"#tuple": [pack(part) for part in value]}
-    if isinstance(value, list):
-        return [pack(part) for part in value]
-    if isinstance(value, Mapping):
-        if all(isinstance(key, str) and not key.startswith("#") for key in value):
-            return {key: pack(part) for key, part in value.items()}
-        return {"#items": [[pack(key), pack(part)] for key, part in value.items()]}
-    if isinstance(value, str):
-        return str.__str__(value)  # NumPy's strings are a subclass
-    # type(), not isinstance(): an enum that is also an int would come back as a plain int
-    if value is None or type(value) in (int, bool) or (type(value) is float and math.isfinite(value)):
-        return value
-    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
-
-
-def unpack(value: Any) -> Any:
-    """Inverse of ``pack``.
-
-    >>> unpack(pack({"size": (3, 4), "moves": {1: "up"}}))
-    {'size': (3, 4), 'moves': {1: 'up'}}
-    """
-    if isinstance(value, list):
-        return [unpack(part) for part in value]
-    if isinstance(value, Mapping):
-        if set(value) == {"#tuple"}:
-            return tuple(unpack(part) for part in value["#tuple"])
-        if set(value) == {"#items"}:
-            return {unpack(key): unpack(part) for key, part in value["#items"]}
-        return {key: unpack(part) for key, part in value.items()}
-    return value
 
 
 class ReasoningGymVerifier:

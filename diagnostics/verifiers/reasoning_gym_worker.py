@@ -8,7 +8,7 @@ from typing import Any
 
 from reasoning_gym import get_score_answer_fn
 
-from diagnostics.verifiers.reasoning_gym import unpack
+from diagnostics.verifiers.packing import unpack
 
 
 def score(generator: str, answer: str, packed_entry: Any) -> float:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import demo_truth
 import numpy as np
 import pytest
 import torch
@@ -13,21 +11,8 @@ import torch
 from diagnostics.tasks import countdown
 from trainers.countdown_base import build_model, build_tokenizer
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "demo_truth.py"
 
-
-@pytest.fixture(scope="module")
-def demo_truth() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("demo_truth", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["demo_truth"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_exact_values_of_two_queries_by_hand(demo_truth: ModuleType) -> None:
+def test_exact_values_of_two_queries_by_hand() -> None:
     # query 0 has modes of .4 and .1, query 1 one mode of .001 that was .3 under base
     base_logp = np.log([0.2, 0.2, 0.3])
     truth = demo_truth.exact_truth(np.log([0.4, 0.1, 0.001]), base_logp, [2, 1])
@@ -38,14 +23,14 @@ def test_exact_values_of_two_queries_by_hand(demo_truth: ModuleType) -> None:
     assert truth.queries_lost == 0.5
 
 
-def test_base_against_itself_has_lost_nothing(demo_truth: ModuleType) -> None:
+def test_base_against_itself_has_lost_nothing() -> None:
     logp = np.log([0.5, 0.5, 0.3])
     truth = demo_truth.exact_truth(logp, logp, [2, 1])
     assert (truth.modes_fallen_10x, truth.queries_lost) == (0.0, 0.0)
     assert truth.pass_at_128 == pytest.approx((1 + 1 - 0.7**128) / 2)
 
 
-def test_every_mode_is_scored_with_its_end_token(demo_truth: ModuleType, tmp_path: Path) -> None:
+def test_every_mode_is_scored_with_its_end_token(tmp_path: Path) -> None:
     model = build_model(seed=0).eval()
     tokenizer = build_tokenizer()
     model.save_pretrained(tmp_path)
@@ -60,7 +45,7 @@ def test_every_mode_is_scored_with_its_end_token(demo_truth: ModuleType, tmp_pat
         assert measured == pytest.approx(naive, abs=1e-4)
 
 
-def test_a_value_outside_the_seeds_is_said_to_differ(demo_truth: ModuleType) -> None:
+def test_a_value_outside_the_seeds_is_said_to_differ() -> None:
     reference = {measure: [0.50, 0.52, 0.48, 0.51] for measure in demo_truth.MEASURES}
     values = dict.fromkeys(demo_truth.MEASURES, 0.5)
     inside = demo_truth.ExactTruth(**values)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from diagnostics.errors import ProblemError
 from diagnostics.tasks.reasoning_gym import generated_problems
 from diagnostics.types import NO_ANSWER, Problem
-from diagnostics.verifiers.reasoning_gym import ReasoningGymVerifier, pack, unpack
+from diagnostics.verifiers.packing import pack, unpack
+from diagnostics.verifiers.reasoning_gym import ReasoningGymVerifier
 
 json_leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 hashable = st.text() | st.integers() | st.tuples(st.integers(), st.integers())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnostics.errors import CheckpointError
-from diagnostics.weights import IncompleteCheckpointError, weight_files
+from diagnostics.series.weights import IncompleteCheckpointError, weight_files
 
 LOOKED_FOR = "checkpoint-N, step_N, step-N, global_step_N, global_stepN_hf or any folder whose name ends in a number"
 

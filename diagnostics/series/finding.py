@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.checkpoint_folders import (
+from diagnostics.errors import CheckpointError
+from diagnostics.series.folders import (
     Candidate,
     common_parent,
     find_candidates,
@@ -20,11 +21,10 @@ from diagnostics.checkpoint_folders import (
     merge_command,
     sharded_actor,
 )
-from diagnostics.errors import CheckpointError
-from diagnostics.tokenizer_files import TOKENIZER_FILES, refuse_different_vocabularies, tokenizer_file
-from diagnostics.training_log import read_training_log
+from diagnostics.series.tokenizers import TOKENIZER_FILES, refuse_different_vocabularies, tokenizer_file
+from diagnostics.series.training_log import read_training_log
+from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 from diagnostics.types import Checkpoint, Series
-from diagnostics.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 
 ADAPTER_CONFIG = "adapter_config.json"
 

@@ -1,0 +1,28 @@
+"""The benchmark's check of sampled against exact pass@k would notice a biased sampler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from sampling_check import agreements
+
+from diagnostics.audit import audit
+from diagnostics.config import AuditConfig
+
+
+@pytest.fixture
+def store_path(countdown_series: Path, tmp_path: Path) -> Path:
+    return audit([countdown_series], AuditConfig(task="countdown", limit=4, n=16, k=(1, 4), out=tmp_path)).store_path
+
+
+def test_every_checkpoint_and_k_is_compared(store_path: Path) -> None:
+    assert [(row.step, row.k) for row in agreements(store_path)] == [(s, k) for s in (0, 20, 40) for k in (1, 4)]
+
+
+def test_a_value_that_sampling_cannot_explain_stands_out(store_path: Path) -> None:
+    assert max(abs(row.z) for row in agreements(store_path)) < 5
+    with duckdb.connect(str(store_path)) as connection:
+        connection.execute("UPDATE audit_findings SET value = 0.5 WHERE measure = 'pass_at_k' AND scope = 'all'")
+    assert min(abs(row.z) for row in agreements(store_path)) > 5
