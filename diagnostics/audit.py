@@ -26,9 +26,9 @@ from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.series import find_series
-from diagnostics.store import AuditKey, Store
+from diagnostics.store import Store
 from diagnostics.tasks import load_problems, suggested_max_tokens
-from diagnostics.types import Checkpoint, Finding, Problem, SamplingSettings, Series, content_hash
+from diagnostics.types import AuditKey, Checkpoint, Finding, Problem, SamplingSettings, Series, content_hash
 from diagnostics.verifiers import Verifiers
 
 T = TypeVar("T", int, float)
@@ -87,9 +87,7 @@ def audit(
                     raise
                 why = str(error).removeprefix(f"{checkpoint.label}: ")
                 failed[checkpoint.checkpoint_id] = left_out[checkpoint.label] = why
-                store.log_event(
-                    key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=why
-                )
+                store.log_event(key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=why)
                 say.note(f"left out {checkpoint.label}: {why}")
         engine.close()
         _grade(store, key, problems, say)
@@ -146,19 +144,20 @@ def _register(
 ) -> AuditKey:
     problem_ids = [problem.problem_id for problem in problems]
     compared = (series.name, settings.settings_id, problem_ids, config.n, config.ks)
-    store.add_series(series)
-    store.add_problems(problems)
-    return store.begin_audit(
+    key = AuditKey(
+        audit_id=content_hash(*compared, config.used_entropy_samples, config.strategy_regex),
         series=series.name,
-        settings=settings,
-        problem_ids=problem_ids,
+        settings_id=settings.settings_id,
         n=config.n,
         entropy_samples=config.used_entropy_samples,
         ks=config.ks,
         strategy_regex=config.strategy_regex,
-        audit_id=content_hash(*compared, config.used_entropy_samples, config.strategy_regex),
-        provenance=provenance(command, left_out),
     )
+    store.add_series(series)
+    store.add_problems(problems)
+    origin = provenance(command, left_out)
+    store.begin_audit(key, settings=settings, problem_ids=problem_ids, provenance=origin)
+    return key
 
 
 def _sample(

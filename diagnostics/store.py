@@ -6,10 +6,9 @@ what was not is simply missing and is asked for again by the ``missing_*`` metho
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,7 +16,9 @@ from typing import Any
 import pandas as pd
 
 from diagnostics.database import Database
+from diagnostics.registry import register_audit, register_problems, register_series
 from diagnostics.types import (
+    AuditKey,
     Finding,
     Grade,
     Problem,
@@ -27,19 +28,6 @@ from diagnostics.types import (
     Series,
     response_id,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditKey:
-    """What one audit compares: a series, a problem set, sampling settings and how many samples are used."""
-
-    audit_id: str
-    series: str
-    settings_id: str
-    n: int
-    entropy_samples: int
-    ks: tuple[int, ...]
-    strategy_regex: str
 
 
 class Store:
@@ -95,107 +83,23 @@ class Store:
     # ------------------------------------------------------------------ registering
 
     def add_series(self, series: Series) -> None:
-        """Register the checkpoints and training metrics of a series; a longer or moved series is updated."""
-        base_id = series.base.checkpoint_id
-        with self._database.transaction():
-            run = self._database.rows
-            run("INSERT OR REPLACE INTO series VALUES (?, ?, ?)", [series.name, str(series.path), series.layout])
-            run("DELETE FROM series_checkpoints WHERE series = ?", [series.name])
-            for checkpoint in series.checkpoints:
-                identity = checkpoint.checkpoint_id
-                run(
-                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
-                    [identity, checkpoint.kind, str(checkpoint.path)],
-                )
-                run(
-                    "INSERT INTO series_checkpoints VALUES (?, ?, ?, ?, ?)",
-                    [series.name, identity, checkpoint.step, checkpoint.label, identity == base_id],
-                )
-            run("DELETE FROM training_metrics WHERE series = ?", [series.name])
-            if series.metrics:
-                metrics = pd.DataFrame([asdict(metric) for metric in series.metrics]).assign(series=series.name)
-                self._database.insert(
-                    "INSERT OR REPLACE INTO training_metrics SELECT series, step, name, value", metrics
-                )
+        """Register or update a series. Raises ``StoreError`` if another one has its name."""
+        register_series(self._database, series)
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
-        """Register problems and their enumerated modes; known ones (same content) are left as they are."""
-        rows = pd.DataFrame(
-            [
-                {
-                    "problem_id": problem.problem_id,
-                    "task": problem.task,
-                    "prompt": problem.prompt,
-                    "gold": problem.gold,
-                    "verifier": problem.verifier,
-                    "source_id": problem.source_id,
-                    "difficulty": problem.difficulty,
-                    "meta": json.dumps(dict(problem.meta), ensure_ascii=False, sort_keys=True),
-                }
-                for problem in problems
-            ]
-        )
-        modes = pd.DataFrame(
-            [
-                {"problem_id": problem.problem_id, "mode": mode, "response_id": response_id(mode)}
-                for problem in problems
-                for mode in problem.modes
-            ]
-        )
-        with self._database.transaction():
-            self._database.insert(
-                """INSERT OR IGNORE INTO problems
-                   SELECT problem_id, task, prompt, gold, verifier, source_id::VARCHAR, difficulty::DOUBLE, meta""",
-                rows,
-            )
-            if len(modes):
-                self._database.insert("INSERT OR IGNORE INTO modes SELECT problem_id, mode, response_id", modes)
+        """Register problems and their enumerated modes; known ones are left as they are."""
+        register_problems(self._database, problems)
 
     def begin_audit(
         self,
+        key: AuditKey,
         *,
-        series: str,
         settings: SamplingSettings,
         problem_ids: Sequence[str],
-        n: int,
-        entropy_samples: int,
-        ks: Sequence[int],
-        strategy_regex: str,
-        audit_id: str,
         provenance: Mapping[str, Any],
-    ) -> AuditKey:
-        """Register what is about to be compared and make it the current audit of its series.
-
-        Running the audit that is current again changes nothing: the same store gives the same report.
-        """
-        key = AuditKey(
-            audit_id=audit_id,
-            series=series,
-            settings_id=settings.settings_id,
-            n=n,
-            entropy_samples=entropy_samples,
-            ks=tuple(ks),
-            strategy_regex=strategy_regex,
-        )
-        positions = pd.DataFrame(
-            {"audit_id": audit_id, "position": range(len(problem_ids)), "problem_id": list(problem_ids)}
-        )
-        with self._database.transaction():
-            run = self._database.rows
-            run(
-                "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [settings.settings_id, *asdict(settings).values()],
-            )
-            if run("SELECT audit_id FROM current_audits WHERE series = ?", [series]) != [(audit_id,)]:
-                origin = json.dumps(dict(provenance), sort_keys=True)
-                run(
-                    "INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?, current_timestamp, ?)",
-                    [audit_id, series, key.settings_id, n, entropy_samples, list(ks), strategy_regex, origin],
-                )
-            self._database.insert(
-                "INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions
-            )
-        return key
+    ) -> None:
+        """Register what is about to be compared and make it the current audit of its series."""
+        register_audit(self._database, key, settings=settings, problem_ids=problem_ids, provenance=provenance)
 
     # ------------------------------------------------------------------ samples
 

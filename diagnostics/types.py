@@ -207,3 +207,16 @@ class Finding:
         for number in (self.value, self.low, self.high):
             if number is not None and not math.isfinite(number):
                 raise ValueError(f"{self.measure}: {number} is not a finding; unknown is None with a reason")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditKey:
+    """What one audit compares: a series, a problem set, sampling settings and how many samples are used."""
+
+    audit_id: str
+    series: str
+    settings_id: str
+    n: int
+    entropy_samples: int
+    ks: tuple[int, ...]
+    strategy_regex: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -12,8 +13,18 @@ import pytest
 
 from diagnostics.database import SCHEMA_VERSION
 from diagnostics.errors import StoreError
-from diagnostics.store import AuditKey, Store
-from diagnostics.types import Checkpoint, Finding, Grade, Problem, ResponseScore, Sample, SamplingSettings, Series
+from diagnostics.store import Store
+from diagnostics.types import (
+    AuditKey,
+    Checkpoint,
+    Finding,
+    Grade,
+    Problem,
+    ResponseScore,
+    Sample,
+    SamplingSettings,
+    Series,
+)
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
@@ -42,17 +53,17 @@ def _sample(index: int, text: str = "2", *, greedy: bool = False) -> Sample:
 def _begin(store: Store, *, n: int = 4, settings: SamplingSettings = SETTINGS, audit_id: str = "a") -> AuditKey:
     store.add_series(_series(0, 20))
     store.add_problems([PROBLEM])
-    return store.begin_audit(
+    key = AuditKey(
+        audit_id=audit_id,
         series="run",
-        settings=settings,
-        problem_ids=[PROBLEM.problem_id],
+        settings_id=settings.settings_id,
         n=n,
         entropy_samples=2,
         ks=(1, 2),
         strategy_regex="```",
-        audit_id=audit_id,
-        provenance={},
     )
+    store.begin_audit(key, settings=settings, problem_ids=[PROBLEM.problem_id], provenance={})
+    return key
 
 
 @pytest.fixture
@@ -119,6 +130,15 @@ def test_modes_and_first_samples_are_scored_once(store: Store) -> None:
     assert store.unscored_samples(key, "hash0").empty
     assert store.unscored_modes(key, "hash0").empty
     assert len(store.frame("FROM mode_scores")) == 2
+
+
+def test_another_series_of_the_same_name_is_refused(store: Store) -> None:
+    _begin(store)
+    elsewhere = replace(_series(0, 30), path=Path("/y"))
+    with pytest.raises(StoreError, match="--name"):
+        store.add_series(elsewhere)
+    store.add_series(replace(_series(0, 20, 30), path=Path("/moved")))
+    assert store.frame("SELECT path FROM series")["path"].tolist() == ["/moved"]
 
 
 def test_findings_of_an_audit_replace_its_earlier_ones(store: Store) -> None:

@@ -12,6 +12,7 @@ import pytest
 from diagnostics.measures.contract import Measure, Plot
 from diagnostics.store import Store
 from diagnostics.types import (
+    AuditKey,
     Checkpoint,
     Finding,
     Grade,
@@ -149,17 +150,18 @@ def _write_series(
     store.add_series(
         Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=metrics)
     )
-    key = store.begin_audit(
+    key = AuditKey(
+        audit_id=f"audit-{name}",
         series=name,
-        settings=SETTINGS,
-        problem_ids=[problem.problem_id for problem in problems],
+        settings_id=SETTINGS.settings_id,
         n=N,
         entropy_samples=0,
         ks=(1, 4),
         strategy_regex="```",
-        audit_id=f"audit-{name}",
-        provenance={"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}},
     )
+    origin = {"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}}
+    problem_ids = [problem.problem_id for problem in problems]
+    store.begin_audit(key, settings=SETTINGS, problem_ids=problem_ids, provenance=origin)
     graded: dict[tuple[str, str], tuple[str, str, str, Grade]] = {}
     for i, checkpoint in enumerate(checkpoints):
         samples = []

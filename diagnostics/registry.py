@@ -1,0 +1,127 @@
+"""What an audit is about, written to the store before anything is sampled: series, problems, settings, the audit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from diagnostics.database import Database
+from diagnostics.errors import StoreError
+from diagnostics.types import AuditKey, Problem, SamplingSettings, Series, response_id
+
+
+def register_series(database: Database, series: Series) -> None:
+    """Register the checkpoints and training metrics of a series; a longer or moved series is updated.
+
+    Raises:
+        StoreError: the store holds another series of that name.
+    """
+    _refuse_namesake(database, series)
+    base_id = series.base.checkpoint_id
+    with database.transaction():
+        run = database.rows
+        run("INSERT OR REPLACE INTO series VALUES (?, ?, ?)", [series.name, str(series.path), series.layout])
+        run("DELETE FROM series_checkpoints WHERE series = ?", [series.name])
+        for checkpoint in series.checkpoints:
+            identity = checkpoint.checkpoint_id
+            run(
+                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
+                [identity, checkpoint.kind, str(checkpoint.path)],
+            )
+            run(
+                "INSERT INTO series_checkpoints VALUES (?, ?, ?, ?, ?)",
+                [series.name, identity, checkpoint.step, checkpoint.label, identity == base_id],
+            )
+        run("DELETE FROM training_metrics WHERE series = ?", [series.name])
+        if series.metrics:
+            metrics = pd.DataFrame([asdict(metric) for metric in series.metrics]).assign(series=series.name)
+            database.insert("INSERT OR REPLACE INTO training_metrics SELECT series, step, name, value", metrics)
+
+
+def register_problems(database: Database, problems: Sequence[Problem]) -> None:
+    """Register problems and their enumerated modes; known ones (same content) are left as they are."""
+    rows = pd.DataFrame(
+        [
+            {
+                "problem_id": problem.problem_id,
+                "task": problem.task,
+                "prompt": problem.prompt,
+                "gold": problem.gold,
+                "verifier": problem.verifier,
+                "source_id": problem.source_id,
+                "difficulty": problem.difficulty,
+                "meta": json.dumps(dict(problem.meta), ensure_ascii=False, sort_keys=True),
+            }
+            for problem in problems
+        ]
+    )
+    modes = pd.DataFrame(
+        [
+            {"problem_id": problem.problem_id, "mode": mode, "response_id": response_id(mode)}
+            for problem in problems
+            for mode in problem.modes
+        ]
+    )
+    with database.transaction():
+        database.insert(
+            """INSERT OR IGNORE INTO problems
+               SELECT problem_id, task, prompt, gold, verifier, source_id::VARCHAR, difficulty::DOUBLE, meta""",
+            rows,
+        )
+        if len(modes):
+            database.insert("INSERT OR IGNORE INTO modes SELECT problem_id, mode, response_id", modes)
+
+
+def register_audit(
+    database: Database,
+    key: AuditKey,
+    *,
+    settings: SamplingSettings,
+    problem_ids: Sequence[str],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Make the audit the current one of its series.
+
+    Registering the audit that is current again changes nothing: the same store gives the same report.
+    """
+    positions = pd.DataFrame(
+        {"audit_id": key.audit_id, "position": range(len(problem_ids)), "problem_id": list(problem_ids)}
+    )
+    with database.transaction():
+        database.rows(
+            "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [settings.settings_id, *asdict(settings).values()],
+        )
+        current = database.rows("SELECT audit_id FROM current_audits WHERE series = ?", [key.series])
+        if current != [(key.audit_id,)]:
+            origin = json.dumps(dict(provenance), sort_keys=True)
+            row = [key.audit_id, key.series, key.settings_id, key.n, key.entropy_samples, list(key.ks)]
+            database.rows(
+                "INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?, current_timestamp, ?)",
+                [*row, key.strategy_regex, origin],
+            )
+        database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)
+
+
+def _refuse_namesake(database: Database, series: Series) -> None:
+    """Two runs often have directories of one name; the second must not take the place of the first."""
+    held = database.frame(
+        """
+        SELECT s.path, c.checkpoint_id
+        FROM series AS s
+        JOIN series_checkpoints AS c USING (series)
+        WHERE s.series = $name AND NOT c.is_base
+        """,
+        {"name": series.name},
+    )
+    path = held["path"].iloc[0] if len(held) else str(series.path)
+    trained = {checkpoint.checkpoint_id for checkpoint in series.checkpoints[1:]}
+    if path != str(series.path) and not trained & set(held["checkpoint_id"]):
+        raise StoreError(
+            f"{database.path}: holds another series called {series.name!r}, from {path}; "
+            "give this one a --name of its own or another --out"
+        )
