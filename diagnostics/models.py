@@ -1,18 +1,28 @@
-"""Loads checkpoints and turns problems into tokens: the edge to transformers that sampler and scorer share."""
+"""Loads models and turns problems into tokens: the edge to transformers that sampler, scorer and trainers share."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from diagnostics.errors import CheckpointError, ConfigError, OversharpError, SamplerError
+from diagnostics.model_files import (
+    is_local,
+    load_tokenizer,
+    load_weights,
+    refuse_broken_numbers,
+    require_files,
+    with_adapter,
+)
 from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
-from diagnostics.types import Checkpoint, Problem, SamplingSettings
+from diagnostics.types import Checkpoint, Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -21,6 +31,19 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 #: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000
+
+
+class PromptFormat(Protocol):
+    """What makes a model's input of a problem's prompt; the settings of the audit and of the trainers both have it."""
+
+    @property
+    def prompt_template(self) -> str: ...
+
+    @property
+    def system_prompt(self) -> str: ...
+
+    @property
+    def chat(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,45 +88,107 @@ def default_threads(model: torch.nn.Module) -> int:
 
 
 @contextmanager
-def suitable_threads(model: torch.nn.Module) -> Iterator[None]:
-    """Use ``default_threads`` inside the block."""
+def cpu_threads(threads: int) -> Iterator[None]:
+    """Limit torch to ``threads`` CPU threads inside the block."""
     before = torch.get_num_threads()
-    torch.set_num_threads(default_threads(model))
+    torch.set_num_threads(threads)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
+def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
+    """Use ``default_threads`` inside the block."""
+    return cpu_threads(default_threads(model))
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No bars and notes of transformers inside the block: ours say what happens."""
+    from transformers.utils import logging
+
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
 def load_model(checkpoint: Checkpoint, *, device: torch.device, dtype: Dtype) -> LoadedModel:
-    """Load the weights, an adapter with the model under it, and the tokenizer.
+    """Load a checkpoint for the audit, an adapter with the model under it, from this machine's files alone.
 
     The checkpoint's own sampling defaults (temperature, repetition penalty, …) are dropped: the settings of the audit
-    alone decide. Raises ``CheckpointError`` in one line for whatever keeps the checkpoint from being used: a file that
-    does not load, a tensor that is missing or not finite, a tokenizer of another model, no end token.
+    alone decide. Raises ``CheckpointError`` as ``load_path`` does.
     """
+    from transformers import GenerationConfig
+
+    own_tokenizer = tokenizer_file(tokenizer_places(checkpoint))
+    loaded = load_path(
+        checkpoint.base_path or checkpoint.path,
+        device=device,
+        dtype=dtype,
+        label=checkpoint.label,
+        tokenizer_path=checkpoint.path if own_tokenizer is None else own_tokenizer.parent,
+        adapter_path=checkpoint.path if checkpoint.kind == "lora" else None,
+        local_files_only=True,
+    )
+    model: Any = loaded.model
+    inner = model.get_base_model() if checkpoint.kind == "lora" else model
+    inner.generation_config = GenerationConfig()
+    return loaded
+
+
+def load_path(
+    path: str | Path,
+    *,
+    device: torch.device,
+    dtype: Dtype,
+    label: str | None = None,
+    tokenizer_path: Path | None = None,
+    adapter_path: Path | None = None,
+    local_files_only: bool = False,
+) -> LoadedModel:
+    """Load the model of a directory or hub name with its tokenizer, an adapter on top where one is given.
+
+    The generation config stays as it is, so ``save_pretrained`` writes it again. ``label`` is what errors call the
+    model, by default ``path``; the tokenizer is looked for in ``path`` unless it lies elsewhere. Raises
+    ``CheckpointError`` in one line for whatever keeps the model from being used: a file that does not load, a tensor
+    that is missing or not finite, a tokenizer of another model, no end token.
+    """
+    name = label or str(path)
+    tokenizer_source = tokenizer_path or path
+    local = is_local(path)
+    if local:
+        require_files(Path(path), Path(tokenizer_source), name=name)
     try:
-        with _quiet():
-            model = _load_weights(checkpoint, dtype)
-            tokenizer = _load_tokenizer(checkpoint)
+        with quiet_transformers():
+            model = load_weights(path, getattr(torch, dtype), name=name, local_files_only=local_files_only)
+            of_model = _stated_end_ids(model)
+            if adapter_path is not None:
+                model = with_adapter(model, adapter_path, name=name)
+            tokenizer = load_tokenizer(tokenizer_source, local_files_only=local_files_only)
             model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
             model.eval()
     except OversharpError:
         raise
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
-        raise CheckpointError(
-            f"{checkpoint.label}: {checkpoint.path} cannot be loaded ({_first_line(error)}); "
-            "check its files, or leave it out"
-        ) from error
-    _refuse_broken_numbers(checkpoint, model)
+        what = str(path) if label is None else f"{label}: {adapter_path or path}"
+        mend = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
+        raise CheckpointError(f"{what} cannot be loaded ({_first_line(error)}); {mend}") from error
+    refuse_broken_numbers(model, name=name)
     embedding: Any = model.get_input_embeddings()
     vocabulary_size = int(embedding.weight.shape[0])
     if tokenizer.vocab_size > vocabulary_size:
         raise CheckpointError(
-            f"{checkpoint.label}: the tokenizer has {tokenizer.vocab_size:,} tokens, the model {vocabulary_size:,}; "
-            f"{checkpoint.path} carries the tokenizer of another model: copy the right one there"
+            f"{name}: the tokenizer has {tokenizer.vocab_size:,} tokens, the model {vocabulary_size:,}; "
+            f"{tokenizer_source} carries the tokenizer of another model: copy the right one there"
         )
-    end_ids = _end_ids(checkpoint, model, tokenizer)
+    end_ids = _end_ids(tokenizer, of_model, vocabulary_size, name=name)
     pad_id = tokenizer.pad_token_id
     if pad_id is None or pad_id >= vocabulary_size:
         pad_id = end_ids[0]
@@ -119,7 +204,7 @@ def load_model(checkpoint: Checkpoint, *, device: torch.device, dtype: Dtype) ->
     )
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: SamplingSettings) -> list[int]:
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
     """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
 
     Raises ``SamplerError`` if the tokenizer has no chat template, cannot encode the prompt, or makes nothing of it.
@@ -139,6 +224,16 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings
     if not ids:
         raise SamplerError(f"prompt {problem.prompt!r:.80}: no tokens; give it text or a --prompt-template")
     return ids
+
+
+def left_padded(
+    rows: Sequence[Sequence[int]], loaded: LoadedModel
+) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
+    """Token rows of any length as one rectangle on the model's device, and the mask of what is not padding."""
+    width = max(map(len, rows))
+    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
+    length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
+    return ids_BL, torch.arange(width, device=loaded.device) >= width - length_B[:, None]
 
 
 def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
@@ -170,89 +265,26 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, what: str, special
     return ids
 
 
-def _load_weights(checkpoint: Checkpoint, dtype: Dtype) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    loaded: Any = AutoModelForCausalLM.from_pretrained(  # a pair, which its annotation does not know
-        checkpoint.base_path or checkpoint.path,
-        dtype=getattr(torch, dtype),
-        local_files_only=True,
-        trust_remote_code=False,  # None would ask on the terminal
-        output_loading_info=True,
-    )
-    model, report = loaded
-    # transformers fills these with random numbers and goes on
-    if missing := sorted(report["missing_keys"]):
-        raise CheckpointError(
-            f"{checkpoint.label}: {len(missing)} tensors missing in {checkpoint.base_path or checkpoint.path}, "
-            f"{missing[0]} among them; save the checkpoint anew"
-        )
-    if checkpoint.kind == "full":
-        return cast("PreTrainedModel", model)
-    return _with_adapter(model, checkpoint)
+def _stated_end_ids(model: Any) -> list[int]:
+    """The end tokens of the generation config, which transformers fills from config.json where it has none."""
+    stated = model.generation_config.eos_token_id
+    return [stated] if isinstance(stated, int) else list(stated or [])
 
 
-def _with_adapter(model: Any, checkpoint: Checkpoint) -> Any:
-    from peft import PeftModel
+def _end_ids(
+    tokenizer: PreTrainedTokenizerBase, of_model: Sequence[int], vocabulary_size: int, *, name: str
+) -> tuple[int, ...]:
+    """Every token that ends a response, as generation engines take them: the tokenizer's and the model's.
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        adapted = PeftModel.from_pretrained(model, str(checkpoint.path), local_files_only=True)
-    # peft only warns, and leaves the adapter at its random start
-    missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
-    if missing:
-        raise CheckpointError(f"{checkpoint.label}: {missing[0][:160]}; the adapter belongs to another model")
-    return adapted
-
-
-def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer
-
-    file = tokenizer_file(tokenizer_places(checkpoint))
-    if file is None:
-        raise CheckpointError(f"{checkpoint.label}: tokenizer.json missing in {checkpoint.path}; copy the base model's")
-    return AutoTokenizer.from_pretrained(file.parent, local_files_only=True, trust_remote_code=False)
-
-
-def _end_ids(checkpoint: Checkpoint, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Every token that ends a response, as generation engines take them: the tokenizer's and the model's."""
-    from transformers import GenerationConfig
-
-    wrapped: Any = model
-    inner = wrapped.get_base_model() if checkpoint.kind == "lora" else wrapped
-    stated = inner.generation_config.eos_token_id
-    of_model = [stated] if isinstance(stated, int) else list(stated or [])
-    inner.generation_config = GenerationConfig()
+    A tokenizer without an end token gets the model's. A token that the model lacks is never drawn and left out.
+    """
     if tokenizer.eos_token_id is None and of_model:
         tokenizer.eos_token = str(tokenizer.convert_ids_to_tokens(of_model[0]))
-    if tokenizer.eos_token_id is None:
-        raise CheckpointError(f"{checkpoint.label}: no end token known; set eos_token_id in generation_config.json")
-    return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *of_model]))
-
-
-def _refuse_broken_numbers(checkpoint: Checkpoint, model: PreTrainedModel) -> None:
-    for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
-            raise CheckpointError(
-                f"{checkpoint.label}: {name} holds NaN or infinite numbers; the training diverged or the file is "
-                "damaged: leave this checkpoint out"
-            )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars and notes of transformers inside the block: ours say what happens."""
-    from transformers.utils import logging
-
-    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    of_tokenizer = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+    end_ids = tuple(dict.fromkeys(token for token in (*of_tokenizer, *of_model) if token < vocabulary_size))
+    if not end_ids:
+        raise CheckpointError(f"{name}: no end token known; set eos_token_id in generation_config.json")
+    return end_ids
 
 
 def _first_line(error: Exception) -> str:

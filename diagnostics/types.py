@@ -20,6 +20,9 @@ GradeState = Literal["ok", "parse_fail", "timeout", "error"]
 #: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
 NO_ANSWER = "NA"
 
+#: Longest response in tokens where neither the user nor the task says otherwise.
+DEFAULT_MAX_TOKENS = 1024
+
 
 def content_hash(*parts: object) -> str:
     """16 hex digits that identify ``parts`` by content, stable across processes and machines.
@@ -73,7 +76,7 @@ class SamplingSettings:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
-    max_tokens: int = 1024
+    max_tokens: int = DEFAULT_MAX_TOKENS
     prompt_template: str = "{prompt}"
     system_prompt: str = ""
     chat: bool = False

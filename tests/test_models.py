@@ -10,9 +10,13 @@ from safetensors.torch import load_file, save_file
 
 from diagnostics.errors import CheckpointError, ConfigError, SamplerError
 from diagnostics.models import (
+    PromptFormat,
+    cpu_threads,
     default_threads,
     encode_prompt,
+    left_padded,
     load_model,
+    load_path,
     pick_device,
     require_fit,
     response_ids,
@@ -30,6 +34,7 @@ from tests.samplers.tiny_models import (
     write_adapter,
     write_checkpoint,
 )
+from trainers.config import TrainConfig
 
 CPU = torch.device("cpu")
 TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt %}?{% endif %}"
@@ -38,6 +43,11 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_gene
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "checkpoint-20", seed=0)
+
+
+def change_generation_config(checkpoint: Path, **changes: object) -> None:
+    file = checkpoint / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def ids(words: str) -> list[int]:
@@ -72,16 +82,25 @@ def test_a_tokenizer_without_padding_pads_with_the_end_token(checkpoint: Path) -
     assert load(checkpoint).pad_id == 1
 
 
-def test_every_end_token_of_tokenizer_and_generation_config_ends_a_response(checkpoint: Path) -> None:
-    file = checkpoint / "generation_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": [9, 1]}))
+@pytest.mark.parametrize("stated", [9, [9], [9, 1], [9, 1, 10]])  # the model has tokens 0 … 9
+def test_every_end_token_of_tokenizer_and_generation_config_ends_a_response(
+    checkpoint: Path, stated: int | list[int]
+) -> None:
+    change_generation_config(checkpoint, eos_token_id=stated)
     assert load(checkpoint).end_ids == (1, 9)
+    assert load_path(checkpoint, device=CPU, dtype="float32").end_ids == (1, 9)
 
 
-def test_sampling_defaults_of_the_checkpoint_are_dropped(checkpoint: Path) -> None:
-    file = checkpoint / "generation_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"repetition_penalty": 1.3, "do_sample": True}))
+def test_the_audit_drops_the_sampling_defaults_of_a_checkpoint_and_the_trainer_saves_them_again(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    change_generation_config(checkpoint, repetition_penalty=1.3, do_sample=True)
     assert load(checkpoint).model.generation_config.repetition_penalty is None
+    load_path(checkpoint, device=CPU, dtype="float32").model.save_pretrained(tmp_path / "saved")
+    before, after = (
+        json.loads((path / "generation_config.json").read_text()) for path in (checkpoint, tmp_path / "saved")
+    )
+    assert before == after
 
 
 def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None:
@@ -156,15 +175,44 @@ def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
         load_model(checkpoint_at(adapter, base_path=deeper), device=CPU, dtype="float32")
 
 
+@pytest.mark.parametrize(
+    ("file", "message"), [("config.json", "no config.json here"), ("tokenizer.json", "missing in")]
+)
+def test_a_directory_without_a_model_or_a_tokenizer_is_refused(checkpoint: Path, file: str, message: str) -> None:
+    (checkpoint / file).unlink()
+    for path in (checkpoint, str(checkpoint)):
+        with pytest.raises(CheckpointError, match=f"checkpoint-20: .*{message}"):
+            load_path(path, device=CPU, dtype="float32")
+
+
+def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> None:
+    with pytest.raises(CheckpointError, match=r"^owner/model cannot be loaded \(.*\); check the name") as caught:
+        load_path("owner/model", device=CPU, dtype="float32")
+    assert "\n" not in str(caught.value)
+    for directory in ("./model", "/model", "~/model", "runs/grpo/checkpoint-20", Path("owner/model")):
+        with pytest.raises(CheckpointError, match=r"(model|checkpoint-20): no config\.json here"):
+            load_path(directory, device=CPU, dtype="float32")
+
+
 # ---------------------------------------------------------------- prompts and responses
 
 
-def test_a_prompt_is_wrapped_in_its_template_which_may_hold_braces() -> None:
-    settings = SamplingSettings(sampler="transformers", prompt_template="a {prompt} b")
-    assert encode_prompt(build_tokenizer(), problem("c d"), settings) == ids("a c d b")
-    settings = SamplingSettings(sampler="transformers", prompt_template="{prompt} {}")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SamplingSettings(sampler="transformers", prompt_template="a {prompt} {}"),
+        TrainConfig(prompt_template="a {prompt} {}"),
+    ],
+)
+def test_a_prompt_is_wrapped_in_its_template_which_may_hold_braces(settings: PromptFormat) -> None:
     words = (*WORDS, "{}")
-    assert encode_prompt(build_tokenizer(words), problem("c"), settings) == [*ids("c"), words.index("{}")]
+    assert encode_prompt(build_tokenizer(words), problem("c d"), settings) == [*ids("a c d"), words.index("{}")]
+
+
+def test_prompts_are_padded_on_the_left(checkpoint: Path) -> None:
+    ids_BL, mask_BL = left_padded([ids("a b"), ids("c d e f"), ids("g")], load(checkpoint))
+    assert ids_BL.tolist() == [[0, 0, *ids("a b")], ids("c d e f"), [0, 0, 0, *ids("g")]]
+    assert mask_BL.long().tolist() == [[0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
 
 
 def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> None:
@@ -219,6 +267,9 @@ def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:
         assert default_threads(torch.nn.Linear(10_000, 5_001, device="meta")) == 2
         with suitable_threads(small):
             assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with cpu_threads(3):
+            assert torch.get_num_threads() == 3
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

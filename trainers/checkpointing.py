@@ -48,14 +48,14 @@ def save_checkpoint(run: Path, step: int, model: PreTrainedModel, tokenizer: Pre
 
     Raises ``TrainingError`` rather than write weights that are not finite, or when the disk is full.
     """
-    from trainers.models import without_library_bars
+    from diagnostics.models import quiet_transformers
 
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         raise TrainingError(
             f"step {step}: the weights are not finite; the checkpoints before it are intact, "
             "start anew with a lower --learning-rate"
         )
-    with atomic_folder(checkpoint_path(run, step)) as folder, without_library_bars():
+    with atomic_folder(checkpoint_path(run, step)) as folder, quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 

@@ -12,7 +12,9 @@ from typing import Literal
 from cyclopts import Parameter
 
 from diagnostics.errors import ConfigError
-from diagnostics.tasks.countdown import RESPONSE_TOKENS, TASK
+from diagnostics.tasks import suggested_max_tokens
+from diagnostics.tasks.countdown import TASK
+from diagnostics.types import DEFAULT_MAX_TOKENS
 from trainers import objectives
 
 Normalisation = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
@@ -54,7 +56,7 @@ class TrainConfig:
     temperature
         Sampling temperature. The loss uses the same tempered distribution, so the update stays on-policy.
     max_tokens
-        Longest response in tokens, the end token included. Default: 6 for countdown, else 1024.
+        Longest response in tokens, the end token included. Default: what the task asks for, else 1024.
     prompt_template
         Text around every prompt; must contain {prompt}. Give the audit the same one.
     system_prompt
@@ -149,9 +151,8 @@ class TrainConfig:
     @property
     def used_max_tokens(self) -> int:
         """Longest response in tokens, decided."""
-        if self.max_tokens is not None:
-            return self.max_tokens
-        return RESPONSE_TOKENS if self.trains_on_countdown else 1024
+        task = TASK if self.trains_on_countdown else self.task
+        return self.max_tokens or suggested_max_tokens(task) or DEFAULT_MAX_TOKENS
 
 
 @Parameter(name="*")

@@ -7,36 +7,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from diagnostics.errors import TrainingError
+from diagnostics.models import LoadedModel, cpu_threads, encode_prompt, left_padded, load_path, pick_device
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown, load_problems
 from diagnostics.types import Grade, Problem
 from diagnostics.verifiers import Verifiers
 from trainers import checkpointing, objectives
 from trainers.config import SftConfig, TrainConfig
-from trainers.models import (
-    choose_device,
-    cpu_threads,
-    encode_prompts,
-    end_token_ids,
-    load_policy,
-    pad_token_id,
-)
 from trainers.objectives.contract import NORMALISATION_PRESETS, AdvantageSettings, is_constant
 from trainers.rollout import RolloutBatch, generate_in_parts, uniform_noise
 from trainers.run_directory import MetricsLog, RolloutRow, opened, write_rollouts
 from trainers.seeds import batch_positions, stream_seed
 from trainers.sft import train_base
 from trainers.update import backward
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BETAS = (0.9, 0.999)
 
@@ -54,16 +43,21 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
             says.note(f"{run}: finished at step {done}, nothing to do")
             return run
 
-        device = choose_device(config.device)
+        device = pick_device(config.device)
         problems = training_problems(config)
         start = starting_model(config, says) if done is None else checkpointing.checkpoint_path(run, done)
-        model, tokenizer = load_policy(start, device)
+        # stays in evaluation mode: dropout would make the sampler and the trainer two different policies
+        policy = load_path(start, device=device, dtype="float32")
         optimizer = torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=config.weight_decay, fused=True
+            policy.model.parameters(),
+            lr=config.learning_rate,
+            betas=BETAS,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
         if done is None:
             done = 0
-            checkpointing.save_checkpoint(run, 0, model, tokenizer)
+            checkpointing.save_checkpoint(run, 0, policy.model, policy.tokenizer)
             checkpointing.save_state(run, 0, optimizer)
         else:
             checkpointing.load_state(run, done, optimizer)
@@ -73,7 +67,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
         with says.stage(f"train {config.algorithm}", config.max_steps - done) as advance:
             for step in range(done + 1, config.max_steps + 1):
                 started = time.perf_counter()
-                outcome = train_step(config, step, problems, model, tokenizer, optimizer, verifiers)
+                outcome = train_step(config, step, problems, policy, optimizer, verifiers)
                 wall_s = time.perf_counter() - started
                 n_samples = config.batch_prompts * config.group_size
                 metrics_log.append({**outcome.metrics, "wall_s": wall_s, "samples_per_s": n_samples / wall_s})
@@ -81,7 +75,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
                 if step % config.save_every == 0 or step == config.max_steps:
                     write_rollouts(run, step, rows)
                     rows = []
-                    checkpointing.save_checkpoint(run, step, model, tokenizer)
+                    checkpointing.save_checkpoint(run, step, policy.model, policy.tokenizer)
                     metrics_log.flush()
                     checkpointing.save_state(run, step, optimizer)
                 advance(1)
@@ -100,8 +94,7 @@ def train_step(
     config: TrainConfig,
     step: int,
     problems: Sequence[Problem],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    policy: LoadedModel,
     optimizer: torch.optim.Optimizer,
     verifiers: Verifiers,
 ) -> StepOutcome:
@@ -110,8 +103,8 @@ def train_step(
         problems[position]
         for position in batch_positions(config.seed, step, n_problems=len(problems), batch_prompts=config.batch_prompts)
     ]
-    rollouts = sample(config, step, chosen, model, tokenizer)
-    texts = tokenizer.batch_decode(_unpadded(rollouts), skip_special_tokens=True)
+    rollouts = sample(config, step, chosen, policy)
+    texts = policy.tokenizer.batch_decode(_unpadded(rollouts), skip_special_tokens=True)
     asked = [problem for problem in chosen for _ in range(config.group_size)]
     grades = verifiers.grade(list(zip(asked, texts, strict=True)))
 
@@ -125,13 +118,13 @@ def train_step(
 
     optimizer.zero_grad(set_to_none=True)
     loss = backward(
-        model,
+        policy.model,
         rollouts,
-        advantage_B.float().to(model.device),
+        advantage_B.float().to(policy.device),
         temperature=config.temperature,
         micro_batch=config.micro_batch,
     )
-    grad_norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, foreach=True))
+    grad_norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), config.max_grad_norm, foreach=True))
     entropy_sum = float(rollouts.entropy_sum_B.double().sum())
     if not all(map(math.isfinite, (loss, grad_norm, entropy_sum))):
         raise TrainingError(
@@ -161,29 +154,22 @@ def train_step(
     return StepOutcome(metrics=metrics, rows=rollout_rows(step, asked, texts, grades, advantage_B, rollouts))
 
 
-def sample(
-    config: TrainConfig,
-    step: int,
-    chosen: Sequence[Problem],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-) -> RolloutBatch:
+def sample(config: TrainConfig, step: int, chosen: Sequence[Problem], policy: LoadedModel) -> RolloutBatch:
     """``group_size`` rollouts of each problem, with the noise that belongs to this step."""
-    end_ids = end_token_ids(model, tokenizer)
-    pad_id = pad_token_id(tokenizer, end_ids)
-    prompt_ids_PL, prompt_mask_PL = encode_prompts(chosen, tokenizer, config, pad_id=pad_id)
+    prompt_rows = [encode_prompt(policy.tokenizer, problem, config) for problem in chosen]
+    prompt_ids_PL, prompt_mask_PL = left_padded(prompt_rows, policy)
     n_rows = len(chosen) * config.group_size
     noise_BT = uniform_noise(stream_seed(config.seed, "rollouts", step), rows=n_rows, max_tokens=config.used_max_tokens)
     rows_per_part = config.micro_batch or n_rows
     return generate_in_parts(
-        model,
+        policy.model,
         prompt_ids_PL,
         prompt_mask_PL,
         noise_BT,
         prompts_per_part=max(1, rows_per_part // config.group_size),
         temperature=config.temperature,
-        end_ids=end_ids,
-        pad_id=pad_id,
+        end_ids=policy.end_ids,
+        pad_id=policy.pad_id,
     )
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from diagnostics.errors import TrainingError
+from diagnostics.models import cpu_threads, load_path, pick_device
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown
 from trainers import checkpointing, countdown_base
 from trainers.config import SftConfig
-from trainers.models import choose_device, cpu_threads, load_policy
 from trainers.run_directory import MetricsLog, opened
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
             says.note(f"{run}: finished at step {done}, nothing to do")
             return checkpointing.checkpoint_path(run, done)
 
-        device = choose_device(config.device)
+        device = pick_device(config.device)
         tokenizer = countdown_base.build_tokenizer()
         if done is None:
             model = countdown_base.build_model(config.seed)
             model.to(device)  # type: ignore[arg-type]
         else:
-            model, _ = load_policy(checkpointing.checkpoint_path(run, done), device)
+            model = load_path(checkpointing.checkpoint_path(run, done), device=device, dtype="float32").model
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=config.weight_decay, fused=True
         )

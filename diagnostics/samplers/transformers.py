@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList
 
 from diagnostics.errors import SamplerError
-from diagnostics.models import Dtype, LoadedModel, encode_prompt, load_model, pick_device, require_fit, suitable_threads
+from diagnostics.models import (
+    Dtype,
+    LoadedModel,
+    encode_prompt,
+    left_padded,
+    load_model,
+    pick_device,
+    require_fit,
+    suitable_threads,
+)
 from diagnostics.samplers.contract import SampleRequest
 from diagnostics.samplers.drawing import SeededDraw, row_key
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
@@ -133,7 +142,7 @@ def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
 
 @torch.inference_mode()
 def _generate(loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings) -> list[Sample]:
-    prompt_ids_BL, mask_BL = _left_padded([row.prompt_ids for row in rows], loaded)
+    prompt_ids_BL, mask_BL = left_padded([row.prompt_ids for row in rows], loaded)
     width = prompt_ids_BL.shape[1]
     draw = SeededDraw(
         keys=[row.key for row in rows],
@@ -167,15 +176,6 @@ def _greedy_decoding(loaded: LoadedModel, *, max_new_tokens: int) -> GenerationC
     )
 
 
-def _left_padded(
-    rows: Sequence[Sequence[int]], loaded: LoadedModel
-) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
-    width = max(map(len, rows))
-    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
-    length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
-    return ids_BL, torch.arange(width, device=loaded.device) >= width - length_B[:, None]
-
-
 def _prefix_cache(loaded: LoadedModel, rows: Sequence[_Row]) -> Any:
     """Read every distinct prompt once, and repeat its cache for its rows; None where that saves nothing.
 
@@ -184,7 +184,7 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_Row]) -> Any:
     distinct = list(dict.fromkeys(row.prompt_ids for row in rows))
     if len(distinct) == len(rows) or min(map(len, distinct)) < 2:
         return None
-    ids_PL, mask_PL = _left_padded([ids[:-1] for ids in distinct], loaded)
+    ids_PL, mask_PL = left_padded([ids[:-1] for ids in distinct], loaded)
     model: Any = loaded.model
     config = _greedy_decoding(loaded, max_new_tokens=1)
     config.return_dict_in_generate = True

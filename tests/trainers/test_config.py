@@ -73,7 +73,9 @@ def test_every_setting_is_documented(config_type: type) -> None:
     assert sorted({*documented} - {"Attributes"}) == sorted(field.name for field in fields(config_type))
 
 
-def test_problems_of_ones_own_may_be_long() -> None:
+def test_a_response_is_as_long_as_the_task_asks_for_unless_told_otherwise() -> None:
+    assert TrainConfig(model="m", task="countdown").used_max_tokens == 6
+    assert TrainConfig(model="m", task="countdown", max_tokens=9).used_max_tokens == 9
     assert TrainConfig(model="m", problems=Path("a.jsonl")).used_max_tokens == 1024
     assert TrainConfig(model="m", task="benchmark:aime24", max_tokens=9).used_max_tokens == 9
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +19,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.errors import CheckpointError, ConfigError, TrainingError
+from diagnostics.errors import CheckpointError, SamplerError, TrainingError
+from diagnostics.models import load_path
 from diagnostics.types import Grade
 from trainers.config import TrainConfig
-from trainers.loop import as_groups, train, training_problems
+from trainers.loop import as_groups, sample, train, training_problems
 
 TIMING = {"wall_s", "samples_per_s"}
 
@@ -197,17 +199,32 @@ def test_a_missing_model_is_refused(config: TrainConfig, tmp_path: Path) -> None
 
 def test_a_half_written_model_is_refused(config: TrainConfig, model_path: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    broken.mkdir()
-    for path in model_path.iterdir():
-        (broken / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(model_path, broken)
     (broken / "model.safetensors").write_bytes((model_path / "model.safetensors").read_bytes()[:5000])
-    with pytest.raises(CheckpointError, match="broken: cannot load model and tokenizer"):
+    with pytest.raises(CheckpointError, match="broken cannot be loaded"):
         train(replace(config, model=str(broken)))
 
 
 def test_chat_needs_a_template(config: TrainConfig) -> None:
-    with pytest.raises(ConfigError, match="no chat template"):
+    with pytest.raises(SamplerError, match="no chat template"):
         train(replace(config, chat=True))
+
+
+def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generation_config(
+    config: TrainConfig, model_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "two-ends"
+    shutil.copytree(model_path, path)
+    file = path / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": 9}))
+    settings = replace(config, group_size=200, max_tokens=16)
+    policy = load_path(path, device=torch.device("cpu"), dtype="float32")
+    rollouts = sample(settings, 1, training_problems(settings), policy)
+    last = set()
+    for ids, length in zip(rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist(), strict=True):
+        assert not {1, 9} & set(ids[: length - 1])
+        last.add(ids[length - 1])
+    assert {1, 9} <= last
 
 
 def test_the_built_in_task_trains_on_its_training_split() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from trainers.models import load_policy
+from diagnostics.models import load_path
 from trainers.rollout import RolloutBatch, draw_tokens, generate, generate_in_parts, uniform_noise
 
 END, PAD = 1, 0
@@ -15,7 +15,7 @@ END, PAD = 1, 0
 @pytest.fixture(scope="module")
 def model(model_path: Path) -> PreTrainedModel:
     """Random weights, drawn wide, so that distributions are far from uniform; ends come often."""
-    policy, _ = load_policy(model_path, torch.device("cpu"))
+    policy = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
     with torch.no_grad():
         policy.get_input_embeddings().weight.mul_(2)
     return policy

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
-from trainers.models import load_policy
+from diagnostics.models import load_path
 from trainers.rollout import RolloutBatch
 from trainers.update import backward, distinct_rollouts, logp_mean
 
@@ -16,7 +16,7 @@ from trainers.update import backward, distinct_rollouts, logp_mean
 def model(request: pytest.FixtureRequest, model_path: Path) -> PreTrainedModel:
     """Random weights, wide enough that a wrong mask or position shows."""
     if request.param == "rotary positions":
-        policy = load_policy(model_path, torch.device("cpu"))[0]
+        policy = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
     else:
         torch.manual_seed(0)
         policy = GPT2LMHeadModel(GPT2Config(vocab_size=107, n_positions=32, n_embd=24, n_layer=2, n_head=2)).eval()

@@ -1,0 +1,84 @@
+"""Reads weights, adapters and tokenizers through transformers and peft, and refuses what these let pass.
+
+``name`` is what errors call the model.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from diagnostics.errors import CheckpointError
+from diagnostics.series.tokenizers import tokenizer_file
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def is_local(path: str | Path) -> bool:
+    """Whether ``path`` is meant as a directory, be it there or not; a hub name is OWNER/NAME or NAME."""
+    if isinstance(path, Path) or Path(path).exists():
+        return True
+    return path.startswith((".", "/", "~")) or path.count("/") > 1
+
+
+def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
+    """Raise ``CheckpointError`` unless there is a model in ``path`` and a tokenizer in ``tokenizer_path``."""
+    if not (path / "config.json").is_file():
+        raise CheckpointError(f"{path}: no config.json here; give a checkpoint directory such as RUN/checkpoint-1200")
+    if tokenizer_file((tokenizer_path,)) is None:
+        raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the base model's")
+
+
+def load_weights(path: str | Path, dtype: torch.dtype, *, name: str, local_files_only: bool) -> PreTrainedModel:
+    """The model in ``path``. Raises ``CheckpointError`` if a tensor is missing, else whatever transformers raises."""
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(  # a pair, which its annotation does not know
+        path,
+        dtype=dtype,
+        local_files_only=local_files_only,
+        trust_remote_code=False,  # None would ask on the terminal
+        output_loading_info=True,
+    )
+    model, report = loaded
+    # transformers fills these with random numbers and goes on
+    if missing := sorted(report["missing_keys"]):
+        raise CheckpointError(
+            f"{name}: {len(missing)} tensors missing in {path}, {missing[0]} among them; save the checkpoint anew"
+        )
+    return cast("PreTrainedModel", model)
+
+
+def with_adapter(model: Any, adapter_path: Path, *, name: str) -> Any:
+    """``model`` with the adapter on top. Raises ``CheckpointError`` if that belongs to another model."""
+    from peft import PeftModel
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        adapted = PeftModel.from_pretrained(model, str(adapter_path), local_files_only=True)
+    # peft only warns, and leaves the adapter at its random start
+    missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
+    if missing:
+        raise CheckpointError(f"{name}: {missing[0][:160]}; the adapter belongs to another model")
+    return adapted
+
+
+def load_tokenizer(path: str | Path, *, local_files_only: bool) -> PreTrainedTokenizerBase:
+    """The tokenizer in ``path``. Raises whatever transformers raises."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, local_files_only=local_files_only, trust_remote_code=False)
+
+
+def refuse_broken_numbers(model: PreTrainedModel, *, name: str) -> None:
+    """Raise ``CheckpointError`` that names the first tensor with NaN or an infinite number."""
+    for tensor_name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise CheckpointError(
+                f"{name}: {tensor_name} holds NaN or infinite numbers; the training diverged or the file is damaged: "
+                "use another checkpoint"
+            )
