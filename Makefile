@@ -42,8 +42,9 @@ lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.tests  ## speed and truth benchmarks into benchmarks/results/
+bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
 	$(BIN)/python benchmarks/speed/verification.py
+	$(BIN)/python benchmarks/speed/demo.py
 	$(BIN)/python benchmarks/speed/audit.py
 	$(BIN)/python benchmarks/demo_truth.py
 

@@ -18,6 +18,11 @@ from scipy.stats import binom
 from diagnostics import open_store
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
+#: Of the two-sided normal law 6e-5 lies beyond; the rows of one checkpoint share their samples.
+Z_LIMIT = 4.0
+#: Root mean square of z over all rows, 1 in expectation.
+RMS_Z_LIMIT = 1.5
+
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
@@ -34,7 +39,13 @@ class Agreement:
 
     @property
     def inside(self) -> bool:
+        """Whether the exact value lies in the reported interval; nearly always, as that is over problems."""
         return self.low <= self.exact <= self.high
+
+    @property
+    def explained(self) -> bool:
+        """Whether sampling alone explains the difference; a biased sampler or estimator fails here."""
+        return abs(self.z) <= Z_LIMIT
 
 
 def agreements(store_path: Path) -> list[Agreement]:
@@ -81,13 +92,30 @@ def agreements(store_path: Path) -> list[Agreement]:
     return found
 
 
+def rms_z(rows: list[Agreement]) -> float:
+    """Root mean square of z."""
+    return math.sqrt(sum(row.z**2 for row in rows) / len(rows))
+
+
+def agree(rows: list[Agreement]) -> bool:
+    """Whether every exact value is inside its interval, and sampling explains the differences, each and together."""
+    return all(row.inside and row.explained for row in rows) and rms_z(rows) <= RMS_Z_LIMIT
+
+
 def print_agreements(rows: list[Agreement]) -> None:
-    """The share inside the interval, the spread of z, and the worst row."""
+    """Base and last checkpoint of every series, then the share inside, the spread of z, and the worst row."""
+    print(f"\n{'series':8}{'step':>6}{'k':>6}{'sampled':>10}   95 % interval{'exact':>12}{'z':>8}")
+    last = {row.series: row.step for row in rows}
+    for row in rows:
+        if row.step in (0, last[row.series]):
+            print(
+                f"{row.series:8}{row.step:6d}{row.k:6d}{row.sampled:10.4f}   {row.low:.4f} … {row.high:.4f}"
+                f"{row.exact:10.4f}{row.z:+8.2f}"
+            )
     worst = max(rows, key=lambda row: abs(row.z))
     inside = sum(row.inside for row in rows)
-    spread = math.sqrt(sum(row.z**2 for row in rows) / len(rows))
     print(
-        f"\nsampled against exact pass@k: {inside} of {len(rows)} exact values inside the 95 % interval; "
-        f"root mean square z {spread:.2f} (1 expected); worst: {worst.series} step {worst.step} k {worst.k}, "
-        f"sampled {worst.sampled:.4f}, exact {worst.exact:.4f}, z {worst.z:+.2f}"
+        f"sampled against exact pass@k: {inside} of {len(rows)} exact values inside the 95 % interval; root mean "
+        f"square z {rms_z(rows):.2f} (1 expected, at most {RMS_Z_LIMIT}); worst: {worst.series} step {worst.step} "
+        f"k {worst.k}, z {worst.z:+.2f} (at most {Z_LIMIT}): {'agree' if agree(rows) else 'DISAGREE'}"
     )

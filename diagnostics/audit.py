@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from platform import machine, python_version
-from typing import Any, TypeVar
-
-import pandas as pd
+from typing import TypeVar
 
 from diagnostics import version
 from diagnostics.config import AuditConfig
 from diagnostics.engine import Engine
 from diagnostics.errors import CheckpointError, SamplerError
-from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Evidence, Measure
+from diagnostics.measuring import measure
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.series import find_series
 from diagnostics.store import Store
@@ -32,7 +29,6 @@ from diagnostics.types import (
     DEFAULT_MAX_TOKENS,
     AuditKey,
     Checkpoint,
-    Finding,
     Problem,
     SamplingSettings,
     Series,
@@ -84,7 +80,8 @@ def audit(
     settings = sampling_settings(config, series.base, sampler=engine.sampler_name)
     store_path = config.out / "audit.duckdb"
     with Store.open(store_path) as store:
-        key = _register(store, series, problems, settings, config, command=command, left_out=left_out)
+        store.require_regex("--strategy-regex", config.strategy_regex)
+        key = _register(store, series, problems, settings, config)
         failed: dict[str, str] = {}
         drawn = 0
         for checkpoint in series.checkpoints:
@@ -100,7 +97,8 @@ def audit(
                 say.note(f"left out {checkpoint.label}: {why}")
         engine.close()
         _grade(store, key, problems, say)
-        _measure(store, key, failed, say)
+        measure(store, key, failed, say)
+        store.end_audit(key, provenance(command, left_out))
     report_path = config.out / "report.html"
     if write_report:
         build_report(store_path, report_path)
@@ -149,9 +147,6 @@ def _register(
     problems: Sequence[Problem],
     settings: SamplingSettings,
     config: AuditConfig,
-    *,
-    command: str,
-    left_out: Mapping[str, str],
 ) -> AuditKey:
     problem_ids = [problem.problem_id for problem in problems]
     compared = (series.name, settings.settings_id, problem_ids, config.n, config.ks)
@@ -166,8 +161,7 @@ def _register(
     )
     store.add_series(series)
     store.add_problems(problems)
-    origin = provenance(command, left_out)
-    store.begin_audit(key, settings=settings, problem_ids=problem_ids, provenance=origin)
+    store.begin_audit(key, settings=settings, problem_ids=problem_ids)
     return key
 
 
@@ -234,81 +228,6 @@ def _grade(store: Store, key: AuditKey, problems: Sequence[Problem], say: Progre
             store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
             advance(len(rows))
     store.log_event(key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
-
-
-def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: ProgressSink) -> None:
-    """Compute every measure from the store and put the findings in place of the earlier ones."""
-    checkpoints = store.frame(
-        """
-        SELECT checkpoint_id, checkpoint, step, is_base
-        FROM series_checkpoints
-        WHERE series = $series
-        ORDER BY step
-        """,
-        series=key.series,
-    )
-    present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
-    measures = all_measures()
-    views = sorted({view for measure in measures.values() if measure.compute for view in measure.needs})
-    frames: dict[str, pd.DataFrame] = {
-        view: store.frame(f"SELECT * FROM {view} WHERE series = $series ORDER BY ALL", series=key.series)
-        for view in views
-    }
-    evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
-    start = time.perf_counter()
-    findings: list[Finding] = []
-    with say.stage("measure", len(measures)) as advance:
-        for measure in measures.values():
-            findings += _findings(store, key, measure, evidence)
-            findings += [
-                Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=why)
-                for checkpoint_id, why in failed.items()
-            ]
-            advance(1)
-    if store.replace_findings(key, findings):
-        store.log_event(key, "measure", wall_s=time.perf_counter() - start, rows=len(findings))
-
-
-def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
-    if measure.compute is not None:
-        if any(evidence.frames[view].empty for view in measure.needs):
-            return _unknown(measure, list(evidence.checkpoints["checkpoint_id"]))
-        return measure.compute(evidence)
-    assert measure.sql is not None  # Measure holds exactly one of the two
-    available = {"series": key.series, "strategy_regex": key.strategy_regex}
-    used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
-    rows = store.frame(measure.sql, **used)
-    present = list(evidence.checkpoints["checkpoint_id"])
-    rows = rows[rows["checkpoint_id"].isin(present)]
-    known = [
-        Finding(
-            checkpoint_id=row.checkpoint_id,
-            measure=measure.name,
-            unit=measure.unit,
-            scope=row.scope,
-            k=_optional(row.k, int),
-            value=_optional(row.value, float),
-            low=_optional(row.low, float),
-            high=_optional(row.high, float),
-            n=_optional(row.n, int),
-            why=measure.missing if _optional(row.value, float) is None else None,
-        )
-        for row in rows.itertuples()
-    ]
-    without = [checkpoint_id for checkpoint_id in present if checkpoint_id not in set(rows["checkpoint_id"])]
-    return [*known, *_unknown(measure, without)]
-
-
-def _unknown(measure: Measure, checkpoint_ids: Sequence[str]) -> list[Finding]:
-    return [
-        Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=measure.missing)
-        for checkpoint_id in checkpoint_ids
-    ]
-
-
-def _optional(value: object, convert: Callable[[Any], T]) -> T | None:
-    """SQL's NULL comes through pandas as None, NaN or NA; all of them are None here."""
-    return None if value is None or pd.isna(value) else convert(value)
 
 
 def _plural(count: int, noun: str) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ app = App(
     audit/audit.duckdb. Every command takes `--config FILE.toml`, with one table per command; flags win over it.
     """,
     help_format="markdown",
+    suppress_keyboard_interrupt=False,  # main() says what is kept
 )
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON on stdout.")]
@@ -157,7 +159,7 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
     with Store.open(store, read_only=True) as opened:
         frame = opened.frame(query) if query else opened.columns()
     if as_json:
-        print(frame.to_json(orient="records", indent=2, date_format="iso"))
+        print(frame.to_json(orient="records", indent=2, date_format="iso", default_handler=str))
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
@@ -177,14 +179,13 @@ def explain(measure: str | None = None, /) -> int:
     measure
         For example pass_at_k or modes_fallen_10x.
     """
-    from diagnostics.measures import all_measures, get_measure
+    from diagnostics.measures import all_measures, explanation, get_measure
 
     if measure is None:
         for known in all_measures().values():
             print(f"{known.name:24} {known.title} [{known.unit}]")
     else:
-        found = get_measure(measure)
-        print(f"{found.name}: {found.title}\nunit: {found.unit}\n\n{found.doc.strip()}")
+        print(explanation(get_measure(measure)))
     return 0
 
 
@@ -222,15 +223,33 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     return 0
 
 
+app.meta.suppress_keyboard_interrupt = False
+
+
 @app.meta.default
 def _launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     config: Annotated[Path | None, Parameter(help="TOML file with one table per command; flags win over it.")] = None,
 ) -> Any:
-    if config is not None and not config.is_file():
-        raise ConfigError(f"--config {config}: no such file")
+    command = next((token for token in tokens if not token.startswith("-")), "")
+    if config is not None:
+        _require_table(config, command)
     app.config = () if config is None else (Toml(config, must_exist=True),)
     return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def _require_table(path: Path, command: str) -> None:
+    """Settings outside of the command's own table would be ignored without a word."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: not TOML ({error})") from error
+    loose = sorted(key for key, value in settings.items() if not isinstance(value, dict))
+    if loose or command not in settings:
+        found = f"{', '.join(loose)} outside of any table" if loose else f"no table [{command}]"
+        raise ConfigError(f"--config {path}: {found}; put the settings of this command under [{command}]")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

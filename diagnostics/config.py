@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class AuditConfig:
     Attributes
     ----------
     base
-        Model before RLVR: a checkpoint directory. Default: the lowest step of the series.
+        Model before RLVR: a checkpoint directory. Default: the lowest step of the series, or the model under its
+        LoRA adapters.
     problems
         JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
     task
@@ -120,10 +122,22 @@ class AuditConfig:
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
                 f"raise --n to {max(self.k)} or drop that k"
             )
-        if not self.temperature > 0:
-            raise ConfigError(f"--temperature {self.temperature}: must be above 0 (greedy is always sampled besides)")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(
+                f"--temperature {self.temperature}: must be a number above 0 (greedy is always sampled besides)"
+            )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
+        for flag, value in (
+            ("--seed", self.seed),
+            ("--max-tokens", self.max_tokens),
+            ("--top-k", self.top_k),
+            ("--n", self.n),
+        ):
+            if value is not None and value >= 2**31:
+                raise ConfigError(f"{flag} {value}: must be below 2147483648")
+        if self.name is not None and (not self.name or not self.name.isprintable()):
+            raise ConfigError(f"--name {self.name!r}: must be printable text")
         if "{prompt}" not in self.prompt_template:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:
@@ -142,6 +156,7 @@ class AuditConfig:
 
     @property
     def used_entropy_samples(self) -> int:
+        """``entropy_samples``, which cannot be more than there are samples."""
         return min(self.entropy_samples, self.n)
 
 

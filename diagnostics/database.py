@@ -32,7 +32,14 @@ class Database:
             raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = duckdb.connect(str(path), read_only=read_only)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
+        try:
+            # a reader can neither write nor read other files: COPY, EXPORT, INSTALL and read_csv are off
+            external = "false" if read_only else "true"
+            config: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": external}
+            self._connection = duckdb.connect(str(path), read_only=read_only, config=config)
         except (duckdb.Error, OSError) as error:
             raise _explain(error, path) from error
         try:
@@ -42,14 +49,18 @@ class Database:
             raise
 
     def close(self) -> None:
+        """Write what is left in the log to the file, and unlock it."""
         self._connection.close()
 
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
         """The result of one query with ``$name`` parameters. Raises ``StoreError``."""
         try:
-            return self._connection.execute(sql, parameters or None).df()
+            result = self._connection.execute(sql, parameters or None)
         except duckdb.Error as error:
             raise _explain(error, self.path) from error
+        if result is None or not result.description:
+            raise StoreError(f"{self.path}: the query is empty; give a SELECT")
+        return result.df()
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The result of one statement with ``?`` parameters as plain tuples."""

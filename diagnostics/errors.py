@@ -18,7 +18,7 @@ class ConfigError(OversharpError):
 class CheckpointError(OversharpError):
     """A checkpoint or series on disk that cannot be read."""
 
-    exit_code = 3
+    exit_code = 9  # 3 is taken: it means that the audit is done, but had to leave a checkpoint out
 
 
 class ProblemError(OversharpError):

@@ -37,13 +37,16 @@ class PromptFormat(Protocol):
     """What makes a model's input of a problem's prompt; the settings of the audit and of the trainers both have it."""
 
     @property
-    def prompt_template(self) -> str: ...
+    def prompt_template(self) -> str:
+        """The text around a prompt, which takes the place of ``{prompt}`` in it."""
 
     @property
-    def system_prompt(self) -> str: ...
+    def system_prompt(self) -> str:
+        """The system turn before the prompt; empty for none, and unused without ``chat``."""
 
     @property
-    def chat(self) -> bool: ...
+    def chat(self) -> bool:
+        """Whether the text becomes the user turn of the tokenizer's chat template."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +264,10 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, what: str, special
     try:
         ids: list[int] = tokenizer(text, add_special_tokens=special_tokens, verbose=False)["input_ids"]
     except Exception as error:  # the tokenizers library raises nothing more specific
-        raise SamplerError(f"{what}: the tokenizer cannot encode it ({_first_line(error)})") from error
+        raise SamplerError(
+            f"{what}: the tokenizer cannot encode it ({_first_line(error)}); "
+            "the tokenizer of this model does not cover these problems: take problems of its own kind"
+        ) from error
     return ids
 
 

@@ -24,10 +24,11 @@ class SilentProgress:
     """Says nothing: for libraries, notebooks and tests."""
 
     def note(self, text: str) -> None:
-        return None
+        """Drops ``text``."""
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A stage whose ``advance`` does nothing."""
         yield lambda count: None
 
 
@@ -38,10 +39,12 @@ class ConsoleProgress:
         self._console = Console(stderr=True, highlight=False)
 
     def note(self, text: str) -> None:
+        """Prints ``text`` to stderr as it is, without markup or wrapping."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

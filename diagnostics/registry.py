@@ -27,14 +27,11 @@ def register_series(database: Database, series: Series) -> None:
         run("INSERT OR REPLACE INTO series VALUES (?, ?, ?)", [series.name, str(series.path), series.layout])
         run("DELETE FROM series_checkpoints WHERE series = ?", [series.name])
         for checkpoint in series.checkpoints:
-            identity = checkpoint.checkpoint_id
+            identity, kind, step = checkpoint.checkpoint_id, checkpoint.kind, checkpoint.step
+            run("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", [identity, kind])
             run(
-                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
-                [identity, checkpoint.kind, str(checkpoint.path)],
-            )
-            run(
-                "INSERT INTO series_checkpoints VALUES (?, ?, ?, ?, ?)",
-                [series.name, identity, checkpoint.step, checkpoint.label, identity == base_id],
+                "INSERT INTO series_checkpoints VALUES (?, ?, ?, ?, ?, ?)",
+                [series.name, identity, step, checkpoint.label, identity == base_id, str(checkpoint.path)],
             )
         run("DELETE FROM training_metrics WHERE series = ?", [series.name])
         if series.metrics:
@@ -82,7 +79,6 @@ def register_audit(
     *,
     settings: SamplingSettings,
     problem_ids: Sequence[str],
-    provenance: Mapping[str, Any],
 ) -> None:
     """Make the audit the current one of its series.
 
@@ -98,13 +94,21 @@ def register_audit(
         )
         current = database.rows("SELECT audit_id FROM current_audits WHERE series = ?", [key.series])
         if current != [(key.audit_id,)]:
-            origin = json.dumps(dict(provenance), sort_keys=True)
             row = [key.audit_id, key.series, key.settings_id, key.n, key.entropy_samples, list(key.ks)]
             database.rows(
-                "INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?, current_timestamp, ?)",
-                [*row, key.strategy_regex, origin],
+                "INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')",
+                [*row, key.strategy_regex],
             )
         database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)
+
+
+def record_provenance(database: Database, key: AuditKey, provenance: Mapping[str, Any]) -> None:
+    """Where the audit's numbers come from; written at its end, when it is known what had to be left out."""
+    origin = json.dumps(dict(provenance), sort_keys=True)
+    with database.transaction():
+        held = database.rows("SELECT provenance FROM audits WHERE audit_id = ?", [key.audit_id])
+        if held != [(origin,)]:
+            database.rows("UPDATE audits SET provenance = ? WHERE audit_id = ?", [origin, key.audit_id])
 
 
 def _refuse_namesake(database: Database, series: Series) -> None:

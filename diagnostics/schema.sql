@@ -1,5 +1,5 @@
 -- oversharp store, schema version 1.
--- Every column's meaning and unit is given here; `oversharp sql` shows the same through duckdb_columns().
+-- Every column's meaning and unit is given here; `oversharp sql STORE` lists names and types.
 -- Tables hold facts and are written by the audit; the views at the end are the public, stable interface.
 
 CREATE TABLE schema_version (
@@ -11,8 +11,7 @@ CREATE TABLE schema_version (
 -- One weights file set, identified by the content of its tensors.
 CREATE TABLE checkpoints (
     checkpoint_id VARCHAR PRIMARY KEY,  -- hash of the weights
-    kind VARCHAR NOT NULL CHECK (kind IN ('full', 'lora')),
-    path VARCHAR NOT NULL               -- where it was read last
+    kind VARCHAR NOT NULL CHECK (kind IN ('full', 'lora'))
 );
 
 CREATE TABLE series (
@@ -27,6 +26,7 @@ CREATE TABLE series_checkpoints (
     step INTEGER NOT NULL,              -- optimizer step
     checkpoint VARCHAR NOT NULL,        -- label: the directory's name
     is_base BOOLEAN NOT NULL,
+    path VARCHAR NOT NULL,              -- where it was read last
     PRIMARY KEY (series, step)
 );
 
@@ -84,7 +84,7 @@ CREATE TABLE samples (
     sample_index INTEGER NOT NULL,      -- 0 … n−1; 0 for the greedy response
     response_id VARCHAR NOT NULL,       -- content hash of text
     text VARCHAR NOT NULL,
-    token_ids INTEGER[],                -- response tokens incl. end; NULL where not kept for scoring
+    token_ids INTEGER[],                -- response tokens incl. end; NULL if unknown: such samples are not scored
     n_tokens INTEGER NOT NULL,          -- response tokens incl. end
     finish_reason VARCHAR NOT NULL CHECK (finish_reason IN ('stop', 'length')),
     logp_sum_raw DOUBLE NOT NULL CHECK (NOT isnan(logp_sum_raw))  -- nats, temperature 1, no truncation
@@ -140,7 +140,7 @@ CREATE TABLE audit_findings (
     audit_id VARCHAR NOT NULL,
     checkpoint_id VARCHAR NOT NULL,
     measure VARCHAR NOT NULL,
-    scope VARCHAR NOT NULL,             -- 'all' = the whole problem set
+    scope VARCHAR NOT NULL,             -- 'all' = the whole problem set; 'with_modes' = problems that list theirs
     k INTEGER,
     value DOUBLE CHECK (isfinite(value)),
     low DOUBLE CHECK (isfinite(low)),

@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 
 from diagnostics.database import Database
-from diagnostics.registry import register_audit, register_problems, register_series
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.registry import record_provenance, register_audit, register_problems, register_series
 from diagnostics.types import (
     AuditKey,
     Finding,
@@ -43,9 +44,11 @@ class Store:
 
     @property
     def path(self) -> Path:
+        """Where the DuckDB file lies."""
         return self._database.path
 
     def close(self) -> None:
+        """Close the file and let go of its lock."""
         self._database.close()
 
     def __enter__(self) -> Store:
@@ -77,8 +80,13 @@ class Store:
             """
         )
 
-    def series_names(self) -> tuple[str, ...]:
-        return tuple(self.frame("SELECT series FROM current_audits ORDER BY series")["series"])
+    def require_regex(self, flag: str, pattern: str) -> None:
+        """Raise ``ConfigError`` if the database cannot search with ``pattern`` (RE2: no look-around, no references)."""
+        try:
+            self.frame("SELECT regexp_matches('', $pattern)", pattern=pattern)
+        except StoreError as error:
+            detail = str(error).removeprefix(f"{self.path}: ")
+            raise ConfigError(f"{flag} {pattern!r}: {detail}; use RE2 syntax, without look-around") from error
 
     # ------------------------------------------------------------------ registering
 
@@ -96,10 +104,13 @@ class Store:
         *,
         settings: SamplingSettings,
         problem_ids: Sequence[str],
-        provenance: Mapping[str, Any],
     ) -> None:
         """Register what is about to be compared and make it the current audit of its series."""
-        register_audit(self._database, key, settings=settings, problem_ids=problem_ids, provenance=provenance)
+        register_audit(self._database, key, settings=settings, problem_ids=problem_ids)
+
+    def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
+        """Record the command, the versions and what had to be left out."""
+        record_provenance(self._database, key, provenance)
 
     # ------------------------------------------------------------------ samples
 
@@ -136,10 +147,7 @@ class Store:
         return wanted
 
     def add_samples(self, key: AuditKey, checkpoint_id: str, samples: Sequence[Sample]) -> int:
-        """Commit one batch; rows that are already there are skipped. Returns the number of new rows.
-
-        Token ids are kept for the samples that are teacher-forced later (``key.entropy_samples``), no more.
-        """
+        """Commit one batch; rows that are already there are skipped. Returns the number of new rows."""
         rows = pd.DataFrame(
             {
                 "problem_id": [sample.problem_id for sample in samples],
@@ -147,10 +155,7 @@ class Store:
                 "sample_index": [sample.sample_index for sample in samples],
                 "response_id": [response_id(sample.text) for sample in samples],
                 "text": [sample.text for sample in samples],
-                "token_ids": [
-                    list(sample.token_ids) if not sample.greedy and sample.sample_index < key.entropy_samples else None
-                    for sample in samples
-                ],
+                "token_ids": [list(sample.token_ids) for sample in samples],
                 "n_tokens": [sample.n_tokens for sample in samples],
                 "finish_reason": [sample.finish_reason for sample in samples],
                 "logp_sum_raw": [sample.logp_sum_raw for sample in samples],
@@ -287,6 +292,7 @@ class Store:
         )
 
     def add_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
+        """Add teacher-forced scores in one transaction; a response that is scored already keeps its score."""
         if not scores:
             return
         with self._database.transaction():
@@ -330,6 +336,7 @@ class Store:
     def log_event(
         self, key: AuditKey, stage: str, *, wall_s: float, rows: int, checkpoint_id: str | None = None, note: str = ""
     ) -> None:
+        """Log that a stage of an audit has ended: wall seconds taken, rows written, in one transaction."""
         with self._database.transaction():
             self._database.rows(
                 """INSERT INTO events (audit_id, stage, checkpoint_id, wall_s, rows_written, note)

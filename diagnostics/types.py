@@ -85,6 +85,7 @@ class SamplingSettings:
 
     @property
     def settings_id(self) -> str:
+        """Content hash of all fields: 16 hex digits."""
         return content_hash(asdict(self))
 
 
@@ -107,6 +108,7 @@ class Sample:
 
     @property
     def n_tokens(self) -> int:
+        """Response tokens, the end token included."""
         return len(self.token_ids)
 
 
@@ -127,6 +129,7 @@ class Grade:
 
     @property
     def correct(self) -> bool:
+        """Whether the response was graded (state ``ok``) and its reward is full: at least 1."""
         return self.state == "ok" and self.reward >= 1.0
 
 
@@ -157,6 +160,7 @@ class Checkpoint:
 
     @property
     def checkpoint_id(self) -> str:
+        """The hash of the weights: equal weights are one checkpoint, at whatever step or path."""
         return self.weights_hash
 
 
@@ -182,6 +186,7 @@ class Series:
 
     @property
     def base(self) -> Checkpoint:
+        """The checkpoint that the others are compared with."""
         return self.checkpoints[0]
 
 

@@ -16,12 +16,15 @@ from reports.wording import Change, bound, known, value_at
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
+    """What section builders read: findings, installed measures, and responses by series."""
+
     source: Source
     measures: Mapping[str, Measure]
     responses: Mapping[str, pd.DataFrame]
 
     @property
     def series(self) -> tuple[SeriesSource, ...]:
+        """The audited series, in the order that sets their colours."""
         return self.source.series
 
     def block(self, name: str) -> Figure | Constant | Missing:
@@ -61,6 +64,7 @@ class Context:
             delta=float(after["value"] - before["value"]) if difference is None else float(difference["value"]),
             low=None if difference is None else bound(difference["low"]),
             high=None if difference is None else bound(difference["high"]),
+            n_problems=len(series.problem_ids),
         )
 
     def inference_ks(self, series: SeriesSource, *, exact: bool = False) -> tuple[int, ...]:

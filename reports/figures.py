@@ -6,6 +6,8 @@ Pictures are drawn at phone width (400 units) and only ever grow, so text stays 
 from __future__ import annotations
 
 import io
+import itertools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +30,7 @@ LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
 _POINTS_PER_INCH = 72.0
 _MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
 _LONG_MARKERS = 8
+_DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # of a tick label, so that none is cut at the left edge
 
 _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
@@ -89,11 +92,13 @@ def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits:
     with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
         canvas = Canvas(figsize=(WIDTH_PT / _POINTS_PER_INCH, HEIGHT_PT / _POINTS_PER_INCH))
         FigureCanvasSVG(canvas)
+        ticks = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
+        left_pt = max(LEFT_PT, _TICK_GAP_PT + _DIGIT_PT * max(map(len, ticks.values()), default=0))
         axes = canvas.add_axes(
             (
-                LEFT_PT / WIDTH_PT,
+                left_pt / WIDTH_PT,
                 FOOT_PT / HEIGHT_PT,
-                1 - (LEFT_PT + RIGHT_PT) / WIDTH_PT,
+                1 - (left_pt + RIGHT_PT) / WIDTH_PT,
                 1 - (FOOT_PT + HEAD_PT) / HEIGHT_PT,
             )
         )
@@ -110,6 +115,8 @@ def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits:
                 _band(axes, line)
                 _stroke(axes, line.x, line.y, line, marked=True)
         _axes(axes, figure, x_limits, y_limits)
+        axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: ticks[value]))
         sns.despine(ax=axes, left=True)
         return _written(canvas)
 
@@ -127,9 +134,7 @@ def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: t
         axes.xaxis.set_major_locator(FixedLocator(_few(xs, 6)))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-    axes.yaxis.set_major_formatter(FuncFormatter(_tick))
     axes.set_xlim(x_limits)
     axes.set_ylim(y_limits)
 
@@ -137,6 +142,34 @@ def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: t
 def _few(values: list[float], limit: int) -> list[float]:
     every = max(1, -(-len(values) // limit))
     return values[::every]
+
+
+def _y_locator() -> MaxNLocator:
+    return MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])
+
+
+def tick_texts(values: Iterable[float], limits: tuple[float, float]) -> dict[float, str]:
+    """Ticks within ``limits`` with their labels: enough digits to tell neighbours apart, one power of ten for all.
+
+    >>> tick_texts([0.0, 0.25, 0.5], (0.0, 0.5))
+    {0.0: '0', 0.25: '0.25', 0.5: '0.5'}
+    >>> tick_texts([0.0, 1e-4, 2e-4], (0.0, 2e-4))
+    {0.0: '0', 0.0001: '1e−4', 0.0002: '2e−4'}
+    """
+    low, high = limits
+    shown = [float(value) for value in values if low - 1e-9 * (high - low) <= value <= high + 1e-9 * (high - low)]
+    largest = max((abs(value) for value in shown), default=0.0)
+    if not largest:
+        return {value: _tick(value) for value in shown}
+    power = math.floor(math.log10(largest))
+    power = 0 if -3 <= power < 5 else power
+    step = min((b - a for a, b in itertools.pairwise(shown)), default=largest)
+    digits = max(6, math.ceil(math.log10(largest / step)) + 2)
+    suffix = f"e{power}".replace("-", MINUS) if power else ""
+    return {
+        value: "0" if abs(value) < step / 1e6 else f"{value / 10**power:.{digits}g}".replace("-", MINUS) + suffix
+        for value in shown
+    }
 
 
 def _tick(value: float, _position: int | None = None) -> str:
@@ -196,7 +229,7 @@ def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
     lines = [line for panel in figure.panels for line in panel.lines]
     xs = [x for line in lines for x in line.x]
     ys = [y for line in lines for y in (*line.y, *line.low, *line.high) if y is not None]
-    x_low, x_high = min(*xs, *figure.x_ticks), max(*xs, *figure.x_ticks)
+    x_low, x_high = min([*xs, *figure.x_ticks]), max([*xs, *figure.x_ticks])
     if figure.log_x:
         x_limits = (x_low / 1.15, x_high * 1.15)
     else:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 MINUS = "\N{MINUS SIGN}"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 NINETY_FIVE = "95\N{NO-BREAK SPACE}%"
-_COUNTED = frozenset({"problems", "samples", "queries"})
+_COUNTED = frozenset({"problems", "samples"})
+_TINY, _HUGE = 1e-3, 1e6  # beyond these, digits before the first one that counts are noise
 
 
 def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
@@ -27,7 +30,8 @@ def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
 
 
 def is_probability(unit: str) -> bool:
-    """
+    """Whether a unit is a probability or a share, between 0 and 1.
+
     >>> is_probability("probability"), is_probability("share of modes"), is_probability("nats")
     (True, True, False)
     """
@@ -69,7 +73,8 @@ def points(value: float, *, signed: bool = True) -> str:
 
 
 def points_interval(low: float | None, high: float | None) -> str:
-    """
+    """The interval of a difference of probabilities, in points.
+
     >>> points_interval(-0.121, -0.09)
     '95\\xa0% interval −12.1 to −9.0'
     """
@@ -79,26 +84,71 @@ def points_interval(low: float | None, high: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """
+    """A share in percent.
+
     >>> percent(0.649)
     '64.9\\xa0%'
     """
     return f"{fixed(100 * share, 1)}\N{NO-BREAK SPACE}%"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def percent_interval(low: float | None, high: float | None) -> str:
+    """The interval of a share, in percent.
+
+    >>> percent_interval(0.48, 0.6)
+    '95\\xa0% interval 48.0\\xa0% to 60.0\\xa0%'
     """
-    >>> plural(1, "problem"), plural(0, "query", "queries")
-    ('1 problem', '0 queries')
+    if low is None or high is None:
+        return "no interval"
+    return f"{NINETY_FIVE} interval {percent(low)} to {percent(high)}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count with its noun; ``many`` is an irregular plural.
+
+    >>> plural(1, "problem"), plural(0, "entry", "entries")
+    ('1 problem', '0 entries')
     """
     return f"{fixed(count, 0)} {one if count == 1 else many or one + 's'}"
 
 
-def listing(parts: tuple[str, ...]) -> str:
+def brief(value: float) -> str:
+    """A number of unknown unit in few digits; tiny and huge ones as a power of ten.
+
+    >>> brief(2e-4), brief(0.25), brief(-1234.5), brief(0.0), brief(3e7)
+    ('2.0e−4', '0.25', '−1234', '0', '3.0e7')
     """
+    if value and not _TINY <= abs(value) < _HUGE:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
+    return f"{value:.4g}".replace("-", MINUS)
+
+
+def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
+    """The values ``ks`` in words; "to" bridges only values that follow each other among the ``audited`` ones.
+
+    >>> k_range([1], [1, 8]), k_range([8, 16, 32], [1, 8, 16, 32]), k_range([1, 2, 64], [1, 2, 4, 64])
+    ('k = 1', 'k = 8 to 32', 'k = 1, 2 and 64')
+    """
+    places = {k: i for i, k in enumerate(sorted({*ks, *audited}))}
+    runs: list[list[int]] = []
+    for k in sorted(ks):
+        if runs and places[k] == places[runs[-1][-1]] + 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    parts: list[str] = []
+    for run in runs:
+        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(k) for k in run]
+    return f"k = {listing(tuple(parts))}"
+
+
+def listing(parts: tuple[str, ...], *, last: str = "and") -> str:
+    """Parts joined by commas, the last one by ``last``.
+
     >>> listing(("a", "b", "c"))
     'a, b and c'
     """
     if len(parts) < 2:
         return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"{', '.join(parts[:-1])} {last} {parts[-1]}"

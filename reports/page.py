@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from diagnostics.measures.contract import Measure
 from reports import numbers
+from reports.citations import with_sources
 from reports.context import Context
 from reports.records import Page, Section
 from reports.sections.compare import compare
@@ -48,7 +49,7 @@ def load_page(
 
 def build_page(context: Context) -> Page:
     """Pure: from what was read to what is said."""
-    sections = tuple(section for build in SECTIONS if (section := build(context)) is not None)
+    sections = tuple(with_sources(section) for build in SECTIONS if (section := build(context)) is not None)
     return Page(
         title=f"Over-sharpening report: {numbers.listing(tuple(series.name for series in context.series))}",
         subtitle=_subtitle(context.source),

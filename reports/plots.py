@@ -14,7 +14,7 @@ from reports import numbers
 from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
 from reports.source import SeriesSource, Source
 from reports.tables import Display, display_of, measure_table, scope_label, scope_order, spread
-from reports.wording import bound, known, reasons
+from reports.wording import WITH_MODES, bound, known, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
@@ -24,6 +24,7 @@ MAX_NAME = 50
 
 
 def series_colour(index: int) -> Colour:
+    """The colour of the series at ``index``; eight, then again from the first."""
     return SERIES_COLOURS[index % len(SERIES_COLOURS)]
 
 
@@ -40,6 +41,7 @@ def ordered_colours(count: int) -> tuple[Colour, ...]:
 
 
 def checkpoint_role(series: SeriesSource, step: int) -> str:
+    """What ``step`` is among the shown checkpoints: base, middle or last."""
     if step == series.base_step:
         return "base"
     return "last" if step == series.last_step else "middle"
@@ -87,14 +89,19 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     title = measure.title
     scope = None if measure.plot.group == "scope" else "all"
     rows = known(source.findings, measure.name, scope=scope)
-    if rows.empty:
-        rows = known(source.findings, measure.name, scope=None)
+    if scope is None and "mode_scores" in measure.needs and (source.findings["scope"] == WITH_MODES).any():
+        title = f"{title}, {scope_label(WITH_MODES)}"
     why = reasons(source.findings, measure.name)
+    if rows.empty and not (rows := known(source.findings, measure.name, scope=WITH_MODES)).empty:
+        # some problems list their modes: values over these never pass for values over all
+        title = f"{title}, {scope_label(WITH_MODES)}"
+    elif rows.empty:
+        rows = known(source.findings, measure.name, scope=None)
     if rows.empty:
         return Missing(title=title, why=why or (f"this store holds no finding of {measure.name}",))
     display = display_of(measure.name, str(rows["unit"].iloc[0]))
     if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
-        return constant
+        return replace(constant, title=title)
     drawn = _anchored(source, rows) if display.is_difference and measure.plot.x == "step" else rows
     panels, dropped = _panels(source, measure, drawn, display)
     panels = tuple(described(panel, title, display, measure.plot.x) for panel in panels)
@@ -103,6 +110,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     if banded:
         caption = f"{caption} Band: {numbers.NINETY_FIVE} interval over problems.".strip()
     y_range = measure.plot.y_range
+    unknown = "No value" if title == measure.title else "No value for all problems"
     return Figure(
         figure_id=measure.name.replace("_", "-"),
         title=title,
@@ -115,8 +123,23 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         x_ticks=step_ticks(source) if measure.plot.x == "step" else (),
         y_range=None if y_range is None else (y_range[0] * display.factor, y_range[1] * display.factor),
         zero_line=display.is_difference,
-        notes=(*dropped, *(f"No value: {reason}" for reason in why)),
+        notes=(
+            *interval_end(source, rows, measure.plot.x),
+            *dropped,
+            *(f"{unknown}: {reason}." for reason in why),
+        ),
     )
+
+
+def interval_end(source: Source, rows: pd.DataFrame, x: str) -> tuple[str, ...]:
+    """Why bands stop short of the largest k: the audit gives intervals up to half the number of samples."""
+    held = rows["low"].notna() & rows["high"].notna()
+    ks = rows["k"].astype("float64")
+    if not held.any() or not (ks[~held] > ks[held].max()).any():
+        return ()
+    ends = numbers.listing(tuple(f"{n // 2} of {n}" for n in sorted({series.n for series in source.series})))
+    beyond = "beyond that the curve is drawn without one" if x == "k" else "larger k are drawn without one"
+    return (f"Intervals end at half the number of samples per problem ({ends}); {beyond}.",)
 
 
 def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Constant | None:
@@ -160,14 +183,13 @@ def _panels(
     whole = rows[rows["scope"] == "all"]
     as_one = plot.group == "scope" and len(source.series) > 1 and not whole.empty
     if plot.x == "step" and (plot.group == "none" or as_one):
-        rows = whole if as_one else rows
+        drawn = whole if as_one else rows
         lines = tuple(
             line_of(own, x="step", label=series.name, colour=series_colour(i), style=i, factor=display.factor)
             for i, series in enumerate(source.series)
-            if not (own := rows[rows["series"] == series.name]).empty
+            if not (own := drawn[drawn["series"] == series.name]).empty
         )
-        scopes = () if not as_one else ("Drawn for all samples; other groups are in the table.",)
-        return (Panel(title="", lines=lines),), scopes
+        return (Panel(title="", lines=lines),), _left_to_table(rows) if as_one else ()
     dropped: tuple[str, ...] = ()
     groups: tuple[Any, ...] = ()
     if plot.group == "k":
@@ -188,6 +210,12 @@ def _panels(
         name = series.name if len(source.series) > 1 else ""
         panels.append(Panel(title=name, lines=_lines(source, series, own, plot.x, plot.group, groups, display)))
     return tuple(panels), dropped
+
+
+def _left_to_table(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Scopes that a figure with one line per series leaves to its table."""
+    names = tuple(scope_label(scope) for scope in sorted({str(scope) for scope in rows["scope"]} - {"all"}))
+    return (f"Also in the table: {numbers.listing(names)}.",) if names else ()
 
 
 def _lines(

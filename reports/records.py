@@ -16,7 +16,8 @@ Colour = Literal[
     "ink", "muted", "grid", "surface",
 ]  # fmt: skip
 STEP_LABEL = "training step"
-Direction = Literal["rose", "fell", "unchanged", "unknown"]
+#: ``unclear``: the interval holds zero, but rests on too few problems to call that "no change".
+Direction = Literal["rose", "fell", "unchanged", "unclear", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
+    """One table column; numeric ones are set flush right."""
+
     name: str
     numeric: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
+    """A table of formatted cells; ``folded`` hides it behind its title until asked for."""
+
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -68,6 +73,8 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
+    """One picture of a figure."""
+
     title: str
     lines: tuple[Line, ...]
     description: str = ""  # what a reader who cannot see it needs
@@ -147,6 +154,8 @@ class ProblemCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Cases:
+    """Problems to be read, with responses side by side."""
+
     title: str
     note: str
     cases: tuple[ProblemCase, ...]
@@ -165,12 +174,13 @@ Block = Figure | Constant | Table | Missing | Cases | Listing
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """``lead`` is what was found, in plain sentences made from the data."""
+    """``lead`` is what was found, in plain sentences made from the data; ``sources`` is the key to its citations."""
 
     section_id: str
     title: str
     lead: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +207,9 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
+    """The top of the report: one card per series, one figure, and the limits of both."""
+
+    definition: str  # of over-sharpening, before any number
     cards: tuple[Card, ...]
     limits: tuple[str, ...]
     figure: Figure | Missing
@@ -204,6 +217,8 @@ class Headline:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
+    """The whole report."""
+
     title: str
     subtitle: str
     headline: Headline

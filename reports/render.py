@@ -98,7 +98,10 @@ def _kind(block: Block) -> str:
 
 
 def _placed(blocks: tuple[Block, ...]) -> tuple[tuple[Block, str], ...]:
-    """Blocks with their place in a two-column grid: the odd one among half-width blocks takes a whole row."""
+    """Blocks with their place in a two-column grid: half-width ones share rows.
+
+    The odd one takes a whole row and shows its data beside it, so that no half stays blank.
+    """
     halves = [i for i, block in enumerate(blocks) if _is_half(block)]
     lone = halves[-1] if len(halves) % 2 and isinstance(blocks[halves[-1]], Figure) else None
     return tuple((block, "lone" if i == lone else "") for i, block in enumerate(blocks))

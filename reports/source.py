@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import pandas as pd
 
 from diagnostics.errors import StoreError
+from reports.differences import possible_differences
 
 
 class Frames(Protocol):
     """The part of the store that a report needs."""
 
-    def frame(self, sql: str, **params: Any) -> pd.DataFrame: ...
+    def frame(self, sql: str, **params: Any) -> pd.DataFrame:
+        """The rows of ``sql`` under the bound ``params``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,7 @@ class SeriesSource:
 
     @property
     def base_step(self) -> int:
+        """The step of the base checkpoint."""
         return int(self.checkpoints.loc[self.checkpoints["is_base"], "step"].iloc[0])
 
     @property
@@ -63,14 +66,14 @@ class Source:
 
 
 _AUDITS = """
-SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.ks, a.strategy_regex,
+SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.entropy_samples, a.ks, a.strategy_regex,
        strftime(a.updated_at, '%Y-%m-%d %H:%M:%S') AS updated_at, CAST(a.provenance AS VARCHAR) AS provenance
 FROM current_audits AS a
 JOIN series AS s USING (series)
 ORDER BY a.series
 """
 _CHECKPOINTS = """
-SELECT c.series, c.step, c.checkpoint, c.checkpoint_id, c.is_base, k.kind, k.path
+SELECT c.series, c.step, c.checkpoint, c.checkpoint_id, c.is_base, k.kind, c.path
 FROM series_checkpoints AS c
 JOIN current_audits AS a USING (series)
 LEFT JOIN checkpoints AS k USING (checkpoint_id)
@@ -156,7 +159,7 @@ def read_source(store: Frames, store_name: str, series: tuple[str, ...] | None =
     return Source(
         store_name=store_name,
         series=tuple(_series_source(rows[name], settings, checkpoints, membership, counts) for name in names),
-        findings=only(store.frame(_FINDINGS)),
+        findings=possible_differences(only(store.frame(_FINDINGS)), only(checkpoints)),
         problem_counts=only(counts),
         problems=store.frame(_PROBLEMS),
         training=only(store.frame(_TRAINING)),
@@ -186,7 +189,12 @@ def _series_source(
         ks=tuple(sorted(int(k) for k in audit["ks"])),
         updated_at=str(audit["updated_at"]),
         settings_id=str(audit["settings_id"]),
-        settings={**values, "samples per problem": int(audit["n"]), "strategy_regex": str(audit["strategy_regex"])},
+        settings={
+            **values,
+            "samples per problem": int(audit["n"]),
+            "of those scored for token entropy": int(audit["entropy_samples"]),
+            "strategy_regex": str(audit["strategy_regex"]),
+        },
         provenance=json.loads(str(audit["provenance"])),
         checkpoints=own,
         last_step=int(own["step"].iloc[0] if sampled.empty else sampled.max()),

@@ -12,9 +12,15 @@ from diagnostics.measures.contract import Measure
 from reports import numbers
 from reports.records import Cell, Column, Table
 from reports.source import Source
-from reports.wording import bound
+from reports.wording import WITH_MODES, bound
 
 MAX_TABLE_COLUMNS = 16
+#: Scopes that are not groups of samples or problems, or whose names say too little.
+_SCOPES = {
+    "plug_in": "the plug-in estimate",
+    "token_pooled": "the mean over all tokens at once",
+    WITH_MODES: "problems that list their modes",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +32,12 @@ class Display:
     is_difference: bool
 
     def text(self, value: float) -> str:
+        """One value as text, without its unit."""
         return numbers.points(value) if self.is_difference else numbers.number(value, self.unit)
 
     def cell(self, value: object, low: object, high: object) -> Cell:
-        """
+        """A value with its interval as a table cell; a dash where it is unknown.
+
         >>> Display(factor=1, unit="probability", is_difference=False).cell(0.25, 0.2, 0.3).text
         '0.250 [0.200, 0.300]'
         """
@@ -43,6 +51,7 @@ class Display:
 
 
 def display_of(name: str, unit: str) -> Display:
+    """How values of measure ``name`` are shown: pass@k differences in points, everything else as it is."""
     if "_delta" in name and numbers.is_probability(unit):
         return Display(factor=100.0, unit="points", is_difference=True)
     return Display(factor=1.0, unit=unit, is_difference=False)
@@ -56,10 +65,13 @@ def spread(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
 
 
 def scope_label(scope: str) -> str:
+    """A scope in words.
+
+    >>> scope_label("not_correct"), scope_label("task:math"), scope_label("plug_in")
+    ('not correct', 'task math', 'the plug-in estimate')
     """
-    >>> scope_label("not_correct"), scope_label("task:math")
-    ('not correct', 'task math')
-    """
+    if scope in _SCOPES:
+        return _SCOPES[scope]
     return scope.replace("_", " ").replace(":", " ")
 
 
@@ -97,11 +109,12 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
             ]
             body.append((*lead, *values))
     unit = "points" if display.is_difference else display.unit
+    brackets = f" Brackets: {numbers.NINETY_FIVE} interval." if rows["low"].notna().any() else ""
     return Table(
         title=f"{measure.title}: data",
         columns=(*head, Column(name="step"), *(Column(name=name) for name in names)),
         rows=tuple(body),
-        note=f"Unit: {unit}. Brackets: {numbers.NINETY_FIVE} interval."
+        note=f"Unit: {unit}.{brackets}"
         + (f" {len(shown)} of {len(keys)} columns shown." if len(shown) < len(keys) else ""),
         folded=True,
     )

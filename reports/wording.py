@@ -9,24 +9,33 @@ import pandas as pd
 from reports import numbers
 from reports.records import Direction
 
+#: An interval over fewer problems is too wide to be called "no change".
+FEW_PROBLEMS = 10
+#: The scope of exact measures where only some problems list their correct modes.
+WITH_MODES = "with_modes"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Base against last checkpoint; ``low``/``high`` bound the paired difference ``delta``."""
+    """Base against last checkpoint; ``low``/``high`` bound the paired difference ``delta`` over ``n_problems``."""
 
     before: float
     after: float
     delta: float
     low: float | None = None
     high: float | None = None
+    n_problems: int | None = None
 
     @property
     def direction(self) -> Direction:
-        """
+        """What may be claimed; it follows the interval.
+
         >>> Change(before=0.3, after=0.5, delta=0.2, low=0.1, high=0.3).direction
         'rose'
         >>> Change(before=0.3, after=0.5, delta=0.2, low=-0.1, high=0.5).direction
         'unchanged'
+        >>> Change(before=0.3, after=0.5, delta=0.2, low=-0.1, high=0.5, n_problems=3).direction
+        'unclear'
         >>> Change(before=0.3, after=0.5, delta=0.2).direction
         'unknown'
         """
@@ -34,11 +43,20 @@ class Change:
             return "unknown"
         if self.low > 0:
             return "rose"
-        return "fell" if self.high < 0 else "unchanged"
+        if self.high < 0:
+            return "fell"
+        return "unchanged" if self.n_problems is None or self.n_problems >= FEW_PROBLEMS else "unclear"
+
+    @property
+    def too_few(self) -> str:
+        """What is said instead of a wide interval where the direction is ``unclear``."""
+        count = numbers.plural(self.n_problems or 0, "problem")
+        return f"too few problems to tell ({numbers.points(self.delta)} points over {count})"
 
 
 def change_of_probability(name: str, change: Change) -> str:
-    """
+    """One sentence on how ``name`` changed, without a full stop.
+
     >>> change_of_probability("pass@1", Change(before=0.268, after=0.485, delta=0.217, low=0.19, high=0.244))
     'pass@1 rose from 0.268 to 0.485 (+21.7 points, 95\\xa0% interval +19.0 to +24.4)'
     >>> change_of_probability("pass@8", Change(before=0.8, after=0.79, delta=-0.01, low=-0.03, high=0.01))
@@ -51,6 +69,8 @@ def change_of_probability(name: str, change: Change) -> str:
             return f"{name} {verb} from {path} {detail}"
         case "unchanged":
             return f"{name} did not change detectably: {path} {detail}"
+        case "unclear":
+            return f"{name} went from {path}: {change.too_few}"
         case _:
             return f"{name} went from {path} {detail}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -129,7 +130,7 @@ def test_two_series_that_share_a_base_sample_it_once(
     second = audit([other], _config(out, name="two"))
     assert second.samples_drawn == 5 * (16 + 1)
     with open_store(second.store_path) as store:
-        assert store.series_names() == ("one", "two")
+        assert store.frame("SELECT series FROM current_audits ORDER BY series")["series"].tolist() == ["one", "two"]
 
 
 def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series: Path, tmp_path: Path) -> None:
@@ -176,3 +177,74 @@ def test_a_locked_store_is_one_line(countdown_series: Path, tmp_path: Path) -> N
         holder.kill()
         holder.wait()
         holder.stdout.close()
+
+
+def test_a_checkpoint_that_was_mended_is_no_longer_left_out(countdown_series: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    weights = run / "checkpoint-40" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1000])
+    recorded = "SELECT json_keys(provenance -> 'left_out') AS labels FROM current_audits"
+    for content, labels in ((whole[:-1000], ["checkpoint-40"]), (whole, []), (whole[:-1000], ["checkpoint-40"])):
+        weights.write_bytes(content)
+        result = audit([run], _config(tmp_path / "out"))
+        with open_store(result.store_path) as store:
+            assert list(store.frame(recorded)["labels"].iloc[0]) == labels == list(result.left_out)
+
+
+def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_series: Path, tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    listed = {"prompt": "1 2 3 = 7 :", "answer": "7", "modes": ["1 + 2 * 3", "2 * 3 + 1"]}
+    unlisted = {"prompt": "1 2 4 = 7 :", "answer": "7", "verifier": "exact"}
+    problems.write_text(f"{json.dumps(listed)}\n{json.dumps(unlisted)}\n")
+    config = AuditConfig(problems=problems, n=4, max_tokens=6, out=tmp_path / "out", name="run")
+    with open_store(audit([countdown_series], config).store_path) as store:
+        rows = store.frame(
+            "SELECT scope, value, why, n FROM findings WHERE measure = 'modes_fallen_10x' AND step = 40 ORDER BY scope"
+        )
+    assert rows["scope"].tolist() == ["all", "with_modes"]
+    assert rows["why"].iloc[0].startswith("only 1 of 2 problems")
+    assert rows["n"].iloc[1] == 2  # modes
+
+
+@pytest.mark.parametrize("k", [1, 8])
+def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Path, k: int) -> None:
+    result = audit([countdown_series], _config(tmp_path, k=(k,)))
+    assert result.report_path.is_file()
+
+
+def test_more_entropy_samples_later_score_what_is_there(countdown_series: Path, tmp_path: Path) -> None:
+    query = "SELECT step, value, n FROM findings WHERE measure = 'token_entropy' AND scope = 'all' ORDER BY step"
+    audit([countdown_series], _config(tmp_path / "grown", entropy_samples=2))
+    grown = audit([countdown_series], _config(tmp_path / "grown", entropy_samples=8))
+    at_once = audit([countdown_series], _config(tmp_path / "at-once", entropy_samples=8))
+    with open_store(grown.store_path) as left, open_store(at_once.store_path) as right:
+        values, expected = left.frame(query), right.frame(query)
+    assert values["n"].tolist() == [5 * 8] * 3
+    assert values["value"].tolist() == pytest.approx(expected["value"].tolist(), rel=1e-5)
+
+
+def test_findings_are_equal_to_the_last_bit_when_computed_again(countdown_series: Path, tmp_path: Path) -> None:
+    config = _config(tmp_path, limit=40)
+    frames = []
+    for _ in range(3):
+        with open_store(audit([countdown_series], config).store_path) as store:
+            frames.append(store.frame("SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"))
+            events = store.frame("SELECT count(*) AS n FROM events WHERE stage = 'measure'")["n"].iloc[0]
+    assert frames[0].equals(frames[1])
+    assert frames[0].equals(frames[2])
+    assert events == 1
+
+
+def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    (run / "checkpoint-20" / "tokenizer_config.json").unlink()
+    result = audit([run], _config(tmp_path / "out"))
+    assert list(result.left_out) in ([], ["checkpoint-20"])
+    with open_store(result.store_path) as store:
+        last = store.frame("SELECT value FROM findings WHERE measure = 'pass_at_k' AND step = 40")
+    assert last["value"].notna().all()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +75,7 @@ def test_every_setting_is_documented(config: type) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("audit", "nowhere", "--task", "countdown"), 3, "nowhere: does not exist"),
+        (("audit", "nowhere", "--task", "countdown"), 9, "nowhere: does not exist"),
         (("audit", "."), 2, "pass either --problems FILE.jsonl or --task NAME"),
         (("audit", ".", "--task", "countdown", "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
         (("audit", ".", "--task", "contdown"), 4, "did you mean: countdown"),
@@ -159,7 +163,6 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
 
 def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     query = "SELECT count(*) AS n, 'x' AS label FROM samples"
-    assert "52" not in run("sql", str(audited), "SELECT 1 AS one")[1]
     code, out, _ = run("sql", str(audited), query, "--json")
     assert code == 0
     assert json.loads(out) == [{"n": 3 * 4 * 9, "label": "x"}]
@@ -183,7 +186,7 @@ def test_a_wrong_query_is_one_line(run: Run, audited: Path) -> None:
 def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     code, out, _ = run("explain", "pass_at_k")
     assert code == 0
-    assert "unit: probability" in out
+    assert "Unit: probability" in out
     assert "Source" in out
     assert "modes_fallen_10x" in run("explain")[1]
 
@@ -199,3 +202,71 @@ def test_train_list_names_every_algorithm(run: Run) -> None:
     code, out, _ = run("train", "--list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["grpo", "iac"]
+
+
+def test_a_settings_file_without_the_commands_table_is_refused(
+    run: Run, countdown_series: Path, tmp_path: Path
+) -> None:
+    toml = tmp_path / "audit.toml"
+    toml.write_text('task = "countdown"\nn = 4\n')
+    code, _, err = run("audit", str(countdown_series), "--config", str(toml))
+    assert code == 2
+    assert "under [audit]" in err
+    toml.write_text("[audit\n")
+    code, _, err = run("audit", str(countdown_series), "--config", str(toml))
+    assert code == 2
+    assert "audit.toml: not TOML" in err
+
+
+def test_a_run_can_be_repeated_from_the_settings_it_wrote(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "base"
+    flags = ("--max-steps", "2", "--n-examples", "200", "--output-dir", str(out))
+    assert run("train-base", *flags)[0] == 0
+    code, printed, err = run("train-base", "--config", str(out / "config.toml"), "--resume")
+    assert code == 0, err
+    assert printed.strip() == str(out / "checkpoint-2")
+
+
+def test_a_pattern_that_the_database_cannot_search_with_is_refused_at_once(
+    run: Run, countdown_series: Path, tmp_path: Path
+) -> None:
+    flags = ("--task", "countdown", "--out", str(tmp_path), "--strategy-regex", "(?=x)", "--quiet")
+    code, _, err = run("audit", str(countdown_series), *flags)
+    assert code == 2
+    assert "--strategy-regex" in err
+    assert "look-around" in err
+
+
+def test_an_output_directory_that_is_a_file_is_refused(run: Run, countdown_series: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    code, _, err = run("audit", str(countdown_series), "--task", "countdown", "--out", str(tmp_path / "out"), "--quiet")
+    assert code == 7
+    assert "cannot be made a directory" in err
+
+
+@pytest.mark.parametrize("query", ["COPY samples TO '{}/out.csv'", "SELECT * FROM read_csv('/etc/passwd')", " ", ";"])
+def test_sql_touches_nothing_but_the_store(run: Run, audited: Path, tmp_path: Path, query: str) -> None:
+    code, out, err = run("sql", str(audited), query.format(tmp_path))
+    assert code == 7
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_sql_prints_any_type_as_json(run: Run, audited: Path) -> None:
+    code, out, _ = run("sql", str(audited), "SELECT '11111111-1111-1111-1111-111111111111'::UUID AS id", "--json")
+    assert code == 0
+    assert json.loads(out) == [{"id": "11111111-1111-1111-1111-111111111111"}]
+
+
+def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from diagnostics.cli import main; main()", "audit", str(countdown_series)]
+    flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]
+    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1].startswith("stopped: what was committed is kept")

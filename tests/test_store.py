@@ -62,7 +62,7 @@ def _begin(store: Store, *, n: int = 4, settings: SamplingSettings = SETTINGS, a
         ks=(1, 2),
         strategy_regex="```",
     )
-    store.begin_audit(key, settings=settings, problem_ids=[PROBLEM.problem_id], provenance={})
+    store.begin_audit(key, settings=settings, problem_ids=[PROBLEM.problem_id])
     return key
 
 

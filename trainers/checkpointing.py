@@ -13,6 +13,8 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING
@@ -26,21 +28,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TEMPORARY = "tmp-"
+_CHECKSUM_BYTES = 32
 _STATE = re.compile(r"step-(\d+)\.pt")
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
     """Where the model after ``step`` optimizer steps lies."""
     return run / f"checkpoint-{step}"
-
-
-def final_checkpoint(run: Path) -> Path:
-    """The checkpoint of the highest step. Raises ``TrainingError`` if there is none."""
-    steps = [int(match[1]) for entry in run.glob("checkpoint-*") if (match := _CHECKPOINT.fullmatch(entry.name))]
-    if not steps:
-        raise TrainingError(f"{run}: no checkpoint-N here; train first")
-    return checkpoint_path(run, max(steps))
 
 
 def save_checkpoint(run: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -61,26 +55,43 @@ def save_checkpoint(run: Path, step: int, model: PreTrainedModel, tokenizer: Pre
 
 
 def save_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
-    """Commit ``step``: the optimizer, and by its name the step. Older states are removed."""
+    """Commit ``step``: the optimizer, and by its name the step. Older states are removed.
+
+    The last 32 bytes of the file are the BLAKE2b checksum of those before them: a flipped bit in a tensor is no
+    fault that ``torch.load`` could see.
+    """
     import torch
 
     folder = run / "state"
-    folder.mkdir(exist_ok=True)
     with atomic_file(folder / f"step-{step}.pt") as file:
         try:
             torch.save({"optimizer": optimizer.state_dict()}, file)
         except RuntimeError as error:  # how torch reports that the disk is full
             raise OSError(str(error).splitlines()[0]) from error
-    for entry in folder.iterdir():
-        match = _STATE.fullmatch(entry.name)
-        if match and int(match[1]) != step:
-            entry.unlink()
+        checksum = _checksum(file.read_bytes())
+        with file.open("ab") as end:
+            end.write(checksum)
+    with disk_errors(folder):
+        for entry in folder.iterdir():
+            match = _STATE.fullmatch(entry.name)
+            if match and int(match[1]) != step:
+                remove(entry)
 
 
 def committed_step(run: Path) -> int | None:
-    """The last step that can be resumed from, None if nothing was committed."""
+    """The last step that can be resumed from, None if nothing was committed.
+
+    Raises ``TrainingError`` if that step's checkpoint is gone or the folder of states is none.
+    """
     folder = run / "state"
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TrainingError(
+            f"{folder}: cannot be read as a folder ({error.strerror}); restore it or start anew in another --output-dir"
+        ) from error
     steps = [int(match[1]) for name in names if (match := _STATE.fullmatch(name))]
     if not steps:
         return None
@@ -92,15 +103,27 @@ def committed_step(run: Path) -> int | None:
 
 
 def load_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
-    """Put the optimizer back to where it stood after ``step``."""
+    """Put the optimizer back to where it stood after ``step``.
+
+    Raises ``TrainingError`` for a state that is damaged, or of another optimizer.
+    """
     import torch
 
     path = run / "state" / f"step-{step}.pt"
+    mend = "restore it from a backup or start anew in another --output-dir"
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise TrainingError(f"{path}: cannot be read ({error}); start anew in another --output-dir") from error
-    optimizer.load_state_dict(saved["optimizer"])
+        content = path.read_bytes()
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be read ({error.strerror}); {mend}") from error
+    content, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+    if _checksum(content) != checksum:
+        raise TrainingError(f"{path}: damaged, its checksum is not that of its content; {mend}")
+    try:
+        saved = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+        optimizer.load_state_dict(saved["optimizer"])
+    except (RuntimeError, EOFError, UnpicklingError, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingError(f"{path}: not the state of this run's optimizer ({reason}); {mend}") from error
 
 
 @contextmanager
@@ -153,6 +176,10 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise TrainingError(f"{path}: cannot be written ({error}); make room, then continue with --resume") from error
+
+
+def _checksum(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_CHECKSUM_BYTES).digest()
 
 
 def _flush(path: Path) -> None:

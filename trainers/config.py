@@ -37,7 +37,7 @@ class TrainConfig:
     problems
         JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
     task
-        Named problem set: countdown (its 1,599 training queries), reasoning_gym:NAME, benchmark:NAME. Generated
+        Named problem set: countdown (its 1,599 training problems), reasoning_gym:NAME, benchmark:NAME. Generated
         problems are not those that the audit generates. Default: countdown, unless --problems is given.
     limit
         Train on the first LIMIT problems only; for a generator, how many it makes.
@@ -146,6 +146,7 @@ class TrainConfig:
 
     @property
     def trains_on_countdown(self) -> bool:
+        """Whether the problems are the built-in task's: neither a file nor another task is named."""
         return self.problems is None and self.task in (None, TASK)
 
     @property

@@ -41,6 +41,7 @@ class RolloutBatch:
 
     @property
     def n_tokens_B(self) -> Int[Tensor, " row"]:  # noqa: N802
+        """Response tokens of each row, the end token included."""
         return self.response_mask_BT.sum(dim=1)
 
 

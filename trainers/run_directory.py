@@ -52,7 +52,7 @@ def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
     path = run / "config.toml"
     given = settings_of(config)
     if path.is_file():
-        differing = differing_keys(_read_settings(path), given)
+        differing = differing_keys(_read_settings(path, _table(config)), given)
         # a constant learning rate makes a longer run the continuation of a shorter one; a schedule does not
         if isinstance(config, TrainConfig):
             differing = [key for key in differing if key != "max_steps"]
@@ -68,14 +68,21 @@ def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
                 "pass --resume to continue it or choose another --output-dir"
             )
     with atomic_file(path) as file:
-        file.write_text(to_toml({key: value for key, value in given.items() if key != "resume"}), encoding="utf-8")
+        settings = to_toml({key: value for key, value in given.items() if key != "resume"})
+        file.write_text(f"[{_table(config)}]\n{settings}", encoding="utf-8")
     with atomic_file(run / "environment.json") as file:
         file.write_text(json.dumps(environment(), indent=1) + "\n", encoding="utf-8")
 
 
-def _read_settings(path: Path) -> dict[str, object]:
+def _table(config: TrainConfig | SftConfig) -> str:
+    """The command that the settings belong to: ``oversharp COMMAND --config RUN/config.toml`` reads them back."""
+    return "train" if isinstance(config, TrainConfig) else "train-base"
+
+
+def _read_settings(path: Path, table: str) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        settings: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8")).get(table, {})
+        return settings
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TrainingError(f"{path}: not the settings of a run ({error}); choose another --output-dir") from error
 
@@ -111,6 +118,7 @@ class MetricsLog:
             file.write_text("".join(kept), encoding="utf-8")
 
     def append(self, metrics: Mapping[str, float | int]) -> None:
+        """Write one line. Raises ``TrainingError`` on a full disk, ``ValueError`` for NaN."""
         with disk_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics, allow_nan=False) + "\n")
 
@@ -121,13 +129,25 @@ class MetricsLog:
 
 
 def _lines_up_to(path: Path, step: int) -> Iterator[str]:
-    if not path.is_file():
+    """Raises ``TrainingError`` with the line for what no trainer wrote: cutting it out could cut out a metric."""
+    mend = "restore it, or move it away to continue without the metrics so far"
+    try:
+        # a kill can leave the last line half-written: what follows the last line end is no line
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
         return
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            # a kill can leave the last line half-written
-            if line.endswith("\n") and json.loads(line)["step"] <= step:
-                yield line
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be read ({error.strerror}); {mend}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8")
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TrainingError(f"{path} line {number}: not JSON in UTF-8; {mend}") from error
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
+            raise TrainingError(f'{path} line {number}: not the metrics of a step, it has no "step"; {mend}')
+        if record["step"] <= step:
+            yield text + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)

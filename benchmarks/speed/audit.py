@@ -54,6 +54,7 @@ def timed(command: list[str]) -> tuple[float, float]:
 
 
 def main() -> int:
+    """Measure, write the result file and print it; needs the demo's series on disk. Always 0."""
     if not SERIES.is_dir():
         sys.exit(f"{SERIES}: not there; run `make demo` first")
     n_checkpoints = len(list(SERIES.glob("checkpoint-*")))

@@ -62,6 +62,7 @@ def plain_loop(items: list[tuple[Problem, str]]) -> tuple[float, list[bool]]:
 
 
 def main() -> None:
+    """Measure, write the result file and print it."""
     items = samples()
     with MathVerifier(timeout_s=TIMEOUT_S) as verifier:
         start = time.perf_counter()

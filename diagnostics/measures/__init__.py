@@ -1,8 +1,8 @@
 """The measures of the audit: one file in this folder is one measure.
 
-A file that defines ``MEASURE`` is found by itself; its docstring is what ``oversharp explain`` prints. Files whose
-name starts with an underscore hold shared computations. Other distributions add measures through the entry-point
-group ``oversharp.measures``; an entry point names a ``Measure`` or a module that defines ``MEASURE``.
+A file that defines ``MEASURE`` is found by itself; its docstring, without the example, is what ``oversharp explain``
+prints. Files whose name starts with an underscore hold shared computations. Other distributions add measures through
+the entry-point group ``oversharp.measures``; an entry point names a ``Measure`` or a module that defines ``MEASURE``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,6 +24,17 @@ from diagnostics.errors import ConfigError
 from diagnostics.measures.contract import Measure, Section
 
 ENTRY_POINT_GROUP = "oversharp.measures"
+
+#: The papers that docstrings cite by letter, as in ``[A]``.
+PAPERS: Mapping[str, str] = MappingProxyType(
+    {
+        "A": "When Sharpening Becomes Collapse, arXiv 2601.15609",
+        "B": "The Debate on RLVR Reasoning Capability Boundary, arXiv 2510.04028",
+        "C": "The Reasoning Boundary Paradox, OpenReview",
+    }
+)
+_EXAMPLE = re.compile(r"(?:Examples?:?\n(?:-+\n)?)? *>>> ")
+_EXAMPLE_HEADING = re.compile(r"Examples?:?(?:\n-+)?")
 
 
 @cache
@@ -62,6 +74,31 @@ def get_measure(name: str) -> Measure:
     near = difflib.get_close_matches(name, measures, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(measures)}"
     raise ConfigError(f"no measure is called {name!r}; {hint}")
+
+
+def explanation(measure: Measure) -> str:
+    """What a measure means, for people: name, title, unit, section, its docstring, and the papers that it cites.
+
+    The docstring's example is left out, because it runs on made-up evidence.
+
+    >>> print(explanation(get_measure("token_entropy")))
+    token_entropy: Token entropy
+    Unit: nats per token. Section: entropy
+    <BLANKLINE>
+    Token entropy: how undecided the model is at each token of its own responses.
+    ...
+    References:
+    [B] The Debate on RLVR Reasoning Capability Boundary, arXiv 2510.04028
+    """
+    paragraphs = [
+        paragraph
+        for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(measure.doc))
+        if paragraph and not _EXAMPLE.match(paragraph) and not _EXAMPLE_HEADING.fullmatch(paragraph)
+    ]
+    head = f"{measure.name}: {measure.title}\nUnit: {measure.unit}. Section: {measure.section}"
+    text = "\n\n".join([head, *paragraphs])
+    cited = [f"[{letter}] {paper}" for letter, paper in PAPERS.items() if f"[{letter}]" in text]
+    return "\n".join([text, "", "References:", *cited]) if cited else text
 
 
 def _own_measures() -> Iterator[tuple[str, Measure]]:

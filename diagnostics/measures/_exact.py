@@ -1,7 +1,7 @@
 """Exact probabilities of all correct modes, where a problem's accepted responses can be enumerated.
 
 There, a response is correct if and only if it is one of the modes, so teacher forcing gives the success probability
-p⁺ = Σ π(mode | query) without sampling noise, and Definition 2.1 of [A] (arXiv 2601.15609) is decided, not estimated.
+p⁺ = Σ π(mode | problem) without sampling noise, and Definition 2.1 of [A] (arXiv 2601.15609) is decided, not estimated.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class ExactModes:
 
     @property
     def n_problems(self) -> int:
+        """Problems that list their modes."""
         return len(self.start_P)
 
     def sum_by_problem(self, values_M: Float[np.ndarray, " mode"]) -> Float[np.ndarray, " problem"]:

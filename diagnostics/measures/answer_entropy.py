@@ -31,6 +31,7 @@ ESTIMATORS = {"all": chao_wang_jost_entropy, "plug_in": plug_in_entropy}
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """Two findings per checkpoint, scopes ``all`` and ``plug_in``; unknown where a problem lacks samples or n < 2."""
     answers, why = answers_by_checkpoint(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):

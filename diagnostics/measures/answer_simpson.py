@@ -26,6 +26,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint; unknown where a problem lacks samples or n < 2."""
     answers, why = answers_by_checkpoint(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):

@@ -30,6 +30,7 @@ class Evidence:
 
     @property
     def base_id(self) -> str:
+        """``checkpoint_id`` of the base. ``IndexError`` where no checkpoint is one, as in an empty series."""
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
 
 

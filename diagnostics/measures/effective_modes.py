@@ -27,6 +27,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint; unknown where a problem lacks samples or no two correct samples share a mode."""
     modes, why = correct_modes_by_checkpoint(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):

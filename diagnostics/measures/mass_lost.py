@@ -1,11 +1,11 @@
 """Correct mass lost: the share of the base's correct probability that its modes have lost since.
 
-Meaning: per query, Σ max(0, π_base − π_t) / Σ π_base over the correct modes, averaged over queries. It weighs modes by
-how much they mattered, and gains of other modes do not make up for losses: 0 is moderate sharpening, 1 means that
+Meaning: per problem, Σ max(0, π_base − π_t) / Σ π_base over the correct modes, averaged over problems. It weighs modes
+by how much they mattered, and gains of other modes do not make up for losses: 0 is moderate sharpening, 1 means that
 everything the base could do is gone.
-Unit: share of the base's correct probability. 95 % t interval over queries with a variance floor; n counts queries.
+Unit: share of the base's correct probability. 95 % t interval over problems with a variance floor; n counts problems.
 The base itself has no row.
-Limits: only where all accepted responses of a problem are listed; queries that the base cannot solve at all (every
+Limits: only where all accepted responses of a problem are listed; problems that the base cannot solve at all (every
 mode at probability 0) have no share and are left out.
 Source: [A] (arXiv 2601.15609), Def 2.1; the weighting is ours.
 
@@ -30,6 +30,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a mode is not scored or the base can solve nothing."""
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, modes.why):
@@ -38,7 +39,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             continue
         share_M, solvable_P = modes.conditional_shares(evidence.base_id)
         if not solvable_P.any():
-            findings.append(unknown(MEASURE, checkpoint_id, "base: every mode of every query has probability 0"))
+            findings.append(unknown(MEASURE, checkpoint_id, "base: every mode of every problem has probability 0"))
             continue
         change_M = modes.change_nats(evidence.base_id, checkpoint_id)
         lost_M = share_M * -np.expm1(np.minimum(change_M, 0.0))

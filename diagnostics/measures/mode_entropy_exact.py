@@ -1,10 +1,10 @@
-"""Mode entropy, exactly: the entropy of π(mode | correct), averaged over queries.
+"""Mode entropy, exactly: the entropy of π(mode | correct), averaged over problems.
 
-Meaning: how evenly the correct probability is spread over a query's correct modes. 0 means one mode is left; exp of
+Meaning: how evenly the correct probability is spread over a problem's correct modes. 0 means one mode is left; exp of
 it is an effective number of modes.
-Unit: nats. 95 % t interval over queries; n counts queries.
+Unit: nats. 95 % t interval over problems; n counts problems.
 Limits: falls under every kind of sharpening, the moderate kind too, so it is never a verdict by itself. Only where all
-accepted responses of a problem are listed; queries that the checkpoint cannot solve at all are left out.
+accepted responses of a problem are listed; problems that the checkpoint cannot solve at all are left out.
 Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
 
 >>> import math
@@ -30,6 +30,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint; unknown where a mode is not scored or no problem can be solved."""
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
@@ -38,7 +39,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             continue
         share_M, solvable_P = modes.conditional_shares(checkpoint_id)
         if not solvable_P.any():
-            findings.append(unknown(MEASURE, checkpoint_id, "every mode of every query has probability 0"))
+            findings.append(unknown(MEASURE, checkpoint_id, "every mode of every problem has probability 0"))
             continue
         surprise_M = -np.log(np.where(share_M > 0.0, share_M, 1.0))  # 0 · log 0 = 0
         entropy_P = modes.sum_by_problem(share_M * surprise_M)[solvable_P]

@@ -76,10 +76,13 @@ moments AS (
         place,
         scope,
         count(*) AS n,
-        avg(share) AS share,
+        -- in a stated order: a parallel sum of doubles has other last bits every time
+        avg(share ORDER BY problem_id) AS share,
         -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
-        CASE WHEN count(*) >= 30 THEN 1.959964 * sqrt((count(*) - 1) * var_samp(share) + 1) / count(*) END
-            AS half_width
+        CASE
+            WHEN count(*) >= 30
+            THEN 1.959964 * sqrt((count(*) - 1) * var_samp(share ORDER BY problem_id) + 1) / count(*)
+        END AS half_width
     FROM shares
     GROUP BY ALL
 )

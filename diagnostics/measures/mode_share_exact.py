@@ -1,11 +1,11 @@
 """Mode shares, exactly: how the correct probability is split between the base's leading mode and the others.
 
-Meaning: π(mode | correct), averaged over queries. Scope ``dominant`` is the mode that is likeliest under the base,
+Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is likeliest under the base,
 ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is mode
 collapse onto what the base preferred already.
-Unit: share of probability. 95 % t interval over queries with a variance floor.
-Limits: only where all accepted responses of a problem are listed; queries that the checkpoint cannot solve at all are
-left out. Ties under the base go to the first mode in lexical order.
+Unit: share of probability. 95 % t interval over problems with a variance floor.
+Limits: only where all accepted responses of a problem are listed; problems that the checkpoint cannot solve at all
+are left out. Ties under the base go to the first mode in lexical order.
 Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
 >>> import math
@@ -31,6 +31,7 @@ SCOPES = ("dominant", "second", "other")
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """Three findings per checkpoint, one per scope; unknown where a mode, here or under the base, is not scored."""
     modes = exact_modes(evidence)
     ids = checkpoint_ids(evidence)
     why = dict(modes.why)
@@ -41,13 +42,13 @@ def compute(evidence: Evidence) -> list[Finding]:
         if checkpoint_id in why:
             findings += [unknown(MEASURE, checkpoint_id, why[checkpoint_id], scope=scope) for scope in SCOPES]
             continue
-        # Rank of each mode under the base within its query: 0 is dominant. Stable, so ties keep lexical order.
+        # Rank of each mode under the base within its problem: 0 is dominant. Stable, so ties keep lexical order.
         order_M = np.lexsort((-modes.logp_M[evidence.base_id], modes.problem_M))
         rank_M = np.empty(len(order_M), dtype=np.int64)
         rank_M[order_M] = np.arange(len(order_M)) - modes.start_P[modes.problem_M]
         share_M, solvable_P = modes.conditional_shares(checkpoint_id)
         if not solvable_P.any():
-            why_not = "every mode of every query has probability 0"
+            why_not = "every mode of every problem has probability 0"
             findings += [unknown(MEASURE, checkpoint_id, why_not, scope=scope) for scope in SCOPES]
             continue
         for rank, scope in enumerate(SCOPES):

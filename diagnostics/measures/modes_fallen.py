@@ -2,8 +2,8 @@
 
 Meaning: how much of the correct repertoire lost probability at all, by more than the numeric noise of scoring (1e-4
 nats).
-Unit: share of modes, pooled over queries; n counts modes. 95 % interval over queries (ratio estimator with a variance
-floor), because modes of one query move together. The base itself has no row.
+Unit: share of modes, pooled over problems; n counts modes. 95 % interval over problems (ratio estimator with a
+variance floor), because modes of one problem move together. The base itself has no row.
 Limits: counts a fall of a thousandth like a fall of a million; ``modes_fallen_10x`` grades it. Only where all accepted
 responses of a problem are listed.
 Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
@@ -29,6 +29,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a mode of either is not scored."""
     modes = exact_modes(evidence)
     modes_P = modes.sum_by_problem(np.ones(len(modes.problem_M)))
     findings = []

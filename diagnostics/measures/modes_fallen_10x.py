@@ -2,8 +2,8 @@
 
 Meaning: how much of the correct repertoire is practically given up. A mode that fell tenfold needs ten times the
 samples to be seen again.
-Unit: share of modes, pooled over queries; n counts modes. 95 % interval over queries (ratio estimator with a variance
-floor), because modes of one query move together. The base itself has no row.
+Unit: share of modes, pooled over problems; n counts modes. 95 % interval over problems (ratio estimator with a
+variance floor), because modes of one problem move together. The base itself has no row.
 Limits: the factor is a convention. A mode that was negligible under the base counts like a leading one; ``mass_lost``
 weighs them. Only where all accepted responses of a problem are listed.
 Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
@@ -33,6 +33,7 @@ TENFOLD_NATS = math.log(10.0)
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a mode of either is not scored."""
     modes = exact_modes(evidence)
     modes_P = modes.sum_by_problem(np.ones(len(modes.problem_M)))
     findings = []

@@ -30,6 +30,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per k, scope and checkpoint but the base; unknown where either lacks samples or k > n."""
     counts = correct_counts(evidence)
     table_of_k = {k: pass_at_k_table(evidence.n, [k])[:, 0] for k in evidence.ks if k <= evidence.n}
     findings = []

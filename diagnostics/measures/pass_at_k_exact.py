@@ -1,9 +1,9 @@
 """Exact pass@k: coverage from the probabilities of all correct modes, without sampling noise.
 
-Meaning: with p⁺ the sum of the probabilities of a query's correct modes, pass@k = 1 − (1 − p⁺)^k, averaged over
-queries. Any k is legal, because nothing is sampled.
-Unit: probability. 95 % t interval over queries with a variance floor: it speaks about other queries like these; on
-these queries the value is exact.
+Meaning: with p⁺ the sum of the probabilities of a problem's correct modes, pass@k = 1 − (1 − p⁺)^k, averaged over
+problems. Any k is legal, because nothing is sampled.
+Unit: probability. 95 % t interval over problems with a variance floor: it speaks about other problems like these;
+on these problems the value is exact.
 Limits: only where all accepted responses of a problem are listed. Probabilities are at temperature 1 without
 truncation, whatever the sampling settings of the audit are.
 Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
@@ -28,6 +28,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint and k; unknown where a mode is not scored."""
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id, k in itertools.product(checkpoint_ids(evidence), evidence.ks):

@@ -1,9 +1,9 @@
-"""Exact pass@k against base: the paired difference, query by query, without sampling noise.
+"""Exact pass@k against base: the paired difference, problem by problem, without sampling noise.
 
 Meaning: coverage gained (above 0) or lost (below 0) since the base, computed from the probabilities of all correct
 modes. The base itself has no row.
-Unit: probability (difference, −1 to 1). 95 % paired t interval over queries with a variance floor: it speaks about
-other queries like these; on these queries the value is exact.
+Unit: probability (difference, −1 to 1). 95 % paired t interval over problems with a variance floor: it speaks about
+other problems like these; on these problems the value is exact.
 Limits: only where all accepted responses of a problem are listed; temperature 1 without truncation.
 Source: [A] (arXiv 2601.15609), Def 2.1: moderate sharpening cannot lower pass@k at any k.
 
@@ -27,6 +27,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per k and checkpoint but the base; unknown where a mode of either is not scored."""
     modes = exact_modes(evidence)
     findings = []
     for (checkpoint_id, why_not), k in itertools.product(comparisons(evidence, modes.why), evidence.ks):

@@ -1,6 +1,7 @@
 """Problems gained: never solved in n samples by the base, at least once now.
 
-Meaning: the problems that came within the reach of the model at this sampling budget.
+Meaning: the problems that came within the reach of the model at this sampling budget. The papers call a
+problem a query, hence the name.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: part of the gain is chance, as for ``queries_lost``; only the two together say something. The value depends on
 n, which is the same for both.
@@ -26,6 +27,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a problem of either lacks samples."""
     counts = correct_counts(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, counts.why):

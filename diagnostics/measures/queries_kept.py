@@ -1,7 +1,7 @@
 """Problems kept: solved at least once in n samples by the base and now.
 
 Meaning: the problems that stayed within reach. What kept, lost and gained leave of 1 are the problems that neither
-solves.
+solves. The papers call a problem a query, hence the name.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: the value depends on n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
@@ -26,6 +26,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a problem of either lacks samples."""
     counts = correct_counts(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, counts.why):

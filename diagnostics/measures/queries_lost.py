@@ -1,6 +1,7 @@
 """Problems lost: solved at least once in n samples by the base, never now.
 
-Meaning: the problems that left the reach of the model at this sampling budget.
+Meaning: the problems that left the reach of the model at this sampling budget. The papers call a problem
+a query, hence the name.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
 problems show as many lost as gained. Read it beside ``queries_gained``; a single lost problem needs fresh samples to
@@ -27,6 +28,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a problem of either lacks samples."""
     counts = correct_counts(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, counts.why):

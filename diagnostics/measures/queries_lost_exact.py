@@ -1,8 +1,8 @@
-"""Queries lost, exactly: success probability above 0.02 under the base and below 0.002 now.
+"""Problems lost, exactly: success probability above 0.02 under the base and below 0.002 now.
 
-Meaning: queries that the base solved within some 50 samples and the checkpoint does not within some 500, decided on
-exact probabilities: no chance, no sampling budget.
-Unit: share of queries. 95 % t interval over queries with a variance floor. The base itself has no row.
+Meaning: problems that the base solved within some 50 samples and the checkpoint does not within some 500, decided on
+exact probabilities: no chance, no sampling budget. The papers call a problem a query, hence the name.
+Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: only where all accepted responses of a problem are listed. Both thresholds are conventions, a decade apart so
 that no small drift crosses them.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the thresholds are ours.
@@ -31,6 +31,7 @@ LOST_BELOW = 0.002
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a mode of either is not scored."""
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, modes.why):
@@ -45,11 +46,11 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 MEASURE = Measure(
     name="queries_lost_exact",
-    title="Queries lost (exact)",
-    unit="share of queries",
+    title="Problems lost (exact)",
+    unit="share of problems",
     section="problems",
     needs=("mode_scores",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
-    plot=Plot(x="step", y_label="share of queries", y_range=(0.0, 1.0)),
+    plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,
 )

@@ -1,9 +1,9 @@
-"""Queries over-sharpened: the share of queries with a correct mode whose probability fell below the base's.
+"""Problems over-sharpened: the share of problems with a correct mode whose probability fell below the base's.
 
-Meaning: Definition 2.1 of [A] decided query by query. Sharpening is moderate where no correct mode lost probability;
-it is over-sharpening where any did. Equality counts as moderate, and so does a fall within the numeric noise of
-scoring (1e-4 nats).
-Unit: share of queries. 95 % t interval over queries with a variance floor. The base itself has no row.
+Meaning: Definition 2.1 of [A] decided problem by problem. Sharpening is moderate where no correct mode lost
+probability; it is over-sharpening where any did. Equality counts as moderate, and so does a fall within the numeric
+noise of scoring (1e-4 nats). The papers call a problem a query, hence the name.
+Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: strict. Any training moves some mode down a little, so the share soon saturates near 1: read it with its
 grades ``modes_fallen_10x`` and ``mass_lost``. Only where all accepted responses of a problem are listed.
 Source: [A] (arXiv 2601.15609), Def 2.1.
@@ -29,6 +29,7 @@ from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint but the base; unknown where a mode of either is not scored."""
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, modes.why):
@@ -43,11 +44,11 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 MEASURE = Measure(
     name="queries_over_sharpened",
-    title="Queries over-sharpened (Definition 2.1)",
-    unit="share of queries",
+    title="Problems over-sharpened (Definition 2.1)",
+    unit="share of problems",
     section="modes",
     needs=("mode_scores",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
-    plot=Plot(x="step", y_label="share of queries", y_range=(0.0, 1.0)),
+    plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,
 )

@@ -36,10 +36,13 @@ moments AS (
         checkpoint_id,
         step,
         count(*) AS n,
-        avg(code) AS code,
+        -- in a stated order: a parallel sum of doubles has other last bits every time
+        avg(code ORDER BY problem_id) AS code,
         -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
-        CASE WHEN count(*) >= 30 THEN 1.959964 * sqrt((count(*) - 1) * var_samp(code) + 1) / count(*) END
-            AS half_width
+        CASE
+            WHEN count(*) >= 30
+            THEN 1.959964 * sqrt((count(*) - 1) * var_samp(code ORDER BY problem_id) + 1) / count(*)
+        END AS half_width
     FROM shares
     GROUP BY ALL
 ),

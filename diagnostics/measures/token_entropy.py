@@ -31,6 +31,7 @@ SCOPES = ("all", "token_pooled")
 
 
 def compute(evidence: Evidence) -> list[Finding]:
+    """Two findings per checkpoint, scopes ``all`` and ``token_pooled``; unknown where responses are not scored."""
     frame = evidence.frames["sample_entropies"]
     if frame.empty:
         why_not = "no response is scored for token entropy"

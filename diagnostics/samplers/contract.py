@@ -32,4 +32,5 @@ class Sampler(Protocol):
         never on what else was asked for or in which order.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the model and its memory. Closing twice is allowed."""

@@ -97,6 +97,7 @@ class TransformersSampler:
             yield samples
 
     def close(self) -> None:
+        """Let go of the model and give back its GPU memory; the next ``sample`` loads one again."""
         self._held = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

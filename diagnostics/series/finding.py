@@ -140,7 +140,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise IncompleteCheckpointError(f"{path.name} missing")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise IncompleteCheckpointError(f"{path.name} is not readable JSON") from None
     if not isinstance(content, dict):
         raise IncompleteCheckpointError(f"{path.name} is not a JSON object")

@@ -95,7 +95,7 @@ def _candidate(path: Path) -> Candidate:
 def _trainer_step(path: Path) -> int | None:
     try:
         return int(json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
 
 
@@ -124,6 +124,7 @@ def sharded_actor(folder: Path) -> Path | None:
 
 
 def merge_command(actor: Path) -> str:
+    """The shell command that merges verl's FSDP shards in ``actor`` into a model in ``actor/huggingface``."""
     return f"python -m verl.model_merger merge --backend fsdp --local_dir {actor} --target_dir {actor / 'huggingface'}"
 
 

@@ -57,5 +57,5 @@ def _vocabulary_hash(file: Path, raw: bytes) -> str:
             return content_hash(content)
         added = sorted((token["id"], token["content"]) for token in content.get("added_tokens", []))
         return content_hash(content["model"].get("vocab"), added)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{file}: is no tokenizer; copy the tokenizer files of the base model there") from None

@@ -16,6 +16,9 @@ from diagnostics.types import TrainingMetric
 #: Bookkeeping that lies in the same records as the metrics.
 _NOT_METRICS = frozenset({"step", "global_step"})
 
+#: Steps below this fit the integers that the store keeps them in.
+_STEPS = 2**31
+
 
 def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[TrainingMetric, ...], tuple[str, ...]]:
     """Every finite number logged per step, and a ``"file: reason"`` line for each log that could not be read.
@@ -33,7 +36,7 @@ def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[Tra
         read = _metrics_jsonl if path.suffix == ".jsonl" else _trainer_state
         try:
             found = list(_numbers(read(path)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             faults.append(f"{path.name}: training metrics left out, {path} cannot be read ({error})")
             continue
         metrics.update({(metric.step, metric.name): metric for metric in found})
@@ -60,7 +63,16 @@ def _metrics_jsonl(path: Path) -> Iterator[Mapping[str, Any]]:
 def _numbers(records: Iterable[Mapping[str, Any]]) -> Iterator[TrainingMetric]:
     for record in records:
         step = record["step"]
+        if not 0 <= step < _STEPS:
+            raise ValueError("a step is out of range")
         for name, value in record.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and name not in _NOT_METRICS and math.isfinite(value):
+            if is_number and name not in _NOT_METRICS and _is_finite(value):
                 yield TrainingMetric(step=int(step), name=name, value=float(value))
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond every float
+        return False

@@ -90,10 +90,12 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
 def _weight_map(index: Path) -> dict[str, str]:
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise IncompleteCheckpointError(f"{index.name} is not a list of shards") from None
     if not isinstance(weight_map, dict) or not weight_map:
         raise IncompleteCheckpointError(f"{index.name} names no shard")
+    if not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise IncompleteCheckpointError(f"{index.name} names a shard that is no file name")
     return weight_map
 
 
@@ -116,19 +118,27 @@ def _read_header(file: Path) -> list[_Tensor]:
                 dtype=entry["dtype"],
                 shape=tuple(entry["shape"]),
                 file=file,
-                start=first + entry["data_offsets"][0],
-                end=first + entry["data_offsets"][1],
+                start=first + start,
+                end=first + end,
             )
             for name, entry in header.items()
             if name != "__metadata__"
+            for start, end in [_offsets(entry)]
         ]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         raise IncompleteCheckpointError(f"{file.name} has a broken header") from None
     expected = max((tensor.end for tensor in tensors), default=first)
     if size != expected:
         problem = "is cut short" if size < expected else "is too long"
         raise IncompleteCheckpointError(f"{file.name} {problem} ({size:,} of {expected:,} bytes)")
     return tensors
+
+
+def _offsets(entry: dict[str, Any]) -> tuple[int, int]:
+    start, end = entry["data_offsets"]
+    if type(start) is not int or type(end) is not int or not 0 <= start <= end:
+        raise ValueError("offsets count bytes")
+    return start, end
 
 
 def _chunks(file: Path, start: int, end: int) -> Iterator[bytes]:

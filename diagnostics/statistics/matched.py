@@ -29,16 +29,6 @@ class MatchedValue:
     why: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchedRow:
-    """Both runs at one common level of x; ``difference`` is second − first, None unless both have a value."""
-
-    x: float
-    first: MatchedValue
-    second: MatchedValue
-    difference: float | None
-
-
 def value_at(path: RunPath, x: float) -> MatchedValue:
     """y of ``path`` where it reaches ``x`` for the first time, linear between neighbouring checkpoints.
 
@@ -68,31 +58,3 @@ def value_at(path: RunPath, x: float) -> MatchedValue:
             return MatchedValue(value=y_a + share * (y_b - y_a), step=step_a + share * (step_b - step_a))
     low, high = min(x_t for _, x_t, _ in points), max(x_t for _, x_t, _ in points)
     return MatchedValue(why=f"never reaches {x:.3g}: the run covers {low:.3g} to {high:.3g}")
-
-
-def matched_table(first: RunPath, second: RunPath, *, levels: int = 4) -> list[MatchedRow]:
-    """Both runs at ``levels`` evenly spaced values of x over the overlap of their ranges, its lower end left out.
-
-    Empty where the two ranges of x do not overlap. The rows are points on two single runs, not estimates with
-    intervals: they say what the same steps hide, nothing about other training seeds.
-
-    >>> grpo = RunPath(steps=[0, 100], x=[0.2, 0.5], y=[1.0, 0.7])
-    >>> iac = RunPath(steps=[0, 100], x=[0.2, 0.4], y=[1.0, 0.9])
-    >>> [(round(row.x, 2), round(row.difference, 2)) for row in matched_table(grpo, iac, levels=2)]
-    [(0.3, 0.05), (0.4, 0.1)]
-    """
-    known = [
-        [x for x, y in zip(path.x, path.y, strict=True) if x is not None and y is not None] for path in (first, second)
-    ]
-    if not all(known):
-        return []
-    low, high = max(min(xs) for xs in known), min(max(xs) for xs in known)
-    if low >= high:
-        return []
-    rows = []
-    for level in range(1, levels + 1):
-        x = high if level == levels else low + (high - low) * level / levels
-        a, b = value_at(first, x), value_at(second, x)
-        difference = b.value - a.value if a.value is not None and b.value is not None else None
-        rows.append(MatchedRow(x=x, first=a, second=b, difference=difference))
-    return rows

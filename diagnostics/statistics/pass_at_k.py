@@ -24,29 +24,6 @@ def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]
     >>> pass_at_k_table(4, [1, 2]).round(4).tolist()
     [[0.0, 0.0], [0.25, 0.5], [0.5, 0.8333], [0.75, 1.0], [1.0, 1.0]]
     """
-    return -np.expm1(_log_miss_table(n, ks)) + 0.0  # + 0.0 turns the −0.0 of row 0 into 0.0
-
-
-def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
-    """Unbiased estimate of the sampling variance of h(c), given the problem: row c = 0 … n, one column per k.
-
-    With q_k = C(n−c, k) / C(n, k), v = q_k² − q_{2k}, because E[q_{2k}] = (1−p)^{2k} = E[q_k]² for a success
-    probability p. Single values may be negative; only their expectation is a variance.
-
-    Raises ``ValueError`` unless 1 ≤ k ≤ n/2: q_{2k} needs 2k samples.
-
-    >>> within_problem_variance_table(4, [2]).round(4)[:, 0].tolist()  # v = q_2² − q_4
-    [0.0, 0.25, 0.0278, 0.0, 0.0]
-    """
-    if any(2 * k > n for k in ks):
-        raise ValueError(f"the variance of pass@k needs 2k <= n; got k = {max(ks)} with n = {n}")
-    log_q_k = _log_miss_table(n, ks)
-    log_q_2k = _log_miss_table(n, [2 * k for k in ks])
-    return np.exp(2.0 * log_q_k) - np.exp(log_q_2k)
-
-
-def _log_miss_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
-    """log q_k(c) = log C(n−c, k) − log C(n, k) = Σ_{i<c} log(1 − k/(n−i)); −inf where n − c < k."""
     if n < 1 or any(not 1 <= k <= n for k in ks):
         raise ValueError(f"pass@k needs 1 <= k <= n; got k = {list(ks)} with n = {n}")
     left_C = n - np.arange(n, dtype=np.float64)  # samples not yet drawn: n, n−1, …, 1
@@ -54,4 +31,6 @@ def _log_miss_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]
     enough_CK = left_C[:, None] > k_K
     ratio_CK = np.where(enough_CK, k_K / left_C[:, None], 0.0)
     log_factor_CK = np.where(enough_CK, np.log1p(-ratio_CK), -np.inf)
-    return np.vstack([np.zeros((1, len(ks))), np.cumsum(log_factor_CK, axis=0)])
+    # log C(n−c, k) − log C(n, k) = Σ_{i<c} log(1 − k/(n−i)), and −inf where n − c < k
+    log_miss_CK = np.vstack([np.zeros((1, len(ks))), np.cumsum(log_factor_CK, axis=0)])
+    return -np.expm1(log_miss_CK) + 0.0  # + 0.0 turns the −0.0 of row 0 into 0.0

@@ -87,7 +87,7 @@ def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Pr
     if name == "countdown" and not argument:
         from diagnostics.tasks.countdown import problems
 
-        # the split is part of the task: another seed would audit on queries that the model was trained on
+        # the split is part of the task: another seed would audit on problems that the model was trained on
         return problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
     if name == "reasoning_gym":
         from diagnostics.tasks.reasoning_gym import generated_problems

@@ -1,12 +1,12 @@
 """Countdown-mini: a task small enough that every correct response can be listed.
 
-A query ``6 7 12 = 54 :`` gives three distinct integers of 1..12 in ascending order and a target of 1..99. A response
+A problem ``6 7 12 = 54 :`` gives three distinct integers of 1..12 in ascending order and a target of 1..99. A response
 such as ``6 * 7 + 12`` uses each number once with ``+ - *``, usual precedence, no brackets. Three numbers allow
-54 expressions, so the correct modes of a query are enumerated and every exact measure (Definition 2.1 of [A],
+54 expressions, so the correct modes of a problem are enumerated and every exact measure (Definition 2.1 of [A],
 arXiv 2601.15609; pass@k without sampling noise) can be decided instead of estimated.
 
-Queries that share a triple of numbers lie on both sides of the train / held-out split on purpose: that is the
-semantic coupling through which training on one query moves another.
+Problems that share a triple of numbers lie on both sides of the train / held-out split on purpose: that is the
+semantic coupling through which training on one problem moves another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESPONSE_TOKENS = 2 * NUMBERS_PER_QUERY
 
 
 class Query(NamedTuple):
-    """Numbers in ascending order and the value to reach with them."""
+    """What a problem asks: numbers in ascending order and the value to reach with them."""
 
     numbers: tuple[int, ...]
     target: int
@@ -127,7 +127,7 @@ def problem(query: Query) -> Problem:
 
 
 def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """The problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out queries.
+    """The problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out ones.
 
     ``seed`` decides the split: a model must be trained and audited with the same one. Raises ``ProblemError`` for
     an unknown split or a limit below 1.

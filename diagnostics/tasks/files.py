@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,8 @@ _OTHER_NAMES = {
     "prompt": ("question", "problem", "input", "query"),
     "answer": ("solution", "gold", "target", "final_answer", "ground_truth", "label"),
 }
+# json, pickle and copy each give up at a depth of their own
+_MAX_NESTING = 100
 _ACCEPTED = 'a problem is {"prompt": …, "answer": …} with optional "modes", "id", "verifier", "task", "difficulty"'
 
 
@@ -45,10 +48,11 @@ def problems_of_file(path: Path, *, limit: int | None = None) -> tuple[Problem, 
 
     Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for whatever cannot be graded as it stands.
     """
-    return checked_problems(islice(read_rows(path), limit), source=str(path), task=path.stem)
+    with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
+        return checked_problems(islice(rows, limit), source=str(path), task=path.stem)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Generator[Row, None, None]:
     """Records of a JSON Lines or Parquet file, one after the other."""
     if not path.exists():
         raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
@@ -78,7 +82,7 @@ def checked_problems(rows: Iterable[Row], *, source: str, task: str) -> tuple[Pr
     return tuple(problems)
 
 
-def _jsonl_rows(path: Path) -> Iterator[Row]:
+def _jsonl_rows(path: Path) -> Generator[Row, None, None]:
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
@@ -87,7 +91,7 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
                 where = f"{path} line {number}"
                 try:
                     fields = json.loads(line, parse_constant=_refuse_constant)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ProblemError(
                         f"{where}: not valid JSON ({_first_words(error)}); one object per line"
                     ) from error
@@ -103,7 +107,7 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
         raise ProblemError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: Path) -> Generator[Row, None, None]:
     import pyarrow
     import pyarrow.parquet
 
@@ -114,13 +118,15 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                 for fields in batch.to_pylist():
                     number += 1
                     yield Row(where=f"{path} row {number}", place=f"row {number}", fields=fields)
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         raise ProblemError(f"{path}: not a readable Parquet file ({_first_words(error)})") from error
 
 
 def problem_of_row(row: Row, task: str) -> Problem:
     """One problem; its fields are checked, its gold is not."""
     fields = {name: value for name, value in row.fields.items() if value is not None}
+    for name, value in fields.items():
+        _refuse_unstorable(row, name, (name, value))
     modes = _modes(row, fields.get("modes"))
     prompt = _required(row, fields, "prompt")
     if not isinstance(prompt, str) or not prompt.strip():
@@ -154,7 +160,8 @@ def _required(row: Row, fields: Mapping[str, Any], name: str) -> Any:
 def _text(row: Row, name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         raise ProblemError(f'{row.where}: "{name}" is {_kind(value)}; give text or a number')
     return str(value)
 
@@ -175,9 +182,15 @@ def _modes(row: Row, modes: Any) -> tuple[str, ...]:
 def _difficulty(row: Row, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProblemError(f'{row.where}: "difficulty" is {_kind(value)}; give a number')
-    return float(value)
+    try:
+        difficulty = float(value)
+    except OverflowError:
+        difficulty = math.inf
+    if not math.isfinite(difficulty):
+        raise ProblemError(f'{row.where}: "difficulty" is beyond every float; give a finite number')
+    return difficulty
 
 
 def _meta(row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,6 +202,23 @@ def _meta(row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
         raise ProblemError(
             f"{row.where}: a further field cannot be kept as JSON ({error}); remove or convert it"
         ) from error
+
+
+def _refuse_unstorable(row: Row, name: str, value: Any, depth: int = 0) -> None:
+    """Raise ``ProblemError`` for half a surrogate pair (JSON can spell it, no file can hold it) or deep nesting."""
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(value[error.start]):04x}"
+            raise ProblemError(
+                f"{row.where}: {name!a} is not valid Unicode ({half} is half a character); remove or replace it"
+            ) from error
+    elif isinstance(value, dict | list | tuple):
+        if depth > _MAX_NESTING:
+            raise ProblemError(f"{row.where}: {name!a} is nested deeper than {_MAX_NESTING} levels; flatten it")
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
+            _refuse_unstorable(row, name, part, depth + 1)
 
 
 def _refuse_twice(places: dict[str, str], key: str, row: Row, what: str) -> None:

@@ -45,10 +45,12 @@ class ExactVerifier:
     name = "exact"
 
     def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` if the gold holds no answer."""
         if exact_answer(problem.gold) is None:
             raise ProblemError("the answer is blank; give the text that a correct response ends with")
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order; a blank response is ``parse_fail``."""
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:

@@ -45,20 +45,15 @@ def tokenize(text: str) -> list[str]:
     return tokens
 
 
-def evaluate(text: str, *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
-    """Exact rational value of an arithmetic expression under the usual precedence.
+def evaluate(tokens: Sequence[str], *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
+    """Exact rational value of an arithmetic expression, split by ``tokenize``, under the usual precedence.
 
     Grammar: non-negative integers, the binary ``operators``, round brackets if ``brackets``. No signs, no powers.
-    Raises ``ExpressionError`` for any other text and ``ZeroDivisionError`` where a divisor is zero.
+    Raises ``ExpressionError`` for anything else and ``ZeroDivisionError`` where a divisor is zero.
 
-    >>> evaluate("6 * 7 + 12"), evaluate("8 / (3 - 8 / 3)")
+    >>> evaluate(tokenize("6 * 7 + 12")), evaluate(tokenize("8 / (3 - 8 / 3)"))
     (Fraction(54, 1), Fraction(24, 1))
     """
-    return evaluate_tokens(tokenize(text), operators=operators, brackets=brackets)
-
-
-def evaluate_tokens(tokens: Sequence[str], *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
-    """``evaluate`` for a text that ``tokenize`` has split already."""
     value, position = _sum(tokens, 0, operators, brackets)
     if position != len(tokens):
         raise ExpressionError(f"unexpected {tokens[position]!r} after a complete expression")
@@ -120,10 +115,12 @@ class ExpressionVerifier:
     name = "expression"
 
     def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` unless the gold is a number and the rules in ``problem.meta`` are well formed."""
         _target(problem)
         _rules(problem)
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order; a response that is no expression is ``parse_fail``."""
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
@@ -132,7 +129,7 @@ class ExpressionVerifier:
         try:
             tokens = tokenize(unwrap(candidate))
             mode = " ".join(tokens)
-            value = evaluate_tokens(tokens, operators=operators, brackets=brackets)
+            value = evaluate(tokens, operators=operators, brackets=brackets)
         except ExpressionError as error:
             return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=str(error))
         except ZeroDivisionError:

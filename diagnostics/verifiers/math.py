@@ -109,9 +109,11 @@ class MathVerifier:
         self.close()
 
     def close(self) -> None:
+        """End the worker processes; they start afresh if the verifier is used again."""
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` if the gold is too long or math-verify finds no mathematics in it."""
         gold = boxed_gold(problem.gold)
         if _PLAIN_NUMBER.fullmatch(gold[len("\\boxed{") : -1]):
             return  # certain without asking a worker, and most golds are of this kind
@@ -126,6 +128,7 @@ class MathVerifier:
             raise ProblemError(f'answer {shown!r} cannot be graded ({why}); mend it, or set "verifier": "exact"')
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
         pairs = [(boxed_gold(problem.gold), math_candidate(text)) for problem, text in items]
         self._verify([(gold, found) for gold, found in pairs if found and len(found) <= MAX_ANSWER_CHARACTERS])
         return [self._grade(gold, found) for gold, found in pairs]

@@ -23,10 +23,12 @@ class ModesVerifier:
     name = "modes"
 
     def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` if the problem lists no modes."""
         if not problem.modes:
             raise ProblemError('the verifier "modes" needs "modes", the list of every accepted response')
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order; an empty response is ``parse_fail``."""
         listed: dict[int, dict[str, str]] = {}
         grades = []
         for problem, text in items:

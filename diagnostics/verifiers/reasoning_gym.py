@@ -38,9 +38,11 @@ class ReasoningGymVerifier:
         self.close()
 
     def close(self) -> None:
+        """End the worker processes; they start afresh if the verifier is used again."""
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` if the problem does not carry its generator's name and entry."""
         if not isinstance(problem.meta.get("generator"), str) or not isinstance(problem.meta.get("entry"), Mapping):
             raise ProblemError(
                 'the verifier "reasoning_gym" needs the generator\'s own entry; '
@@ -48,6 +50,7 @@ class ReasoningGymVerifier:
             )
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order. Raises ``VerifierError`` without reasoning-gym."""
         if find_spec("reasoning_gym") is None:
             raise VerifierError("reasoning-gym is not installed; run: pip install reasoning-gym")
         from diagnostics.verifiers.reasoning_gym_worker import score

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.context import Context
-from reports.numbers import NINETY_FIVE, listing
+from reports.numbers import NINETY_FIVE, k_range, listing, plural
 from reports.records import Cell, Column, Section, Table
 from reports.source import SeriesSource
 from reports.tables import display_of
@@ -20,6 +20,7 @@ MEASURES = (
 
 
 def coverage(context: Context) -> Section:
+    """pass@k over k and over training, sampled and exact, and by task."""
     return Section(
         section_id="coverage",
         title="Coverage",
@@ -29,7 +30,7 @@ def coverage(context: Context) -> Section:
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
-    groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": []}
+    groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": [], "unclear": []}
     for k in context.inference_ks(series):
         change = context.pass_change(series, k)
         if change is not None and change.direction in groups:
@@ -38,8 +39,9 @@ def _lead(context: Context, series: SeriesSource) -> str:
         "rose": "pass@k is above the base for",
         "fell": "below it for" if groups["rose"] else "pass@k is below the base for",
         "unchanged": "no difference was detected for",
+        "unclear": f"{plural(len(series.problem_ids), 'problem')} are too few to tell for",
     }
-    parts = tuple(f"{words[name]} {k_range(ks)}" for name, ks in groups.items() if ks)
+    parts = tuple(f"{words[name]} {k_range(ks, series.ks)}" for name, ks in groups.items() if ks)
     if not parts:
         return context.named(series, "no paired interval of pass@k to the base is available.")
     return context.named(series, f"at the last checkpoint {listing(parts)}.")
@@ -74,13 +76,3 @@ def _by_task(context: Context) -> tuple[Table, ...]:
             note=f"Unit: points. Brackets: {NINETY_FIVE} interval, not corrected for the number of tasks.",
         ),
     )
-
-
-def k_range(ks: list[int]) -> str:
-    """
-    >>> k_range([1]), k_range([8, 64]), k_range([8, 16, 32])
-    ('k = 1', 'k = 8 and 64', 'k = 8 to 32')
-    """
-    if len(ks) > 2:
-        return f"k = {ks[0]} to {ks[-1]}"
-    return f"k = {listing(tuple(str(k) for k in ks))}"

@@ -12,6 +12,7 @@ _NAMES = {"answer_entropy": "answer entropy", "token_entropy": "token entropy", 
 
 
 def entropy(context: Context) -> Section:
+    """Entropies from base to last checkpoint, with the caution that they need."""
     caution = "Entropy falls under every kind of sharpening, healthy or not: read it beside coverage, never alone."
     return Section(
         section_id="entropy",

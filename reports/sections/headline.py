@@ -1,22 +1,29 @@
-"""What happened to each series, in one line, four numbers and one figure, and what none of it can tell."""
+"""What happened to each series, in one line, a few numbers and one figure, and what none of it can tell."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from reports import numbers
+from reports import citations, numbers
 from reports.context import Context
-from reports.plots import described, line_of, series_colour
-from reports.records import Card, Cell, Column, Direction, Figure, Headline, Missing, Panel, Table, Tile
+from reports.plots import described, interval_end, line_of, series_colour
+from reports.records import Card, Cell, Column, Direction, Figure, Headline, Missing, Panel, Table
+from reports.sections.tiles import mode_tiles, pass_tile
 from reports.source import SeriesSource
 from reports.tables import Display
-from reports.wording import Change, bound, change_of_probability, known, value_at
+from reports.wording import WITH_MODES, Change, change_of_probability, known, value_at
 
-_VERBS = {"rose": "rose:", "fell": "fell:", "unchanged": "no change detected:", "unknown": "moved:"}
+DEFINITION = (
+    "Over-sharpening, by Definition 2.1 of [A]: on a problem, some correct mode (one distinct way to answer correctly) "
+    "lost probability against the base. Sharpening is moderate where no correct mode did."
+)
 
 
 def headline(context: Context) -> Headline:
+    """The definition, a card per series, the figure of changes over k, and what they cannot tell."""
     return Headline(
+        definition=f"{DEFINITION} {citations.key('A')[0]}.",
         cards=tuple(_card(context, series) for series in context.series),
         limits=_limits(context),
         figure=_figure(context),
@@ -25,8 +32,8 @@ def headline(context: Context) -> Headline:
 
 def _card(context: Context, series: SeriesSource) -> Card:
     ends = _ends(context, series)
-    changes = {k: change for k in ends if (change := context.pass_change(series, k)) is not None}
-    reading, direction = _reading(changes)
+    changes = {k: change for k in ends.shown if (change := context.pass_change(series, k)) is not None}
+    reading, direction = _reading({k: change for k, change in changes.items() if k in ends.spoken})
     return Card(
         series=series.name,
         subtitle=f"{numbers.plural(len(series.problem_ids), 'problem')}, "
@@ -35,26 +42,39 @@ def _card(context: Context, series: SeriesSource) -> Card:
         reading=reading,
         direction=direction,
         sentences=_sentences(context, series),
-        tiles=(*(_pass_tile(k, change) for k, change in changes.items()), *_mode_tiles(context, series)),
+        tiles=(
+            *(pass_tile(k, change, chosen=k == ends.chosen) for k, change in changes.items()),
+            *mode_tiles(context, series),
+        ),
     )
 
 
-def _ends(context: Context, series: SeriesSource) -> tuple[int, ...]:
-    """The k to speak of: the smallest, and the one of the largest fall; without a fall, the largest.
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """The k of a card: ``spoken`` of in its line, ``shown`` in tiles; ``chosen`` for its fall, if there is one."""
+
+    spoken: tuple[int, ...] = ()
+    shown: tuple[int, ...] = ()
+    chosen: int | None = None
+
+
+def _ends(context: Context, series: SeriesSource) -> Ends:
+    """The smallest k, and the one of the largest fall; without a fall, the largest. The largest is always shown.
 
     A fall counts if its whole interval lies below the base. Values of k with a paired interval come first.
     """
     ks = context.inference_ks(series) or context.known_ks(series)
     if not ks:
-        return ()
+        return Ends()
     changes = {k: change for k in ks if (change := context.pass_change(series, k)) is not None}
     falls = {k: change.delta for k, change in changes.items() if change.direction == "fell"}
-    speaks_most = min(falls, key=falls.__getitem__) if falls else ks[-1]
-    return tuple(sorted({ks[0], speaks_most}))
+    chosen = min(falls, key=falls.__getitem__) if len(ks) > 1 and falls else None
+    spoken = {ks[0], ks[-1] if chosen is None else chosen}
+    return Ends(spoken=tuple(sorted(spoken)), shown=tuple(sorted({*spoken, ks[-1]})), chosen=chosen)
 
 
 def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
-    """The shortest honest summary, and the direction of coverage, the largest k.
+    """The shortest honest summary, and the direction of coverage, the larger k.
 
     >>> rise = Change(before=0.3, after=0.5, delta=0.2, low=0.1, high=0.3)
     >>> fall = Change(before=0.9, after=0.8, delta=-0.1, low=-0.2, high=-0.05)
@@ -71,6 +91,8 @@ def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
         first, second = names
         if directions[0] == "unchanged":
             return f"no change detected in {first} or {second}", "unchanged"
+        if directions[0] == "unclear":
+            return f"Too few problems ({next(iter(changes.values())).n_problems}) to tell", "unclear"
         return f"{first} and {second} both {directions[0]}", directions[0]
     joint = " while " if set(directions) == {"rose", "fell"} else "; "
     return joint.join(_phrase(name, change) for name, change in names.items()), directions[-1]
@@ -80,6 +102,8 @@ def _phrase(name: str, change: Change) -> str:
     match change.direction:
         case "unchanged":
             return f"no change detected in {name}"
+        case "unclear":
+            return f"too few problems ({change.n_problems}) to tell about {name}"
         case "unknown":
             return f"{name} moved by {numbers.points(change.delta)} points, without an interval"
         case verb:
@@ -90,12 +114,14 @@ def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
     """What the tiles leave out: the range of k that fell, exact coverage, problems lost beside problems gained."""
     sentences = []
     changes = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
-    fallen = [str(k) for k, change in changes.items() if change is not None and change.direction == "fell"]
+    fallen = [k for k, change in changes.items() if change is not None and change.direction == "fell"]
     if fallen:
-        sentences.append(f"pass@k lies below the base for k = {numbers.listing(tuple(fallen))}.")
+        sentences.append(f"pass@k lies below the base for {numbers.k_range(fallen, series.ks)}.")
     ks = context.inference_ks(series, exact=True)
     if ks and (change := context.pass_change(series, ks[-1], exact=True)) is not None:
         sentences.append(change_of_probability(f"Free of sampling noise, exact pass@{ks[-1]}", change) + ".")
+    if why := _partly_exact(context, series):
+        sentences.append(f"Exact values for all problems are unknown: {why}.")
     lost, gained = (context.level(series, name, series.last_step) for name in ("queries_lost", "queries_gained"))
     if lost is not None and gained is not None:
         count = len(series.problem_ids)
@@ -106,41 +132,15 @@ def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _pass_tile(k: int, change: Change) -> Tile:
-    return Tile(
-        title=f"pass@{k}",
-        value=f"{numbers.fixed(change.before, 3)} → {numbers.fixed(change.after, 3)}",
-        change=f"{_VERBS[change.direction]} {numbers.points(change.delta)} points, "
-        f"{numbers.points_interval(change.low, change.high)}",
-        direction=change.direction,
-    )
-
-
-def _mode_tiles(context: Context, series: SeriesSource) -> list[Tile]:
-    tiles = []
-    row = value_at(context.source.findings, "modes_fallen_10x", series.name, series.last_step)
-    if row is not None:
-        n = bound(row["n"])
-        count = "" if n is None else f"of {numbers.plural(int(n), 'correct mode')}"
-        tiles.append(
-            Tile(
-                title="modes that fell > 10×",
-                value=numbers.percent(float(row["value"])),
-                change=count,
-                direction="unknown",
-            )
-        )
-    before, after = (context.level(series, "effective_modes", s) for s in (series.base_step, series.last_step))
-    if before is not None and after is not None and series.base_step != series.last_step:
-        tiles.append(
-            Tile(
-                title="effective modes per problem",
-                value=f"{numbers.number(before, 'modes')} → {numbers.number(after, 'modes')}",
-                change=f"factor {numbers.fixed(after / before, 2)}" if before else "",
-                direction="unknown",
-            )
-        )
-    return tiles
+def _partly_exact(context: Context, series: SeriesSource) -> str:
+    """Why there is no exact value for all problems, where some list their modes."""
+    findings = context.source.findings
+    measure = "queries_over_sharpened"
+    if value_at(findings, measure, series.name, series.last_step, scope=WITH_MODES) is None:
+        return ""
+    at = (findings["measure"] == measure) & (findings["series"] == series.name) & (findings["scope"] == "all")
+    why = findings.loc[at & (findings["step"] == series.last_step), "why"].dropna()
+    return "" if why.empty else str(why.iloc[0])
 
 
 def _limits(context: Context) -> tuple[str, ...]:
@@ -154,15 +154,26 @@ def _limits(context: Context) -> tuple[str, ...]:
         f"of {numbers.listing(tuple(tasks))}.",
         f"Whether the grader is right: correct means what {numbers.listing(tuple(verifiers))} accepted.",
     ]
+    if any(_ends(context, series).chosen is not None for series in context.series):
+        limits.append(
+            "How large the fall is at a k fixed in advance: the k of the largest fall is chosen after looking, for "
+            "each series by itself. That overstates the fall, and its interval does not know of the choice; the "
+            "largest k with an interval stands beside it."
+        )
     if ks:
         limits.append(
             f"What happens beyond k = {numbers.listing(tuple(str(k) for k in ks))}: "
             "intervals end at half the number of samples."
         )
     limits.append(
-        "Whether the run is over-sharpened in the strict sense: each interval stands alone, without correction for "
-        "looking at several k and checkpoints. One interval in twenty misses its truth."
+        "Which of many intervals miss: each stands alone, without correction for looking at several k and checkpoints, "
+        "and one in twenty misses its truth."
     )
+    if known(source.findings, "queries_over_sharpened", scope=None).empty:
+        limits.append(
+            "Whether single modes lost probability, as Definition 2.1 asks: that needs problems that list every "
+            "accepted response."
+        )
     if len({series.settings_id for series in context.series}) > 1 or len({s.n for s in context.series}) > 1:
         limits.append(
             "Whether series differ through training alone: they were sampled under different settings "
@@ -196,6 +207,7 @@ def _figure(context: Context) -> Figure | Missing:
         title=title,
         caption="Above zero: more problems solved within k tries than by the base. Below zero: fewer. "
         f"Band: {numbers.NINETY_FIVE} interval over problems, paired with the base.",
+        notes=interval_end(context.source, rows, "k"),
         x_label="k (samples per problem)",
         y_label="change of pass@k (points)",
         panels=(panel,),

@@ -13,22 +13,43 @@ _RATES = {
     "parse_failure_rate": "without a parseable answer",
     "timeout_rate": "timed out",
 }
+_NEVER = {
+    "truncation_rate": "was truncated",
+    "parse_failure_rate": "lacked a parseable answer",
+    "timeout_rate": "timed out",
+}
 #: A rate that moved by more than this can by itself look like a change of coverage.
 NOTABLE = 0.02
 
 
 def health(context: Context) -> Section:
+    """Rates of responses that were cut, unparsed or ungraded; those that are zero throughout are told once."""
+    never = tuple(measure for measure in _RATES if _is_zero_throughout(context, measure))
+    lead = [context.named(series, _lead(context, series, never)) for series in context.series]
+    if len(never) == len(_RATES):
+        lead = []
+    if never:
+        words = tuple(_NEVER[measure] for measure in never)
+        lead.append(f"No response of any checkpoint {numbers.listing(words, last='or')}.")
     return Section(
         section_id="health",
         title="Sample health",
-        lead=tuple(context.named(series, _lead(context, series)) for series in context.series),
+        lead=tuple(lead),
         blocks=context.blocks((*MEASURES, *context.others("health", MEASURES))),
     )
 
 
-def _lead(context: Context, series: SeriesSource) -> str:
+def _is_zero_throughout(context: Context, measure: str) -> bool:
+    findings = context.source.findings
+    rows = findings[(findings["measure"] == measure) & (findings["scope"] == "all")]
+    return not rows.empty and bool((rows["value"] == 0.0).all())
+
+
+def _lead(context: Context, series: SeriesSource, never: tuple[str, ...]) -> str:
     parts, moved = [], []
     for measure, name in _RATES.items():
+        if measure in never:
+            continue
         before, after = (context.level(series, measure, step) for step in (series.base_step, series.last_step))
         if before is None or after is None:
             continue
@@ -40,4 +61,5 @@ def _lead(context: Context, series: SeriesSource) -> str:
     text = f"responses from base to last checkpoint: {numbers.listing(tuple(parts))}."
     if moved:
         return f"{text} The share of responses {numbers.listing(tuple(moved))} changed enough to matter for pass@k."
-    return f"{text} None of these moved by more than {numbers.fixed(100 * NOTABLE, 0)} points."
+    them = "It did not move" if len(parts) == 1 else "None of these moved"
+    return f"{text} {them} by more than {numbers.fixed(100 * NOTABLE, 0)} points."

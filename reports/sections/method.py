@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reports import numbers
+from reports import citations, numbers
 from reports.context import Context
 from reports.records import Block, Cell, Column, Listing, Missing, Section, Table
 from reports.source import SeriesSource
 
+#: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
+_CLOCK = "local time of the machine that ran the audit; the store keeps no time zone"
 _COMMAND_KEYS = ("command", "argv", "command_line")
 _SQL = """oversharp sql {store} "
 SELECT series, step, k, value, low, high
@@ -20,6 +22,7 @@ oversharp explain pass_at_k"""
 
 
 def method(context: Context) -> Section:
+    """Settings, checkpoints, commands, versions and times of every series."""
     blocks: list[Block] = [_settings(context), _checkpoints(context)]
     for series in context.series:
         command, versions = _provenance(series)
@@ -44,7 +47,13 @@ def method(context: Context) -> Section:
             blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why))
     blocks.append(_events(context))
     blocks.append(Listing(title="Read the numbers yourself", text=_SQL.format(store=context.source.store_name)))
-    return Section(section_id="method", title="Method and reproducibility", lead=_lead(context), blocks=tuple(blocks))
+    return Section(
+        section_id="method",
+        title="Method and reproducibility",
+        lead=_lead(context),
+        blocks=tuple(blocks),
+        sources=citations.key(),
+    )
 
 
 def _lead(context: Context) -> tuple[str, ...]:
@@ -62,7 +71,11 @@ def _lead(context: Context) -> tuple[str, ...]:
     lead.append(
         f"pass@k is the unbiased estimate; intervals are {numbers.NINETY_FIVE} over problems, paired with the base."
     )
-    lead.append("; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series) + ".")
+    lead.append(
+        "Intervals of differences end where pass@k would leave the range from 0 to 1: a base at 1.000 cannot rise."
+    )
+    updated = "; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series)
+    lead.append(f"{updated} ({_CLOCK}).")
     return tuple(lead)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pandas as pd
+
 from reports import numbers
 from reports.context import Context
-from reports.records import Section
+from reports.records import Constant, Section
 from reports.source import SeriesSource
+from reports.wording import WITH_MODES, known
 
 MEASURES = (
     "modes_fallen_10x",
@@ -19,6 +24,7 @@ STRATEGY = ("strategy_share",)
 
 
 def modes(context: Context) -> Section:
+    """Which share of the correct modes lost probability, and how many are left."""
     return Section(
         section_id="modes",
         title="Modes",
@@ -40,30 +46,43 @@ def _lead(context: Context, series: SeriesSource) -> str:
             f"base, {numbers.percent(tenfold)} more than tenfold; {numbers.percent(queries)} of the problems have at "
             "least one that fell."
         )
+    partly = known(context.source.findings, "modes_fallen", scope=WITH_MODES, series=series.name)
+    but = "" if partly.empty else " for all problems, only for those that list their modes"
     before, after = (context.level(series, "effective_modes", s) for s in (series.base_step, series.last_step))
     if before is not None and after is not None:
         return (
             f"the effective number of modes went from {numbers.number(before, 'modes')} to "
-            f"{numbers.number(after, 'modes')} per problem; single modes were not scored exactly."
+            f"{numbers.number(after, 'modes')} per problem; single modes were not scored exactly{but}."
         )
     return "no measure of modes has a value here; the reasons are below."
 
 
 def strategy(context: Context) -> Section:
     """How the responses go about it: by default code blocks against prose."""
-    block_lead = []
-    for series in context.series:
-        findings = context.source.findings
-        rows = findings[
-            (findings["measure"] == "strategy_share") & (findings["series"] == series.name) & findings["value"].notna()
-        ]
-        parts = []
-        for scope in sorted({str(scope) for scope in rows["scope"]}):
-            own = rows[rows["scope"] == scope].set_index("step")["value"]
-            if series.base_step in own.index and series.last_step in own.index:
-                name = "matching responses" if scope == "all" else scope
-                start, end = numbers.percent(own[series.base_step]), numbers.percent(own[series.last_step])
-                parts.append(f"{name} {start} to {end}")
-        text = f"share of samples from base to last: {numbers.listing(tuple(parts))}." if parts else ""
-        block_lead.append(context.named(series, text or "no strategy was counted."))
-    return Section(section_id="strategy", title="Strategy", lead=tuple(block_lead), blocks=context.blocks(STRATEGY))
+    findings = context.source.findings
+    rows = findings[(findings["measure"] == "strategy_share") & findings["value"].notna()]
+    if not rows.empty and (rows.loc[rows["scope"] == "code", "value"] == 0.0).all():
+        patterns = tuple(sorted({str(series.settings["strategy_regex"]) for series in context.series}))
+        lead: tuple[str, ...] = ()
+        text = f"No response matched the strategy pattern {numbers.listing(patterns)} at any checkpoint."
+        blocks = tuple(
+            replace(block, text=text) if isinstance(block, Constant) else block for block in context.blocks(STRATEGY)
+        )
+    else:
+        lead = tuple(_strategy_lead(context, series, rows) for series in context.series)
+        blocks = context.blocks(STRATEGY)
+    return Section(section_id="strategy", title="Strategy", lead=lead, blocks=blocks)
+
+
+def _strategy_lead(context: Context, series: SeriesSource, rows: pd.DataFrame) -> str:
+    own = rows[rows["series"] == series.name]
+    parts = []
+    for scope in sorted({str(scope) for scope in own["scope"]}):
+        shares = own[own["scope"] == scope].set_index("step")["value"]
+        if series.base_step in shares.index and series.last_step in shares.index:
+            name = "matching responses" if scope == "all" else scope
+            start, end = numbers.percent(shares[series.base_step]), numbers.percent(shares[series.last_step])
+            parts.append(f"{name} {start} to {end}")
+    if not parts:
+        return context.named(series, "no strategy was counted.")
+    return context.named(series, f"share of samples from base to last: {numbers.listing(tuple(parts))}.")

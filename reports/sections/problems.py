@@ -57,6 +57,7 @@ def shortlist(source: Source, series: SeriesSource) -> tuple[str, ...]:
 
 
 def problems(context: Context) -> Section:
+    """Success per problem, problems lost and gained, and a few lost ones to read."""
     trained = tuple(series for series in context.series if series.base_step != series.last_step)
     changes = {series.name: problem_changes(context.source, series) for series in trained}
     blocks: list[Block] = []

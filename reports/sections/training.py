@@ -7,7 +7,7 @@ import pandas as pd
 from reports import numbers
 from reports.context import Context
 from reports.plots import described, series_colour
-from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Panel, Section, Table
+from reports.records import STEP_LABEL, Block, Cell, Column, Constant, Figure, Line, Panel, Section, Table
 from reports.tables import Display
 
 #: Shown first, by substring, in this order; trainers differ in their names.
@@ -17,11 +17,13 @@ MAX_POINTS = 200
 
 
 def training(context: Context) -> Section:
+    """The trainer's metrics: the telling ones drawn, constant ones in a sentence, the rest in a table."""
     logged = context.source.training
     if logged.empty:
         lead = ("The run directory of no series held metrics of the trainer.",)
         return Section(section_id="training", title="Training metrics", lead=lead)
     names = sorted({str(name) for name in logged["name"]}, key=_rank)
+    moving, resting = _split(logged, names)
     steps = tuple(
         f"{series.name}: {numbers.plural(own['name'].nunique(), 'metric')} over steps {own['step'].min()} "
         f"to {own['step'].max()}"
@@ -29,10 +31,12 @@ def training(context: Context) -> Section:
         if not (own := logged[logged["series"] == series.name]).empty
     )
     blocks: list[Block] = [
-        _figure(context, i, name, logged[logged["name"] == name]) for i, name in enumerate(names[:SHOWN_METRICS])
+        _figure(context, i, name, logged[logged["name"] == name]) for i, name in enumerate(moving[:SHOWN_METRICS])
     ]
-    if len(names) > SHOWN_METRICS:
-        blocks.append(_rest(logged[logged["name"].isin(names[SHOWN_METRICS:])]))
+    if resting:
+        blocks.append(_resting(context, logged, resting))
+    if len(moving) > SHOWN_METRICS:
+        blocks.append(_rest(logged[logged["name"].isin(moving[SHOWN_METRICS:])]))
     return Section(
         section_id="training", title="Training metrics", lead=(f"{'; '.join(steps)}.",), blocks=tuple(blocks)
     )
@@ -41,6 +45,47 @@ def training(context: Context) -> Section:
 def _rank(name: str) -> tuple[int, str]:
     places = [i for i, part in enumerate(PREFERRED) if part in name.lower()]
     return (min(places, default=len(PREFERRED)), name)
+
+
+def _split(logged: pd.DataFrame, names: list[str]) -> tuple[list[str], list[str]]:
+    """Metrics that moved within some series, and those that did not: a flat line says less than a sentence.
+
+    A metric logged once has moved nowhere that anyone can know; it stays with the figures.
+    """
+    spans = logged.groupby(["name", "series"])["value"].agg(["min", "max", "size"])
+    rests = (spans["min"] == spans["max"]) & (spans["size"] > 1)
+    resting = {str(name) for name, still in rests.groupby("name").all().items() if still}
+    return [name for name in names if name not in resting], [name for name in names if name in resting]
+
+
+def _resting(context: Context, logged: pd.DataFrame, names: list[str]) -> Constant:
+    """One sentence for all constant metrics."""
+    parts, body = [], []
+    for name in names:
+        values = {
+            series.name: float(own["value"].iloc[0])
+            for series in context.series
+            if not (own := logged[(logged["name"] == name) & (logged["series"] == series.name)]).empty
+        }
+        if len(set(values.values())) == 1:
+            parts.append(f"{name} constant at {numbers.brief(next(iter(values.values())))}")
+        else:
+            each = tuple(f"{numbers.brief(value)} ({series})" for series, value in values.items())
+            parts.append(f"{name} constant at {numbers.listing(each)}")
+        body += [
+            (Cell(text=series), Cell(text=name), Cell(text=numbers.brief(value), sort=value))
+            for series, value in values.items()
+        ]
+    return Constant(
+        title="Constant over the run",
+        text=f"{'; '.join(parts)}.",
+        table=Table(
+            title="Constant metrics: data",
+            columns=(Column(name="series", numeric=False), Column(name="metric", numeric=False), Column(name="value")),
+            rows=tuple(body),
+            folded=True,
+        ),
+    )
 
 
 def thinned(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
@@ -63,7 +108,7 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
         xs, ys = tuple(float(v) for v in thin["step"]), tuple(float(v) for v in thin["value"])
         lines.append(Line(label=series.name, x=xs, y=ys, colour=series_colour(i), style=i))
         body += [
-            (Cell(text=series.name), Cell(text=f"{x:g}", sort=x), Cell(text=f"{y:.4g}", sort=y))
+            (Cell(text=series.name), Cell(text=f"{x:g}", sort=x), Cell(text=numbers.brief(y), sort=y))
             for x, y in zip(xs, ys, strict=True)
         ]
     display = Display(factor=1.0, unit="as logged", is_difference=False)
@@ -92,8 +137,8 @@ def _rest(rows: pd.DataFrame) -> Table:
             (
                 Cell(text=str(series)),
                 Cell(text=str(name)),
-                Cell(text=f"{first['value']:.4g}", sort=float(first["value"])),
-                Cell(text=f"{last['value']:.4g}", sort=float(last["value"])),
+                Cell(text=numbers.brief(first["value"]), sort=float(first["value"])),
+                Cell(text=numbers.brief(last["value"]), sort=float(last["value"])),
             )
         )
     return Table(

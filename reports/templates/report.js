@@ -27,6 +27,10 @@ for (const table of document.querySelectorAll("table.data")) {
     });
   });
 }
+// Data shown beside a figure has no place beside it on a narrow screen: there it is folded like any other.
+if (!matchMedia("(min-width: 860px)").matches) {
+  for (const details of document.querySelectorAll(".figure.lone > details")) details.open = false;
+}
 // Paper cannot unfold: print shows every table.
 const folded = [];
 addEventListener("beforeprint", () => {

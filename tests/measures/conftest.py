@@ -51,7 +51,9 @@ class World:
     def _fill(self, rows: pd.DataFrame, scores: pd.DataFrame) -> None:
         db = self.db
         for step, name in enumerate(self.checkpoints):
-            db.execute("INSERT INTO series_checkpoints VALUES ('run', ?, ?, ?, ?)", [name, 20 * step, name, step == 0])
+            db.execute(
+                "INSERT INTO series_checkpoints VALUES ('run', ?, ?, ?, ?, '')", [name, 20 * step, name, step == 0]
+            )
         tasks = dict.fromkeys(scores["problem"], "sums") | dict(zip(rows["problem"], rows["task"], strict=True))
         for position, (problem, task) in enumerate(sorted(tasks.items())):
             db.execute("INSERT INTO problems VALUES (?, ?, '', '4', 'exact', NULL, NULL, '{}')", [problem, task])

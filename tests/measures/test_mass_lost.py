@@ -41,4 +41,4 @@ def test_queries_impossible_under_the_base_have_no_share():
     finding = lost(rows("base", "q1", 0.5), rows("base", "q2", 0.0), rows("late", "q1", 0.25), rows("late", "q2", 0.2))
     assert (finding.value, finding.n) == (pytest.approx(0.5), 1)
     nothing = lost(rows("base", "q", 0.0), rows("late", "q", 0.2))
-    assert nothing.why == "base: every mode of every query has probability 0"
+    assert nothing.why == "base: every mode of every problem has probability 0"

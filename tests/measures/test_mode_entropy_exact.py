@@ -38,4 +38,4 @@ def test_impossible_queries_are_left_out_and_said_so_when_nothing_remains():
         ("none", "q1", "a", -math.inf), ("none", "q1", "b", -math.inf), ("none", "q2", "c", -math.inf),
     )  # fmt: skip
     assert (found["late"].value, found["late"].n) == (pytest.approx(math.log(2)), 1)
-    assert found["none"].why == "every mode of every query has probability 0"
+    assert found["none"].why == "every mode of every problem has probability 0"

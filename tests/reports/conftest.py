@@ -1,4 +1,4 @@
-"""A small store with numbers known by hand: two series, four checkpoints, six problems, eight samples each."""
+"""A small store with numbers known by hand: two series, four checkpoints, twelve problems, eight samples each."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ STEPS = (0, 10, 20, 30)
 N = 8
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=16, seed=7)
 
+REWARDS = tuple(TrainingMetric(step=s, name="reward", value=0.1 * s) for s in range(1, 31))
+
 #: pass@1 and pass@4 per checkpoint, invented: GRPO sharpens and loses coverage, IAC keeps it.
 PASS = {
     "grpo": {1: (0.25, 0.35, 0.45, 0.5), 4: (0.8, 0.75, 0.7, 0.6)},
@@ -41,9 +43,10 @@ PASS = {
 
 #: Correct samples of eight, per problem, at base and at last checkpoint.
 CORRECT = {
-    "grpo": ((2, 8), (3, 0), (1, 0), (0, 4), (2, 2), (4, 8)),
-    "iac": ((2, 4), (3, 3), (1, 1), (0, 0), (2, 4), (4, 8)),
+    "grpo": ((2, 8), (3, 0), (1, 0), (0, 4), (2, 2), (4, 8), *((2, 2),) * 6),
+    "iac": ((2, 4), (3, 3), (1, 1), (0, 0), (2, 4), (4, 8), *((2, 2),) * 6),
 }
+N_PROBLEMS = 12
 
 #: Two texts, as many as the report shows per problem and side.
 HOSTILE = (
@@ -102,8 +105,23 @@ def findings_of(series: str, steps: Sequence[int]) -> list[Finding]:
             )  # fmt: skip
         found += [
             Finding(checkpoint_id=identity, measure="token_entropy", unit="nats", why="no sample was scored"),
-            Finding(checkpoint_id=identity, measure="effective_modes", unit="modes", value=4.0 - i),
-            Finding(checkpoint_id=identity, measure="modes_fallen_10x", unit="probability", value=0.1 * i, n=30),
+            Finding(
+                checkpoint_id=identity,
+                measure="effective_modes",
+                unit="modes",
+                value=4.0 - i,
+                low=3.5 - i,
+                high=4.5 - i,
+            ),
+            Finding(
+                checkpoint_id=identity,
+                measure="modes_fallen_10x",
+                unit="probability",
+                value=0.1 * i,
+                n=30,
+                low=0.1 * i - 0.05,
+                high=0.1 * i + 0.05,
+            ),
             Finding(checkpoint_id=identity, measure="truncation_rate", unit="probability", value=0.01 * i, n=48),
             Finding(checkpoint_id=identity, measure="from_a_plugin", unit="tokens", value=5.0 + i, n=48),
             *(
@@ -122,22 +140,35 @@ class Written:
 
 
 def write_store(
-    path: Path, *, texts: Sequence[str] = (), names: Sequence[str] = ("grpo", "iac"), steps: Sequence[int] = STEPS
+    path: Path,
+    *,
+    texts: Sequence[str] = (),
+    names: Sequence[str] = ("grpo", "iac"),
+    steps: Sequence[int] = STEPS,
+    n_problems: int = N_PROBLEMS,
+    metrics: Sequence[TrainingMetric] = REWARDS,
+    edit: Callable[[list[Finding]], list[Finding]] = list,
 ) -> Written:
-    """``texts`` replace the wrong responses of the last checkpoint; prompts carry them too."""
+    """``texts`` replace the wrong responses of the last checkpoint; prompts carry them too. ``edit`` sees findings."""
     problems = tuple(
         Problem(task="mini", prompt=f"{i} 2 = {i + 2} : {texts[0] if texts else ''}", gold=f"{i + 2}", verifier="exact")
-        for i in range(6)
+        for i in range(n_problems)
     )
     with Store.open(path) as store:
         store.add_problems(problems)
         for name in names:
-            _write_series(store, name, problems, texts, steps)
+            _write_series(store, name, problems, texts, steps, metrics, edit)
     return Written(path=path, problems=problems)
 
 
 def _write_series(
-    store: Store, name: str, problems: Sequence[Problem], texts: Sequence[str], steps: Sequence[int]
+    store: Store,
+    name: str,
+    problems: Sequence[Problem],
+    texts: Sequence[str],
+    steps: Sequence[int],
+    metrics: Sequence[TrainingMetric],
+    edit: Callable[[list[Finding]], list[Finding]],
 ) -> None:
     checkpoints = tuple(
         Checkpoint(
@@ -146,26 +177,26 @@ def _write_series(
         )
         for step in steps
     )  # fmt: skip
-    metrics = tuple(TrainingMetric(step=s, name="reward", value=0.1 * s) for s in range(1, 31))
     store.add_series(
-        Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=metrics)
+        Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=tuple(metrics))
     )
     key = AuditKey(
         audit_id=f"audit-{name}",
         series=name,
         settings_id=SETTINGS.settings_id,
         n=N,
-        entropy_samples=0,
+        entropy_samples=3,
         ks=(1, 4),
         strategy_regex="```",
     )
     origin = {"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}}
     problem_ids = [problem.problem_id for problem in problems]
-    store.begin_audit(key, settings=SETTINGS, problem_ids=problem_ids, provenance=origin)
+    store.begin_audit(key, settings=SETTINGS, problem_ids=problem_ids)
+    store.end_audit(key, origin)
     graded: dict[tuple[str, str], tuple[str, str, str, Grade]] = {}
     for i, checkpoint in enumerate(checkpoints):
         samples = []
-        for problem, (base, last) in zip(problems, CORRECT[name], strict=True):
+        for problem, (base, last) in zip(problems, CORRECT[name][: len(problems)], strict=True):
             correct = round(base + (last - base) * i / max(len(checkpoints) - 1, 1))
             for index in range(N):
                 good = index < correct
@@ -182,7 +213,7 @@ def _write_series(
                 graded[(problem.problem_id, response)] = (problem.problem_id, response, problem.verifier, grade)
         store.add_samples(key, checkpoint.checkpoint_id, samples)
     store.add_grades(graded.values())
-    store.replace_findings(key, findings_of(name, steps))
+    store.replace_findings(key, edit(findings_of(name, steps)))
     store.log_event(key, "sample", wall_s=12.34, rows=192)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from diagnostics.types import TrainingMetric
+from reports.records import Page
+from reports.render import render_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -126,3 +130,35 @@ def test_print_unfolds_the_data(browser: Any, reports: dict[str, Path]) -> None:
         assert page.locator("details:not([open])").count() == 0
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details:not([open])").count() > 5
+
+
+def test_labels_of_tiny_values_are_not_cut(browser: Any, page_of: Callable[..., Page], tmp_path: Path) -> None:
+    metrics = [TrainingMetric(step=s, name="lr", value=-2e-4 - 1e-9 * s) for s in range(1, 30)]
+    path = tmp_path / "tiny.html"
+    path.write_text(render_page(page_of(names=("grpo",), metrics=metrics)), encoding="utf-8")
+    outside = """svg => [...svg.querySelectorAll("text")].filter(text => {
+        const own = text.getBoundingClientRect(), frame = svg.getBoundingClientRect();
+        return own.left < frame.left || own.right > frame.right + 1;
+    }).map(text => text.textContent)"""
+    with opened(browser, path, 1440) as page:
+        assert page.locator("#training-0 .panel > svg").evaluate(outside) == []
+
+
+def test_a_figure_alone_in_its_row_shows_its_data_beside_it(browser: Any, reports: dict[str, Path]) -> None:
+    with opened(browser, reports["plain"], 1440) as page:
+        lone = page.locator("figure.lone")
+        assert lone.count() > 0
+        assert all(one.is_visible() for one in lone.locator("table").all())
+        for i in range(lone.count()):
+            figure, panel, table = (
+                one.bounding_box() for one in (lone.nth(i), lone.nth(i).locator(".panel"), lone.nth(i).locator("table"))
+            )
+            assert table["x"] > panel["x"] + panel["width"]
+            assert table["y"] < panel["y"] + panel["height"] / 2
+            assert figure["height"] < 1.4 * panel["height"]
+
+
+def test_a_phone_starts_with_all_data_folded(browser: Any, reports: dict[str, Path]) -> None:
+    with opened(browser, reports["plain"], 390) as page:
+        assert page.locator("figure.lone").count() > 0
+        assert page.locator("figure details[open]").count() == 0

@@ -31,15 +31,17 @@ def test_the_reading_of_a_series_follows_its_intervals(page: Page) -> None:
 
 def test_tiles_show_base_to_last_and_the_paired_interval(page: Page) -> None:
     tiles = {tile.title: (tile.value, tile.change) for tile in page.headline.cards[0].tiles}
-    assert tiles["pass@4"] == ("0.800 → 0.600", "fell: −20.0 points, 95\xa0% interval −23.0 to −17.0")
-    assert tiles["modes that fell > 10×"] == ("30.0\xa0%", "of 30 correct modes")
-    assert tiles["effective modes per problem"] == ("4.00 → 1.00", "factor 0.25")
+    fell = "fell: −20.0 points, 95\xa0% interval −23.0 to −17.0; k chosen after looking"
+    assert tiles["pass@4, the largest fall"] == ("0.800 → 0.600", fell)
+    interval = "95\xa0% interval 25.0\xa0% to 35.0\xa0%"
+    assert tiles["modes that fell > 10×"] == ("30.0\xa0%", f"of 30 correct modes, {interval}")
+    assert tiles["effective modes per problem"] == ("4.00 → 1.00", "95\xa0% intervals [3.50, 4.50] → [0.50, 1.50]")
 
 
 def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None:
     text = " ".join(page.headline.limits)
     assert "training seed" in text
-    assert "6 problems of mini" in text
+    assert "12 problems of mini" in text
     assert "exact accepted" in text
     assert "beyond k = 4" in text
 
@@ -93,8 +95,8 @@ def test_a_measure_of_another_package_appears_in_its_section(page: Page) -> None
 
 def test_lost_and_gained_problems_are_counted_together(page: Page) -> None:
     lead = section(page, "problems").lead
-    assert lead[0].startswith("grpo: of 6 problems 2 lost every correct sample and 1 won a first one.")
-    assert lead[1].startswith("iac: of 6 problems 0 lost every correct sample and 0 won a first one.")
+    assert lead[0].startswith("grpo: of 12 problems 2 lost every correct sample and 1 won a first one.")
+    assert lead[1].startswith("iac: of 12 problems 0 lost every correct sample and 0 won a first one.")
     table = next(t for t in blocks(section(page, "problems"), Table) if t.title == "Problems lost and gained: grpo")
     shown = [(row[0].text, row[2].text, row[3].text) for row in table.rows]
     assert shown == [("lost", "3 / 8", "0 / 8"), ("lost", "1 / 8", "0 / 8"), ("gained", "0 / 8", "4 / 8")]

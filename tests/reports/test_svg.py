@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reports.figures import figure_svgs, swatch_svg
+from reports.figures import figure_svgs, swatch_svg, tick_texts
 from reports.records import Figure, Line, Panel, Table
 from reports.svg import clean_svg
 
@@ -97,3 +97,17 @@ def test_event_handlers_are_dropped() -> None:
 
 def test_coordinates_are_rounded() -> None:
     assert 'd="M 1.23 -0.5 L 3 0"' in clean('<path d="M 1.2345678 -0.50 L 3.0001 -0.0001"/>')
+
+
+@pytest.mark.parametrize(
+    "values", [[2.05e-4, 2.10e-4, 2.15e-4], [1000.0001, 1000.0002], [1e4, 2e4, 3e4], [-1e6, 0, 1e6]]
+)
+def test_ticks_of_any_size_stay_distinct_and_true(values: list[float]) -> None:
+    texts = tick_texts(values, (min(values), max(values)))
+    assert len(set(texts.values())) == len(values)
+    read = [float(text.replace("\N{MINUS SIGN}", "-")) for text in texts.values()]
+    assert read == pytest.approx(values, rel=1e-9)
+
+
+def test_ticks_outside_of_the_axis_are_left_out() -> None:
+    assert list(tick_texts([-0.5, 0.0, 0.5, 1.0], (0.0, 0.9))) == [0.0, 0.5]

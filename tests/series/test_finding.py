@@ -257,6 +257,16 @@ def test_an_unreadable_log_costs_the_metrics_only(tmp_path: Path) -> None:
     assert "line 1 is not JSON" in series.skipped[0]
 
 
+def test_a_number_beyond_every_float_is_skipped_and_a_step_beyond_the_store_costs_the_log(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-2")
+    log = [{"step": 1, "reward": 0.5, "huge": 10**400}]
+    (run / "checkpoint-2/trainer_state.json").write_text(json.dumps({"log_history": log}))
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 10**400, "reward": 1}) + "\n")
+    series = find_series([run])
+    assert series.metrics == (TrainingMetric(step=1, name="reward", value=0.5),)
+    assert [reason for reason in series.skipped if "a step is out of range" in reason] == list(series.skipped) != []
+
+
 # ---------------------------------------------------------------- faults
 
 
@@ -293,6 +303,44 @@ def test_a_half_written_checkpoint_is_left_out_and_said(tmp_path: Path, fault: s
     series = find_series([run])
     assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
     assert series.skipped == (f"checkpoint-40: {expected}",)
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "fault"),
+    [
+        ({"w": 5}, "names a shard that is no file name"),
+        ({"w": ["a"], "v": "b"}, "names a shard that is no file name"),
+        (5, "names no shard"),
+        (["model.safetensors"], "names no shard"),
+    ],
+)
+def test_an_index_that_names_no_files_is_left_out_and_said(tmp_path: Path, weight_map: object, fault: str) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+    (run / "checkpoint-40/model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert find_series([run]).skipped == (f"checkpoint-40: model.safetensors.index.json {fault}",)
+
+
+@pytest.mark.parametrize("offsets", [[0.0, 8.0], [-8, 8], [8, 0], [False, True], [0], [0, 8, 16], "ab", None])
+def test_offsets_that_count_no_bytes_are_left_out_and_said(tmp_path: Path, offsets: object) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+    header = json.dumps({"w": {"dtype": "F64", "shape": [1], "data_offsets": offsets}}).encode()
+    (run / "checkpoint-40/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    assert find_series([run]).skipped == ("checkpoint-40: model.safetensors has a broken header",)
+
+
+def test_json_nested_beyond_reading_is_a_broken_checkpoint(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40", "checkpoint-60")
+    deep = b"[" * 100_000
+    (run / "checkpoint-40/model.safetensors").write_bytes(len(deep).to_bytes(8, "little") + deep)
+    (run / "checkpoint-60/config.json").write_bytes(deep)
+    (run / "metrics.jsonl").write_bytes(deep + b"\n")
+    series = find_series([run])
+    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
+    assert [reason.partition(":")[0] for reason in series.skipped] == [
+        "checkpoint-40",
+        "checkpoint-60",
+        "metrics.jsonl",
+    ]
 
 
 @pytest.mark.parametrize("name", ["tmp-checkpoint-40", "tmp_step_40", "checkpoint-40.incomplete", ".checkpoint-40"])

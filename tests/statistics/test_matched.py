@@ -1,6 +1,6 @@
 import pytest
 
-from diagnostics.statistics.matched import RunPath, matched_table, value_at
+from diagnostics.statistics.matched import RunPath, value_at
 
 
 def test_a_value_between_two_checkpoints_is_interpolated():
@@ -48,26 +48,3 @@ def test_unknown_checkpoints_are_skipped():
 def test_paths_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="zip"):
         value_at(RunPath(steps=[0, 10], x=[0.2], y=[1.0]), 0.2)
-
-
-def test_the_table_spans_what_both_runs_reach():
-    grpo = RunPath(steps=[0, 100], x=[0.2, 0.6], y=[1.0, 0.6])
-    iac = RunPath(steps=[0, 100], x=[0.2, 0.4], y=[1.0, 0.9])
-    rows = matched_table(grpo, iac, levels=4)
-    assert [row.x for row in rows] == pytest.approx([0.25, 0.3, 0.35, 0.4])
-    assert [row.difference for row in rows] == pytest.approx([0.025, 0.05, 0.075, 0.1])
-    assert rows[-1].second.step == 100
-
-
-def test_a_slower_copy_of_a_run_shows_no_difference():
-    fast = RunPath(steps=[0, 10, 20], x=[0.2, 0.4, 0.6], y=[1.0, 0.8, 0.6])
-    slow = RunPath(steps=[0, 20, 40], x=[0.2, 0.4, 0.6], y=[1.0, 0.8, 0.6])
-    assert [row.difference for row in matched_table(fast, slow)] == pytest.approx([0.0] * 4)
-
-
-def test_runs_without_a_common_range_have_no_table():
-    low = RunPath(steps=[0, 10], x=[0.1, 0.2], y=[1.0, 0.8])
-    high = RunPath(steps=[0, 10], x=[0.3, 0.4], y=[1.0, 0.8])
-    unknown = RunPath(steps=[0], x=[None], y=[None])
-    assert matched_table(low, high) == []
-    assert matched_table(low, unknown) == []

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
+from diagnostics.statistics.pass_at_k import pass_at_k_table
 
 
 def exact_miss(n: int, c: int, k: int) -> Fraction:
@@ -60,23 +60,3 @@ def test_the_estimator_has_no_bias(n, data, p):
     k = data.draw(st.integers(1, n))
     weight_C = binom.pmf(np.arange(n + 1), n, p)
     assert weight_C @ pass_at_k_table(n, [k])[:, 0] == pytest.approx(1 - (1 - p) ** k, abs=1e-10)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(2, 60), st.data(), st.integers(0, 1000).map(lambda thousandths: thousandths / 1000))
-def test_the_within_problem_variance_has_no_bias(n, data, p):
-    k = data.draw(st.integers(1, n // 2))
-    weight_C = binom.pmf(np.arange(n + 1), n, p)
-    pass_at_k_C = pass_at_k_table(n, [k])[:, 0]
-    true_variance = weight_C @ pass_at_k_C**2 - (weight_C @ pass_at_k_C) ** 2
-    assert weight_C @ within_problem_variance_table(n, [k])[:, 0] == pytest.approx(true_variance, abs=1e-10)
-
-
-def test_the_within_problem_variance_by_hand():
-    # n = 4, k = 1, c = 2: q_1 = 1/2, q_2 = 1/6, v = 1/4 − 1/6
-    assert within_problem_variance_table(4, [1])[2, 0] == pytest.approx(1 / 12)
-
-
-def test_the_within_problem_variance_needs_twice_k_samples():
-    with pytest.raises(ValueError, match="2k <= n"):
-        within_problem_variance_table(7, [4])

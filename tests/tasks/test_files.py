@@ -116,6 +116,49 @@ def test_each_fault_names_its_line_and_the_mend(tmp_path: Path, rows: list[objec
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"prompt": "a \ud800"}, "'prompt'"),
+        ({"answer": "\udfff"}, "'answer'"),
+        ({"id": "\ud800"}, "'id'"),
+        ({"task": "\ud800"}, "'task'"),
+        ({"verifier": "\ud800"}, "'verifier'"),
+        ({"modes": ["5", "\ud800"]}, "'modes'"),
+        ({"source": {"deep": ["\ud800"]}}, "'source'"),
+        ({"source": {"\ud800": 1}}, "'source'"),
+        ({"\ud800": 1}, r"'\ud800'"),
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_stands(tmp_path: Path, fields: dict[str, object], place: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        load(tmp_path, GOOD, {"prompt": "y", "answer": "5"} | fields)
+    message = str(caught.value)
+    assert f"own.jsonl line 2: {place} is not valid Unicode" in message
+    assert message.isprintable()
+
+
+def test_a_long_whole_number_is_an_answer_but_no_difficulty(tmp_path: Path) -> None:
+    digits = "7" * 4000
+    [problem] = load(tmp_path, f'{{"prompt": "x", "answer": {digits}, "verifier": "exact"}}')
+    assert problem.gold == digits
+    with pytest.raises(ProblemError, match=r'line 1: "difficulty" is beyond every float; give a finite number'):
+        load(tmp_path, GOOD | {"difficulty": 10**400})
+
+
+@pytest.mark.parametrize("verifier", ["math", "expression"])
+def test_a_long_whole_number_is_refused_in_one_line_by_verifiers_of_values(tmp_path: Path, verifier: str) -> None:
+    with pytest.raises(ProblemError, match=r"own\.jsonl line 1: .*answer"):
+        load(tmp_path, f'{{"prompt": "x", "answer": {"7" * 4000}, "verifier": "{verifier}"}}')
+
+
+@pytest.mark.parametrize("levels", [101, 900, 100_000])
+def test_deep_nesting_is_refused(tmp_path: Path, levels: int) -> None:
+    row = '{"prompt": "x", "answer": "1", "tree": ' + "[" * levels + "]" * levels + "}"
+    with pytest.raises(ProblemError, match=r"line 2: (not valid JSON|'tree' is nested deeper than 100 levels)"):
+        load(tmp_path, GOOD, row)
+
+
 def test_a_fault_in_parquet_names_its_row(tmp_path: Path) -> None:
     path = tmp_path / "own.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([GOOD, {"prompt": "x", "answer": None}]), path)

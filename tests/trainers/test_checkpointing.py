@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,6 @@ from trainers.checkpointing import (
     atomic_file,
     atomic_folder,
     committed_step,
-    final_checkpoint,
     load_state,
     remove_leftovers,
     save_state,
@@ -101,16 +102,55 @@ def test_a_damaged_state_is_reported(tmp_path: Path) -> None:
     save_state(tmp_path, 4, an_optimizer())
     path = tmp_path / "state" / "step-4.pt"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(TrainingError, match=r"step-4\.pt: cannot be read"):
+    with pytest.raises(TrainingError, match=r"step-4\.pt: damaged"):
         load_state(tmp_path, 4, an_optimizer())
 
 
-def test_the_final_checkpoint_is_the_highest_step(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="no checkpoint-N here"):
-        final_checkpoint(tmp_path)
-    for name in ("checkpoint-9", "checkpoint-100", "checkpoint-x", "tmp-checkpoint-200"):
-        (tmp_path / name).mkdir()
-    assert final_checkpoint(tmp_path).name == "checkpoint-100"
+@pytest.mark.parametrize("content", [b"", b"x", b"rubbish" * 9, b"\x80\x02."])
+def test_a_state_of_rubbish_is_reported(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "step-4.pt").write_bytes(content)
+    with pytest.raises(TrainingError, match=r"step-4\.pt: damaged.* start anew"):
+        load_state(tmp_path, 4, an_optimizer())
+
+
+def test_every_flipped_byte_of_a_state_is_noticed(tmp_path: Path) -> None:
+    save_state(tmp_path, 4, an_optimizer())
+    path = tmp_path / "state" / "step-4.pt"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(TrainingError, match="damaged"):
+            load_state(tmp_path, 4, an_optimizer())
+    path.write_bytes(whole)
+    load_state(tmp_path, 4, an_optimizer())
+
+
+@pytest.mark.parametrize("saved", [{}, [1], {"optimizer": None}, {"optimizer": {}}, {"optimizer": "other"}])
+def test_a_state_of_another_kind_is_reported(tmp_path: Path, saved: object) -> None:
+    if saved == {"optimizer": "other"}:
+        other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))])
+        saved = {"optimizer": other.state_dict()}
+    buffer = BytesIO()
+    torch.save(saved, buffer)
+    (tmp_path / "state").mkdir()
+    checksum = blake2b(buffer.getvalue(), digest_size=32).digest()
+    (tmp_path / "state" / "step-4.pt").write_bytes(buffer.getvalue() + checksum)
+    with pytest.raises(TrainingError, match=r"step-4\.pt: not the state of this run's optimizer") as caught:
+        load_state(tmp_path, 4, an_optimizer())
+    assert "\n" not in str(caught.value)
+
+
+def test_files_and_folders_in_each_others_place_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(TrainingError, match="state: cannot be read as a folder"):
+        committed_step(tmp_path)
+    with pytest.raises(TrainingError, match=r"step-1\.pt: cannot be written"):
+        save_state(tmp_path, 1, an_optimizer())
+    (tmp_path / "state").unlink()
+    (tmp_path / "state" / "step-4.pt").mkdir(parents=True)
+    with pytest.raises(TrainingError, match=r"step-4\.pt: cannot be read"):
+        load_state(tmp_path, 4, an_optimizer())
 
 
 def test_what_cannot_be_written_names_the_place_and_the_way_on(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def claimed(config: TrainConfig | SftConfig) -> None:
 def test_settings_and_versions_are_written(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path / "a" / "run", seed=7)
     claimed(config)
-    settings = tomllib.loads((config.output_dir / "config.toml").read_text())
+    settings = tomllib.loads((config.output_dir / "config.toml").read_text())["train"]
     assert settings["seed"] == 7
     assert settings["max_steps"] == 160
     assert "torch" in json.loads((config.output_dir / "environment.json").read_text())
@@ -51,7 +51,7 @@ def test_only_a_run_without_schedule_can_be_made_longer(tmp_path: Path) -> None:
     claimed(rl)
     claimed(sft)
     claimed(replace(rl, max_steps=500, resume=True))
-    assert tomllib.loads((tmp_path / "rl" / "config.toml").read_text())["max_steps"] == 500
+    assert tomllib.loads((tmp_path / "rl" / "config.toml").read_text())["train"]["max_steps"] == 500
     with pytest.raises(TrainingError, match=r"\(max_steps\)"):
         claimed(replace(sft, max_steps=5000, resume=True))
 
@@ -88,6 +88,20 @@ def test_metrics_are_cut_back_to_the_resumed_step(tmp_path: Path) -> None:
         {"step": 2, "loss": 0.5},
         {"step": 3, "loss": 0.25},
     ]
+
+
+@pytest.mark.parametrize("line", [b"rubbish", b"\xff\xfe", b"{}", b"[1]", b"1", b'{"step": "2"}', b"", b"[" * 100_000])
+def test_metrics_that_no_trainer_wrote_are_reported_by_line(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 2}\n')
+    with pytest.raises(TrainingError, match=r"metrics\.jsonl line 2: not .*restore it"):
+        MetricsLog(tmp_path, after_step=2)
+
+
+def test_a_folder_in_the_place_of_the_metrics_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(TrainingError, match=r"metrics\.jsonl: cannot be read"):
+        MetricsLog(tmp_path, after_step=0)
 
 
 def test_a_metric_that_is_not_a_number_is_refused(tmp_path: Path) -> None:

@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from diagnostics.errors import ProblemError
 from diagnostics.tasks import countdown
 from diagnostics.types import NO_ANSWER, Grade, Problem
-from diagnostics.verifiers.expression import ExpressionError, ExpressionVerifier, evaluate
+from diagnostics.verifiers.expression import ALL_OPERATORS, ExpressionError, ExpressionVerifier, evaluate, tokenize
 
 
 def countdown_problem(gold: str = "54", **rules: object) -> Problem:
     meta = {"numbers": [6, 7, 12], "operators": "+-*", "brackets": False} | rules
     return Problem(task="t", prompt="6 7 12 = 54 :", gold=gold, verifier="expression", meta=meta)
+
+
+def value_of(text: str, *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
+    return evaluate(tokenize(text), operators=operators, brackets=brackets)
 
 
 def grade(text: str, problem: Problem) -> Grade:
@@ -36,7 +40,7 @@ def grade(text: str, problem: Problem) -> Grade:
     ],
 )
 def test_values_are_exact_under_the_usual_precedence(text: str, value: Fraction) -> None:
-    assert evaluate(text) == value
+    assert value_of(text) == value
 
 
 @pytest.mark.parametrize(
@@ -45,25 +49,25 @@ def test_values_are_exact_under_the_usual_precedence(text: str, value: Fraction)
 )
 def test_anything_else_is_no_expression(text: str) -> None:
     with pytest.raises(ExpressionError):
-        evaluate(text)
+        value_of(text)
 
 
 def test_operators_and_brackets_can_be_forbidden() -> None:
     with pytest.raises(ExpressionError, match="'/' is not allowed"):
-        evaluate("4 / 2", operators="+-*")
+        value_of("4 / 2", operators="+-*")
     with pytest.raises(ExpressionError, match="unexpected '\\('"):
-        evaluate("(4)", brackets=False)
+        value_of("(4)", brackets=False)
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "1+" * 5000 + "1", "9" * 100_000])
 def test_runaway_texts_are_refused_by_their_length(text: str) -> None:
     with pytest.raises(ExpressionError, match="than"):
-        evaluate(text)
+        value_of(text)
 
 
 def test_the_largest_expression_is_cheap() -> None:
     start = time.perf_counter()
-    assert evaluate("*".join(["9" * 12] * 64)) == (10**12 - 1) ** 64
+    assert value_of("*".join(["9" * 12] * 64)) == (10**12 - 1) ** 64
     assert time.perf_counter() - start < 0.1
 
 
@@ -86,9 +90,9 @@ def test_values_agree_with_python_on_fractions(text: str) -> None:
         expected = eval(as_fractions, {"Fraction": Fraction})
     except ZeroDivisionError:
         with pytest.raises(ZeroDivisionError):
-            evaluate(text)
+            value_of(text)
     else:
-        assert evaluate(text) == expected
+        assert value_of(text) == expected
 
 
 def test_spacing_does_not_split_a_mode() -> None:

@@ -32,11 +32,10 @@ Advantages = Callable[
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """One estimator. ``min_group_size`` is the smallest group for which it is defined."""
+    """One estimator: its name in words, the paper and section it comes from, and the function."""
 
     title: str
     source: str
-    min_group_size: int
     advantages: Advantages
 
 

@@ -34,6 +34,5 @@ def advantages(
 OBJECTIVE = Objective(
     title="Group Relative Policy Optimization",
     source="arXiv 2402.03300, 4.1.2",
-    min_group_size=2,
     advantages=advantages,
 )

@@ -45,6 +45,5 @@ def advantages(
 OBJECTIVE = Objective(
     title="Inverse-success Advantage Calibration",
     source="arXiv 2601.15609, 3.1",
-    min_group_size=2,
     advantages=advantages,
 )

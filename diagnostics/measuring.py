@@ -1,0 +1,112 @@
+"""From the evidence in the store to findings: every measure, every checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from diagnostics.measures import all_measures
+from diagnostics.measures.contract import Evidence, Measure
+from diagnostics.progress import ProgressSink
+from diagnostics.store import Store
+from diagnostics.types import AuditKey, Finding
+
+T = TypeVar("T", int, float)
+
+
+def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: ProgressSink) -> None:
+    """Compute every measure from the store and put the findings in place of the earlier ones."""
+    checkpoints = store.frame(
+        """
+        SELECT checkpoint_id, checkpoint, step, is_base
+        FROM series_checkpoints
+        WHERE series = $series
+        ORDER BY step
+        """,
+        series=key.series,
+    )
+    present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
+    measures = all_measures()
+    views = sorted({view for one in measures.values() if one.compute for view in one.needs})
+    frames: dict[str, pd.DataFrame] = {
+        view: store.frame(f"SELECT * FROM {view} WHERE series = $series ORDER BY ALL", series=key.series)
+        for view in views
+    }
+    evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
+    n_problems = len(store.frame("SELECT problem_id FROM audit_problems WHERE audit_id = $id", id=key.audit_id))
+    n_listed = frames["mode_scores"]["problem_id"].nunique()
+    start = time.perf_counter()
+    findings: list[Finding] = []
+    with say.stage("measure", len(measures)) as advance:
+        for one in measures.values():
+            findings += _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
+            findings += [
+                Finding(checkpoint_id=checkpoint_id, measure=one.name, unit=one.unit, why=why)
+                for checkpoint_id, why in failed.items()
+            ]
+            advance(1)
+    if store.replace_findings(key, findings):
+        store.log_event(key, "measure", wall_s=time.perf_counter() - start, rows=len(findings))
+
+
+def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
+    if measure.compute is not None:
+        if any(evidence.frames[view].empty for view in measure.needs):
+            return _unknown(measure, list(evidence.checkpoints["checkpoint_id"]))
+        return measure.compute(evidence)
+    assert measure.sql is not None  # Measure holds exactly one of the two
+    available = {"series": key.series, "strategy_regex": key.strategy_regex}
+    used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
+    rows = store.frame(measure.sql, **used)
+    present = list(evidence.checkpoints["checkpoint_id"])
+    rows = rows[rows["checkpoint_id"].isin(present)]
+    known = [
+        Finding(
+            checkpoint_id=row.checkpoint_id,
+            measure=measure.name,
+            unit=measure.unit,
+            scope=row.scope,
+            k=_optional(row.k, int),
+            value=_optional(row.value, float),
+            low=_optional(row.low, float),
+            high=_optional(row.high, float),
+            n=_optional(row.n, int),
+            why=measure.missing if _optional(row.value, float) is None else None,
+        )
+        for row in rows.itertuples()
+    ]
+    without = [checkpoint_id for checkpoint_id in present if checkpoint_id not in set(rows["checkpoint_id"])]
+    return [*known, *_unknown(measure, without)]
+
+
+def _of_all_problems(
+    findings: Sequence[Finding], measure: Measure, n_listed: int, n_problems: int
+) -> Sequence[Finding]:
+    """Scope ``all`` means all problems: values over those that list their modes move to scope ``with_modes``."""
+    if "mode_scores" not in measure.needs or n_listed in (0, n_problems):
+        return findings
+    why = f"only {n_listed} of {n_problems} problems list every accepted response; see scope with_modes"
+    places = dict.fromkeys((finding.checkpoint_id, finding.k) for finding in findings if finding.scope == "all")
+    return [
+        *(
+            Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, k=k, why=why)
+            for checkpoint_id, k in places
+        ),
+        *(replace(finding, scope="with_modes") if finding.scope == "all" else finding for finding in findings),
+    ]
+
+
+def _unknown(measure: Measure, checkpoint_ids: Sequence[str]) -> list[Finding]:
+    return [
+        Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=measure.missing)
+        for checkpoint_id in checkpoint_ids
+    ]
+
+
+def _optional(value: object, convert: Callable[[Any], T]) -> T | None:
+    """SQL's NULL comes through pandas as None, NaN or NA; all of them are None here."""
+    return None if value is None or pd.isna(value) else convert(value)

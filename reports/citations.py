@@ -1,0 +1,43 @@
+"""The key to the letters that measures and sections cite, put under every section that uses one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reports.records import Block, Constant, Figure, Missing, Section, Table
+
+PAPERS = {
+    "A": "When Sharpening Becomes Collapse, arXiv 2601.15609",
+    "B": "The Debate on RLVR Reasoning Capability Boundary, arXiv 2510.04028",
+    "C": "The Reasoning Boundary Paradox, OpenReview",
+}
+
+
+def key(letters: str = "ABC") -> tuple[str, ...]:
+    """What each of ``letters`` stands for.
+
+    >>> key("A")
+    ('[A] When Sharpening Becomes Collapse, arXiv 2601.15609',)
+    """
+    return tuple(f"[{letter}] {PAPERS[letter]}" for letter in letters)
+
+
+def with_sources(section: Section) -> Section:
+    """``section`` with the key to the papers that its own words cite; words of models and problems do not count."""
+    text = "\n".join((*section.lead, *(words for block in section.blocks for words in _words(block))))
+    letters = "".join(letter for letter in PAPERS if f"[{letter}]" in text)
+    return replace(section, sources=section.sources or key(letters))
+
+
+def _words(block: Block) -> tuple[str, ...]:
+    match block:
+        case Figure():
+            return (block.caption, *block.notes)
+        case Constant():
+            return (block.text,)
+        case Missing():
+            return block.why
+        case Table():
+            return (block.note,)
+        case _:
+            return ()

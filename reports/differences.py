@@ -1,0 +1,37 @@
+"""Intervals of differences, cut to what is possible: a pass@k of 1 under the base cannot rise."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+_DELTA = "_delta"
+_PLACE = ["series", "measure", "scope", "k"]
+
+
+def possible_differences(findings: pd.DataFrame, checkpoints: pd.DataFrame) -> pd.DataFrame:
+    """``findings`` with the bounds of every pass@k difference cut to [−base, 1 − base].
+
+    The statistics know a difference as something between −1 and 1 and may say "−4 to +1 points" below a base of
+    1.000. The cut changes no direction: the difference itself always lies inside.
+    ``checkpoints`` has ``series, step, is_base``.
+
+    >>> rows = [("pass_at_k", 0, 1.0, None, None), ("pass_at_k_delta", 9, -0.02, -0.05, 0.01)]
+    >>> frame = pd.DataFrame(rows, columns=["measure", "step", "value", "low", "high"])
+    >>> frame[["series", "scope", "k"]] = ["grpo", "all", 8]
+    >>> checkpoints = pd.DataFrame({"series": "grpo", "step": [0, 9], "is_base": [True, False]})
+    >>> possible_differences(frame, checkpoints)[["low", "high"]].iloc[1].tolist()
+    [-0.05, 0.0]
+    """
+    measure = findings["measure"]
+    is_delta = measure.str.startswith("pass_at_k") & measure.str.endswith(_DELTA)
+    named = findings.assign(measure=measure.where(~is_delta, measure.str.removesuffix(_DELTA)))
+    bases = checkpoints.loc[checkpoints["is_base"], ["series", "step"]]
+    base = findings.merge(bases, on=["series", "step"]).dropna(subset="value")
+    base = base[[*_PLACE, "value"]].rename(columns={"value": "base"}).drop_duplicates(_PLACE)
+    before = named[_PLACE].merge(base, on=_PLACE, how="left")["base"].set_axis(findings.index)
+    cut = is_delta & before.notna()
+    low, high = findings["low"].astype("float64"), findings["high"].astype("float64")
+    return findings.assign(
+        low=low.where(~cut, low.clip(lower=-before)),
+        high=high.where(~cut, high.clip(upper=1.0 - before)),
+    )

@@ -1,0 +1,114 @@
+"""What the top of the report claims, and what it takes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from diagnostics.types import Finding
+from reports.citations import with_sources
+from reports.records import Figure, Missing, Page, Section
+from reports.render import render_page
+
+REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
+
+
+def exact(measure: str, value: float | None, *, scope: str = "all", step: int = 30) -> Finding:
+    return Finding(
+        checkpoint_id=f"grpo-{step}", measure=measure, unit="share of problems", scope=scope, value=value,
+        low=None if value is None else value - 0.1, high=None if value is None else min(value + 0.1, 1.0),
+        n=None if value is None else 5, why=REASON if value is None else None,
+    )  # fmt: skip
+
+
+def test_over_sharpening_is_defined_before_any_number_with_its_source(page: Page) -> None:
+    assert "some correct mode (one distinct way to answer correctly) lost probability" in page.headline.definition
+    assert "[A] When Sharpening Becomes Collapse, arXiv 2601.15609" in page.headline.definition
+    html = render_page(page)
+    assert html.index("Over-sharpening, by Definition 2.1") < html.index("pass@1 rose while pass@4 fell")
+
+
+def test_letters_of_papers_are_explained_in_the_section_that_uses_them(page: Page) -> None:
+    section = Section(section_id="s", title="S", lead=("As in [B].",), blocks=(Missing(title="m", why=("see [C]",)),))
+    assert [source[:3] for source in with_sources(section).sources] == ["[B]", "[C]"]
+    assert with_sources(replace(section, lead=(), blocks=())).sources == ()
+    assert [source[:3] for source in page.sections[-1].sources] == ["[A]", "[B]", "[C]"]
+
+
+def test_the_largest_k_stands_beside_a_k_chosen_for_its_fall(page_of: Callable[..., Page]) -> None:
+    def with_k2(findings: list[Finding]) -> list[Finding]:
+        """The fall of k = 4 moves to k = 2; k = 4 itself hardly moves."""
+        twos = [replace(f, k=2) for f in findings if f.k == 4]
+        flat = [
+            replace(f, value=0.0, low=-0.02, high=0.02) if f.k == 4 and f.measure == "pass_at_k_delta" else f
+            for f in findings
+        ]
+        return [*twos, *flat]
+
+    card = (page := page_of(names=("grpo",), edit=with_k2)).headline.cards[0]
+    assert card.reading == "pass@1 rose while pass@2 fell"
+    assert [tile.title for tile in card.tiles][:3] == ["pass@1", "pass@2, the largest fall", "pass@4"]
+    assert card.tiles[1].change.endswith("k chosen after looking")
+    assert any("chosen after looking" in limit for limit in page.headline.limits)
+
+
+def test_without_a_fall_no_k_is_called_chosen(page_of: Callable[..., Page]) -> None:
+    page = page_of(names=("iac",))
+    assert [tile.title for tile in page.headline.cards[0].tiles][:2] == ["pass@1", "pass@4"]
+    assert not any("chosen after looking" in limit for limit in page.headline.limits)
+
+
+def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callable[..., Page]) -> None:
+    page = page_of(names=("iac",), n_problems=3)
+    card = page.headline.cards[0]
+    assert (card.reading, card.direction) == ("pass@1 rose; too few problems (3) to tell about pass@4", "unclear")
+    assert card.tiles[1].change == "too few problems to tell (−1.0 points over 3 problems)"
+    (coverage,) = [s for s in page.sections if s.section_id == "coverage"]
+    assert coverage.lead[0].endswith("and 3 problems are too few to tell for k = 4.")
+    assert "no change detected" not in render_page(page)
+
+
+def test_an_interval_does_not_go_where_a_probability_cannot(page_of: Callable[..., Page]) -> None:
+    def saturated(findings: list[Finding]) -> list[Finding]:
+        return [
+            replace(f, value=1.0, low=0.9, high=1.0) if f.k == 4 and f.measure == "pass_at_k" and f.value == 0.8 else f
+            for f in findings
+        ]
+
+    page = page_of(names=("iac",), edit=saturated)
+    assert page.headline.cards[0].tiles[1].change == ("no change detected: −1.0 points, 95\xa0% interval −4.0 to 0.0")
+    assert isinstance(page.headline.figure, Figure)
+    assert page.headline.figure.panels[0].lines[0].high[-1] == 0.0
+
+
+def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(page_of: Callable[..., Page]) -> None:
+    page = page_of(names=("grpo",), edit=lambda found: [*found, exact("queries_over_sharpened", 0.8)])
+    tiles = {tile.title: tile for tile in page.headline.cards[0].tiles}
+    assert tiles["over-sharpened (Definition 2.1)"].value == "80.0\xa0%"
+    assert tiles["over-sharpened (Definition 2.1)"].change == ("of 5 problems, 95\xa0% interval 70.0\xa0% to 90.0\xa0%")
+    assert not any("as Definition 2.1 asks" in limit for limit in page.headline.limits)
+
+
+@pytest.mark.parametrize("measure", ["queries_over_sharpened", "modes_fallen_10x"])
+def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Callable[..., Page], measure: str) -> None:
+    def partial(findings: list[Finding]) -> list[Finding]:
+        rest = [f for f in findings if f.measure != measure]
+        own = [exact(measure, None, step=step) for step in (10, 20, 30)]
+        part = [exact(measure, 0.5 + step / 100, scope="with_modes", step=step) for step in (10, 20, 30)]
+        return [*rest, *own, *part]
+
+    page = page_of(names=("grpo",), edit=partial)
+    card = page.headline.cards[0]
+    exact_tiles = [t.title for t in card.tiles if "Definition" in t.title or "10×" in t.title]
+    labelled = [title for title in exact_tiles if title.endswith(", where problems list their modes")]
+    assert len(labelled) == 1
+    if measure == "queries_over_sharpened":
+        assert f"Exact values for all problems are unknown: {REASON}." in card.sentences
+    else:
+        (modes,) = [s for s in page.sections if s.section_id == "modes"]
+        (figure,) = [b for b in modes.blocks if isinstance(b, Figure) and b.figure_id == "modes-fallen-10x"]
+        assert figure.title.endswith(", problems that list their modes")
+        assert figure.notes == (f"No value for all problems: {REASON}.",)
+        assert figure.panels[0].lines[0].y == (0.6, 0.7, 0.8)
