@@ -260,13 +260,21 @@ def test_sql_prints_any_type_as_json(run: Run, audited: Path) -> None:
 
 
 def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from diagnostics.cli import main; main()", "audit", str(countdown_series)]
+    # a shell starts background jobs with SIGINT ignored, and this test may run inside one
+    main_code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from diagnostics.cli import main; main()"
+    )
+    command = [sys.executable, "-c", main_code, "audit", str(countdown_series)]
     flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]
     process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:
-        time.sleep(0.02)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert err.strip().splitlines()[-1].startswith("stopped: what was committed is kept")
