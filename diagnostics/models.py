@@ -207,6 +207,28 @@ def load_path(
     )
 
 
+class ModelHolder:
+    """Loads checkpoints for sampling and scoring, and keeps the one it loaded last."""
+
+    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32") -> None:
+        self.device = pick_device(device)
+        self.dtype: Dtype = dtype
+        self._held: tuple[str, LoadedModel] | None = None
+
+    def load(self, checkpoint: Checkpoint) -> LoadedModel:
+        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
+        if self._held is None or self._held[0] != checkpoint.weights_hash:
+            self.close()
+            self._held = (checkpoint.weights_hash, load_model(checkpoint, device=self.device, dtype=self.dtype))
+        return self._held[1]
+
+    def close(self) -> None:
+        """Let go of the model and give back its GPU memory; the next ``load`` reads one again."""
+        self._held = None
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
     """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
 
@@ -243,6 +265,14 @@ def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ..
     """Tokens of a whole response as the model would write it, the end token included."""
     ids = _encode(tokenizer, text, what=f"response {text!r:.80}", special_tokens=False)
     return (*ids, int(tokenizer.eos_token_id))
+
+
+def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tuple[int, ...]]) -> list[str]:
+    """The text of each row of response tokens without special tokens; equal rows are decoded once."""
+    distinct = list(dict.fromkeys(token_rows))  # sharpened models repeat themselves
+    decoded = tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
+    texts = dict(zip(distinct, decoded, strict=True))
+    return [texts[tokens] for tokens in token_rows]
 
 
 def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:

@@ -11,7 +11,15 @@ import pandas as pd
 
 from diagnostics.database import Database
 from diagnostics.errors import StoreError
-from diagnostics.types import AuditKey, Problem, SamplingSettings, Series, response_id
+from diagnostics.types import (
+    AuditKey,
+    Problem,
+    SamplingSettings,
+    Series,
+    TrainingResponse,
+    response_id,
+    training_problem,
+)
 
 
 def register_series(database: Database, series: Series) -> None:
@@ -37,6 +45,29 @@ def register_series(database: Database, series: Series) -> None:
         if series.metrics:
             metrics = pd.DataFrame([asdict(metric) for metric in series.metrics]).assign(series=series.name)
             database.insert("INSERT OR REPLACE INTO training_metrics SELECT series, step, name, value", metrics)
+
+
+def register_training(database: Database, series: str, responses: Sequence[TrainingResponse]) -> None:
+    """Put the responses of the training batches in place of those that the series had."""
+    rows = pd.DataFrame(
+        [
+            {
+                **asdict(response),
+                "series": series,
+                "problem_id": training_problem(response.prompt).problem_id,
+                "response_id": response_id(response.text),
+            }
+            for response in responses
+        ]
+    )
+    with database.transaction():
+        database.rows("DELETE FROM training_responses WHERE series = ?", [series])
+        if len(rows):
+            database.insert(
+                """INSERT OR IGNORE INTO training_responses
+                   SELECT series, step, problem_id, prompt, response_id, text, truncated, correct""",
+                rows,
+            )
 
 
 def register_problems(database: Database, problems: Sequence[Problem]) -> None:
@@ -78,6 +109,7 @@ def register_audit(
     key: AuditKey,
     *,
     settings: SamplingSettings,
+    panel_settings: SamplingSettings,
     problem_ids: Sequence[str],
 ) -> None:
     """Make the audit the current one of its series.
@@ -88,16 +120,25 @@ def register_audit(
         {"audit_id": key.audit_id, "position": range(len(problem_ids)), "problem_id": list(problem_ids)}
     )
     with database.transaction():
-        database.rows(
-            "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [settings.settings_id, *asdict(settings).values()],
-        )
+        for used in (settings, panel_settings):
+            database.rows(
+                "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [used.settings_id, *asdict(used).values()],
+            )
         current = database.rows("SELECT audit_id FROM current_audits WHERE series = ?", [key.series])
         if current != [(key.audit_id,)]:
-            row = [key.audit_id, key.series, key.settings_id, key.n, key.entropy_samples, list(key.ks)]
             database.rows(
-                "INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')",
-                [*row, key.strategy_regex],
+                """
+                INSERT OR REPLACE INTO audits (
+                    audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id, ks,
+                    strategy_regex, updated_at, provenance
+                )
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
+                """,
+                [
+                    *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.entropy_samples),
+                    *(key.panel, key.panel_settings_id, list(key.ks), key.strategy_regex),
+                ],
             )
         database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)
 

@@ -120,32 +120,39 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_Row]) -> list[ResponseScor
         mask_BL[index, start:end] = True
     ids_BL, mask_BL = ids_BL.to(device), mask_BL.to(device)
 
-    logp_B = torch.zeros(len(rows), dtype=torch.float64, device=device)
-    entropy_B = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    logp_BT = torch.zeros(len(rows), response_width, dtype=torch.float32, device=device)
+    entropy_BT = torch.zeros_like(logp_BT)
     positions_per_chunk = max(1, _LOGITS_PER_CHUNK // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
-        for first, logits_BTV in _response_logits(loaded, ids_BL, mask_BL, prompt_width, positions_per_chunk):
-            columns = slice(first, first + logits_BTV.shape[1])
-            logp_BTV = logits_BTV.float().log_softmax(dim=-1)
-            chosen_BT = logp_BTV.gather(2, ids_BL[:, columns, None])[:, :, 0]
-            entropy_BT = torch.special.entr(logp_BTV.exp_()).sum(dim=-1)
-            logp_B += chosen_BT.double().where(mask_BL[:, columns], 0.0).sum(dim=1)
-            entropy_B += entropy_BT.double().where(mask_BL[:, columns], 0.0).sum(dim=1)
-    if not bool((logp_B + entropy_B).isfinite().all()):
-        worst = rows[int((~(logp_B + entropy_B).isfinite()).nonzero()[0, 0])]
+        for first, logits_BCV in _response_logits(loaded, ids_BL, mask_BL, prompt_width, positions_per_chunk):
+            last = first + logits_BCV.shape[1]
+            into = slice(first - prompt_width, last - prompt_width)
+            logp_BCV = logits_BCV.float().log_softmax(dim=-1)
+            logp_BT[:, into] = logp_BCV.gather(2, ids_BL[:, first:last, None])[:, :, 0]
+            entropy_BT[:, into] = torch.special.entr(logp_BCV.exp_()).sum(dim=-1)
+    is_response_BT = mask_BL[:, prompt_width:]
+    broken_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
+    if bool(broken_B.any()):
+        worst = rows[int(broken_B.nonzero()[0, 0])]
         raise SamplerError(
             f"problem {worst.problem_id}: the model gives NaN or infinite log-probabilities; try --dtype float32, "
             "or leave this checkpoint out"
         )
+    logp_sum_B = logp_BT.double().where(is_response_BT, 0.0).sum(dim=1)
+    entropy_sum_B = entropy_BT.double().where(is_response_BT, 0.0).sum(dim=1)
+    scores = zip(
+        rows, logp_sum_B.tolist(), entropy_sum_B.tolist(), logp_BT.tolist(), entropy_BT.tolist(), strict=True
+    )
     return [
         ResponseScore(
             problem_id=row.problem_id,
             response_id=row.response_id,
             logp_sum=logp_sum,
             entropy_sum=entropy_sum,
-            n_tokens=len(row.token_ids),
+            token_logps=tuple(logps[: len(row.token_ids)]),
+            token_entropies=tuple(entropies[: len(row.token_ids)]),
         )
-        for row, logp_sum, entropy_sum in zip(rows, logp_B.tolist(), entropy_B.tolist(), strict=True)
+        for row, logp_sum, entropy_sum, logps, entropies in scores
     ]
 
 

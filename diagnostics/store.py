@@ -17,7 +17,13 @@ import pandas as pd
 
 from diagnostics.database import Database
 from diagnostics.errors import ConfigError, StoreError
-from diagnostics.registry import record_provenance, register_audit, register_problems, register_series
+from diagnostics.registry import (
+    record_provenance,
+    register_audit,
+    register_problems,
+    register_series,
+    register_training,
+)
 from diagnostics.types import (
     AuditKey,
     Finding,
@@ -27,6 +33,7 @@ from diagnostics.types import (
     Sample,
     SamplingSettings,
     Series,
+    TrainingResponse,
     response_id,
 )
 
@@ -98,15 +105,20 @@ class Store:
         """Register problems and their enumerated modes; known ones are left as they are."""
         register_problems(self._database, problems)
 
+    def add_training_responses(self, series: str, responses: Sequence[TrainingResponse]) -> None:
+        """Register responses of the training batches in place of those that the series had."""
+        register_training(self._database, series, responses)
+
     def begin_audit(
         self,
         key: AuditKey,
         *,
         settings: SamplingSettings,
+        panel_settings: SamplingSettings,
         problem_ids: Sequence[str],
     ) -> None:
         """Register what is about to be compared and make it the current audit of its series."""
-        register_audit(self._database, key, settings=settings, problem_ids=problem_ids)
+        register_audit(self._database, key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
 
     def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
         """Record the command, the versions and what had to be left out."""
@@ -114,39 +126,58 @@ class Store:
 
     # ------------------------------------------------------------------ samples
 
-    def missing_samples(
-        self, key: AuditKey, checkpoint_id: str, problem_ids: Sequence[str]
-    ) -> dict[str, tuple[tuple[int, ...], bool]]:
-        """Per problem that lacks any: the sample indices below ``key.n`` still to draw, and whether greedy is."""
-        present = self.frame(
-            """
-            SELECT
-                problem_id,
-                list(sample_index) FILTER (NOT greedy) AS indices,
-                bool_or(greedy) AS has_greedy
-            FROM samples
-            WHERE checkpoint_id = $checkpoint_id AND settings_id = $settings_id AND sample_index < $n
-            GROUP BY problem_id
-            ORDER BY problem_id
-            """,
-            checkpoint_id=checkpoint_id,
-            settings_id=key.settings_id,
-            n=key.n,
-        ).set_index("problem_id")
-        wanted: dict[str, tuple[tuple[int, ...], bool]] = {}
-        for problem_id in problem_ids:
-            if problem_id in present.index:
-                held = present.at[problem_id, "indices"]
-                have = set() if held is None else {int(index) for index in held}
-                greedy = not bool(present.at[problem_id, "has_greedy"])
-            else:
-                have, greedy = set(), True
-            indices = tuple(index for index in range(key.n) if index not in have)
-            if indices or greedy:
-                wanted[problem_id] = (indices, greedy)
-        return wanted
+    def allocate(self, key: AuditKey, checkpoint_id: str, least: int) -> int:
+        """Plan only ``least`` samples of problems that are decided; returns how many those are.
 
-    def add_samples(self, key: AuditKey, checkpoint_id: str, samples: Sequence[Sample]) -> int:
+        Decided: every earlier checkpoint solved the problem in all of its samples, or every one in none. Only earlier
+        checkpoints have a say, never the samples of this one, so that no estimate from them is biased. A plan that
+        was made stays as it is.
+        """
+        with self._database.transaction():
+            self._database.rows(
+                """
+                INSERT INTO allocations
+                WITH here AS (
+                    SELECT step FROM series_checkpoints WHERE series = $series AND checkpoint_id = $checkpoint_id
+                ),
+                earlier AS (
+                    SELECT c.problem_id, c.n, c.n_correct
+                    FROM sampled_counts AS c
+                    WHERE c.series = $series AND c.step < (SELECT step FROM here) AND c.n = c.n_planned
+                ),
+                decided AS (
+                    SELECT problem_id
+                    FROM earlier
+                    GROUP BY problem_id
+                    HAVING bool_and(n_correct = 0) OR bool_and(n_correct = n)
+                )
+                SELECT
+                    $audit_id,
+                    $checkpoint_id,
+                    p.problem_id,
+                    CASE WHEN d.problem_id IS NULL THEN $n ELSE least($n, $least) END
+                FROM audit_problems AS p
+                LEFT JOIN decided AS d USING (problem_id)
+                WHERE p.audit_id = $audit_id
+                  AND NOT EXISTS (
+                      FROM allocations WHERE audit_id = $audit_id AND checkpoint_id = $checkpoint_id
+                  )
+                """,
+                {
+                    "series": key.series,
+                    "audit_id": key.audit_id,
+                    "checkpoint_id": checkpoint_id,
+                    "n": key.n,
+                    "least": least,
+                },
+            )
+            rows = self._database.rows(
+                "SELECT count(*) FROM allocations WHERE audit_id = ? AND checkpoint_id = ? AND n < ?",
+                [key.audit_id, checkpoint_id, key.n],
+            )
+        return int(rows[0][0])
+
+    def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
         """Commit one batch; rows that are already there are skipped. Returns the number of new rows."""
         rows = pd.DataFrame(
             {
@@ -159,6 +190,7 @@ class Store:
                 "n_tokens": [sample.n_tokens for sample in samples],
                 "finish_reason": [sample.finish_reason for sample in samples],
                 "logp_sum_raw": [sample.logp_sum_raw for sample in samples],
+                "entropy_sum": pd.array([sample.entropy_sum for sample in samples], dtype="Float64"),
             }
         )
         with self._database.transaction():
@@ -167,7 +199,7 @@ class Store:
                 INSERT INTO samples
                 SELECT
                     $checkpoint_id, problem_id, $settings_id, greedy, sample_index, response_id, text,
-                    token_ids::INTEGER[], n_tokens, finish_reason, logp_sum_raw
+                    token_ids::INTEGER[], n_tokens, finish_reason, logp_sum_raw, entropy_sum
                 """,
                 rows,
                 where="""
@@ -181,37 +213,10 @@ class Store:
                 )
                 """,
                 checkpoint_id=checkpoint_id,
-                settings_id=key.settings_id,
+                settings_id=settings_id,
             )
 
     # ------------------------------------------------------------------ grades
-
-    def ungraded(self, key: AuditKey) -> pd.DataFrame:
-        """Distinct responses of this audit without a grade by their problem's verifier, in a fixed order."""
-        return self.frame(
-            """
-            WITH responses AS (
-                SELECT DISTINCT s.problem_id, s.response_id, p.verifier
-                FROM samples AS s
-                JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
-                JOIN series_checkpoints AS c ON c.checkpoint_id = s.checkpoint_id AND c.series = $series
-                JOIN problems AS p ON p.problem_id = s.problem_id
-                WHERE s.settings_id = $settings_id AND s.sample_index < $n
-            ),
-            pending AS (
-                FROM responses ANTI JOIN grades USING (problem_id, response_id, verifier)
-            )
-            SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text
-            FROM pending AS r
-            JOIN samples AS s USING (problem_id, response_id)
-            GROUP BY r.problem_id, r.response_id, r.verifier
-            ORDER BY r.problem_id, r.response_id
-            """,
-            audit_id=key.audit_id,
-            series=key.series,
-            settings_id=key.settings_id,
-            n=key.n,
-        )
 
     def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
         """Commit grades given as (problem_id, response_id, verifier, grade)."""
@@ -242,64 +247,50 @@ class Store:
 
     # ------------------------------------------------------------------ teacher-forced scores
 
-    def unscored_samples(self, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
-        """Own samples still to be teacher-forced: ``problem_id, response_id, token_ids``."""
-        return self.frame(
-            """
-            SELECT s.problem_id, s.response_id, any_value(s.token_ids) AS token_ids
-            FROM samples AS s
-            JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
-            WHERE s.checkpoint_id = $checkpoint_id
-              AND s.settings_id = $settings_id
-              AND NOT s.greedy
-              AND s.sample_index < $entropy_samples
-              AND s.token_ids IS NOT NULL
-              AND NOT EXISTS (
-                  FROM response_scores AS r
-                  WHERE r.checkpoint_id = s.checkpoint_id
-                    AND r.problem_id = s.problem_id
-                    AND r.settings_id = s.settings_id
-                    AND r.response_id = s.response_id
-              )
-            GROUP BY s.problem_id, s.response_id
-            ORDER BY s.problem_id, s.response_id
-            """,
-            audit_id=key.audit_id,
-            checkpoint_id=checkpoint_id,
-            settings_id=key.settings_id,
-            entropy_samples=key.entropy_samples,
-        )
-
-    def unscored_modes(self, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
-        """Enumerated modes still to be teacher-forced: ``problem_id, response_id, mode``."""
-        return self.frame(
-            """
-            SELECT m.problem_id, m.response_id, m.mode
-            FROM modes AS m
-            JOIN audit_problems AS ap ON ap.problem_id = m.problem_id AND ap.audit_id = $audit_id
-            WHERE NOT EXISTS (
-                FROM response_scores AS r
-                WHERE r.checkpoint_id = $checkpoint_id
-                  AND r.problem_id = m.problem_id
-                  AND r.settings_id = $settings_id
-                  AND r.response_id = m.response_id
-            )
-            ORDER BY m.problem_id, m.response_id
-            """,
-            audit_id=key.audit_id,
-            checkpoint_id=checkpoint_id,
-            settings_id=key.settings_id,
-        )
-
     def add_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
-        """Add teacher-forced scores in one transaction; a response that is scored already keeps its score."""
+        """Add teacher-forced scores, token by token too, in one transaction.
+
+        A response that is scored already must not come again: its tokens would be there twice.
+        """
         if not scores:
             return
+        rows = pd.DataFrame(
+            {
+                "checkpoint_id": checkpoint_id,
+                "problem_id": [score.problem_id for score in scores],
+                "settings_id": key.settings_id,
+                "response_id": [score.response_id for score in scores],
+                "logp_sum": [score.logp_sum for score in scores],
+                "entropy_sum": [score.entropy_sum for score in scores],
+                "n_tokens": [score.n_tokens for score in scores],
+            }
+        )
+        tokens = rows[["checkpoint_id", "problem_id", "settings_id", "response_id"]].assign(
+            token_logps=[score.token_logps for score in scores],
+            token_entropies=[score.token_entropies for score in scores],
+        )
         with self._database.transaction():
             self._database.insert(
-                """INSERT OR IGNORE INTO response_scores
-                   SELECT $checkpoint_id, problem_id, $settings_id, response_id, logp_sum, entropy_sum, n_tokens""",
-                pd.DataFrame([asdict(score) for score in scores]),
+                """INSERT INTO response_scores
+                   SELECT checkpoint_id, problem_id, settings_id, response_id, logp_sum, entropy_sum, n_tokens""",
+                rows,
+            )
+            self._database.write_tokens(tokens)
+
+    def add_second_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
+        """Add the log-probabilities of a second scoring, in one transaction."""
+        rows = pd.DataFrame(
+            {
+                "problem_id": [score.problem_id for score in scores],
+                "response_id": [score.response_id for score in scores],
+                "logp_sum": [score.logp_sum for score in scores],
+            }
+        )
+        with self._database.transaction():
+            self._database.insert(
+                """INSERT OR IGNORE INTO second_scores
+                   SELECT $checkpoint_id, problem_id, $settings_id, response_id, logp_sum""",
+                rows,
                 checkpoint_id=checkpoint_id,
                 settings_id=key.settings_id,
             )

@@ -95,7 +95,9 @@ class Sample:
 
     ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at
     temperature 1 without truncation, in nats, whatever the sampling temperature was.
-    ``n_tokens`` counts response tokens, the end token included. ``token_ids`` are those tokens.
+    ``n_tokens`` counts response tokens, the end token included. ``token_ids`` are those tokens. ``entropy_sum`` is the
+    entropy of the next-token distributions the tokens were drawn from, at temperature 1 over the full vocabulary, in
+    nats, summed over the tokens; None where the sampler does not know it.
     """
 
     problem_id: str
@@ -105,6 +107,7 @@ class Sample:
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     logp_sum_raw: float
+    entropy_sum: float | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -137,14 +140,21 @@ class Grade:
 class ResponseScore:
     """Teacher-forced score of one response under one checkpoint (temperature 1, full vocabulary, fp32).
 
-    ``logp_sum`` and ``entropy_sum`` in nats, summed over the ``n_tokens`` response tokens (end included).
+    ``logp_sum`` and ``entropy_sum`` in nats, summed over the response tokens (end included); ``token_logps`` and
+    ``token_entropies`` are what they sum.
     """
 
     problem_id: str
     response_id: str
     logp_sum: float
     entropy_sum: float
-    n_tokens: int
+    token_logps: tuple[float, ...]
+    token_entropies: tuple[float, ...]
+
+    @property
+    def n_tokens(self) -> int:
+        """Response tokens, the end token included."""
+        return len(self.token_logps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,14 +227,37 @@ class Finding:
                 raise ValueError(f"{self.measure}: {number} is not a finding; unknown is None with a reason")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingResponse:
+    """One response that the trainer drew on the way to the checkpoint of ``step``."""
+
+    step: int
+    prompt: str
+    text: str
+    truncated: bool
+    correct: bool
+
+
+def training_problem(prompt: str) -> Problem:
+    """The problem of a training prompt whose answer nobody recorded: its responses can be scored, not graded."""
+    return Problem(task="training", prompt=prompt, gold="", verifier="")
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuditKey:
-    """What one audit compares: a series, a problem set, sampling settings and how many samples are used."""
+    """What one audit compares: a series, a problem set, sampling settings and how many samples are used.
+
+    ``panel`` counts the responses per problem that the base drew under ``panel_settings_id`` for every checkpoint to
+    score, and the own samples of each checkpoint that the base scores.
+    """
 
     audit_id: str
     series: str
     settings_id: str
     n: int
+    n_base: int
     entropy_samples: int
+    panel: int
+    panel_settings_id: str
     ks: tuple[int, ...]
     strategy_regex: str

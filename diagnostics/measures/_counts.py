@@ -1,6 +1,6 @@
-"""Counts of samples, with the one rule that makes checkpoints comparable: all problems, n samples each, or nothing.
+"""Counts of samples, with the one rule that makes checkpoints comparable: all samples that were planned, or nothing.
 
-A checkpoint where some problem has fewer than n samples (an audit that was cut short) would be a mean over other
+A checkpoint where some problem has fewer samples than planned (an audit that was cut short) would be a mean over other
 problems, or an entropy at another sample size. It gets a reason instead of a number.
 """
 
@@ -11,23 +11,37 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from diagnostics.measures._findings import checkpoint_ids
-from diagnostics.measures.contract import Evidence
+from diagnostics.measures.contract import Evidence, View
+from diagnostics.statistics.pass_at_k import pass_at_k_table
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectCounts:
-    """Correct samples of every problem, in one fixed order of problems, at each complete checkpoint.
+    """Samples and correct samples of every problem, in one fixed order of problems, at each complete checkpoint.
 
     ``task_P`` names each problem's task. ``why`` has the reason for every checkpoint that is not in ``correct_P``.
     """
 
-    n: int
+    problem_ids: tuple[str, ...]
     task_P: np.ndarray
+    n_P: Mapping[str, Int[np.ndarray, " problem"]]
     correct_P: Mapping[str, Int[np.ndarray, " problem"]]
     why: Mapping[str, str]
+
+    def least(self, checkpoint_id: str) -> int:
+        """The smallest number of samples that a problem has at this checkpoint: no pass@k beyond it."""
+        return int(self.n_P[checkpoint_id].min())
+
+    def pass_at_k(self, checkpoint_id: str, k: int) -> Float[np.ndarray, " problem"]:
+        """Unbiased pass@k of each problem. Raises ``ValueError`` if some problem has fewer than k samples."""
+        n_P, correct_P = self.n_P[checkpoint_id], self.correct_P[checkpoint_id]
+        value_P = np.empty(len(n_P), dtype=np.float64)
+        for n in np.unique(n_P):
+            value_P[n_P == n] = pass_at_k_table(int(n), [k])[correct_P[n_P == n], 0]
+        return value_P
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +53,32 @@ class GroupedCounts:
     n_problems: int
 
 
-def correct_counts(evidence: Evidence) -> CorrectCounts:
-    """Correct samples per problem from the view ``problem_counts``."""
-    frame = evidence.frames["problem_counts"]
+def common_counts(evidence: Evidence) -> CorrectCounts:
+    """From the view ``problem_counts``: as many samples of a problem at every checkpoint."""
+    return _correct_counts(evidence, "problem_counts")
+
+
+def sampled_counts(evidence: Evidence) -> CorrectCounts:
+    """From the view ``sampled_counts``: all samples, of which the base has more than the others."""
+    return _correct_counts(evidence, "sampled_counts")
+
+
+def _correct_counts(evidence: Evidence, view: View) -> CorrectCounts:
+    frame = evidence.frames[view]
     if frame.empty:
-        return CorrectCounts(n=evidence.n, task_P=np.array([], dtype=str), correct_P={}, why=_nothing(evidence))
-    why = reasons(evidence, frame, frame["n"], expected=evidence.n)
-    correct = frame.pivot(index="checkpoint_id", columns="problem_id", values="n_correct")
+        return CorrectCounts(
+            problem_ids=(), task_P=np.array([], dtype=str), n_P={}, correct_P={}, why=_nothing(evidence)
+        )
+    why = reasons(evidence, frame, frame["n"])
+    table = frame.pivot(index="checkpoint_id", columns="problem_id", values=["n", "n_correct"])
     task_of_problem = frame.drop_duplicates("problem_id").set_index("problem_id")["task"]
+    problem_ids = table["n"].columns
+    complete = [checkpoint_id for checkpoint_id in checkpoint_ids(evidence) if checkpoint_id not in why]
     return CorrectCounts(
-        n=evidence.n,
-        task_P=task_of_problem.reindex(correct.columns).to_numpy(dtype=str),
-        correct_P={
-            checkpoint_id: correct.loc[checkpoint_id].to_numpy(dtype=np.int64)
-            for checkpoint_id in checkpoint_ids(evidence)
-            if checkpoint_id not in why
-        },
+        problem_ids=tuple(map(str, problem_ids)),
+        task_P=task_of_problem.reindex(problem_ids).to_numpy(dtype=str),
+        n_P={i: table["n"].loc[i].to_numpy(dtype=np.int64) for i in complete},
+        correct_P={i: table["n_correct"].loc[i].to_numpy(dtype=np.int64) for i in complete},
         why=why,
     )
 
@@ -81,7 +105,7 @@ def answers_by_checkpoint(evidence: Evidence) -> tuple[dict[str, GroupedCounts],
     frame = evidence.frames["answer_counts"]
     if frame.empty:
         return {}, _nothing(evidence)
-    why = reasons(evidence, frame, frame["n"], expected=evidence.n)
+    why = reasons(evidence, frame, frame["n"])
     return _grouped(evidence, frame, "answer", why), why
 
 
@@ -90,26 +114,38 @@ def correct_modes_by_checkpoint(evidence: Evidence) -> tuple[dict[str, GroupedCo
     frame = evidence.frames["answer_counts"]
     if frame.empty:
         return {}, _nothing(evidence)
-    why = reasons(evidence, frame, frame["n"], expected=evidence.n)
+    why = reasons(evidence, frame, frame["n"])
     correct = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
     per_problem = correct.groupby(["checkpoint_id", "problem_id"])["n"].transform("sum")
     return _grouped(evidence, correct[per_problem >= 2], "mode", why), why
 
 
-def reasons(evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int) -> dict[str, str]:
-    """Why a checkpoint cannot be used: some problem of the frame has other than ``expected`` samples there."""
-    n_of_problem = n_of_row.groupby([frame["checkpoint_id"], frame["problem_id"]]).sum()
-    complete = (n_of_problem == expected).groupby(level="checkpoint_id").sum()
+def reasons(
+    evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int | None = None
+) -> dict[str, str]:
+    """Why a checkpoint cannot be used: some problem of the frame has other than the samples that were planned there.
+
+    ``expected`` takes the place of the frame's column ``n_planned`` where every problem needs the same number.
+    """
+    keys = [frame["checkpoint_id"], frame["problem_id"]]
+    n_of_problem = n_of_row.groupby(keys).sum()
+    planned = frame["n_planned"].groupby(keys).first() if expected is None else expected
+    complete = (n_of_problem == planned).groupby(level="checkpoint_id").sum()
     n_problems = frame["problem_id"].nunique()
+    each = f"exactly {expected}" if expected is not None else _each(frame["n_planned"])
     why = {}
     for checkpoint_id in checkpoint_ids(evidence):
         n_complete = int(complete.get(checkpoint_id, 0))
         if n_complete < n_problems:
             why[checkpoint_id] = (
-                f"{n_complete} of {n_problems} problems have exactly {expected} graded samples here; "
+                f"{n_complete} of {n_problems} problems have {each} graded samples here; "
                 "run the audit again to complete them"
             )
     return why
+
+
+def _each(n_planned: pd.Series) -> str:
+    return f"exactly {n_planned.iloc[0]}" if n_planned.nunique() == 1 else "the planned number of"
 
 
 def _grouped(evidence: Evidence, frame: pd.DataFrame, label: str, why: Mapping[str, str]) -> dict[str, GroupedCounts]:

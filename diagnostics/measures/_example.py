@@ -12,12 +12,16 @@ def tiny_evidence(
 ) -> Evidence:
     """One view from rows of plain values. The first checkpoint named is the base; steps count up from 0.
 
+    Unless named, the task is "task" and ``n_planned`` is ``n``.
+
     >>> tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [("base", "q", 4, 1)]).base_id
     'base'
     """
     frame = pd.DataFrame(rows, columns=columns.split())
     if "task" not in frame.columns:
         frame["task"] = "task"
+    if "n_planned" not in frame.columns:
+        frame["n_planned"] = n
     ids = list(dict.fromkeys(frame["checkpoint_id"]))
     checkpoints = pd.DataFrame(
         {

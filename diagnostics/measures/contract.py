@@ -10,8 +10,23 @@ import pandas as pd
 
 from diagnostics.types import Finding
 
-View = Literal["problem_counts", "answer_counts", "mode_scores", "sample_entropies", "graded_samples"]
-Section = Literal["coverage", "problems", "modes", "entropy", "health"]
+View = Literal[
+    "problem_counts",
+    "sampled_counts",
+    "answer_counts",
+    "mode_scores",
+    "sample_entropies",
+    "graded_samples",
+    "panel_scores",
+    "own_scores",
+    "repeated_scores",
+    "panel_tokens",
+    "own_tokens",
+    "training_tokens",
+]
+Section = Literal[
+    "coverage", "problems", "modes", "interference", "perplexity", "trust_region", "dynamics", "entropy", "health"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +35,8 @@ class Evidence:
 
     ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``.
     ``frames`` holds the views that the measure asked for (columns: see ``schema.sql``), this series only.
-    ``n`` is the number of samples per problem and checkpoint, ``ks`` the values of k the user asked for.
+    ``n`` is the number of samples per problem and checkpoint (an adaptive audit draws fewer of some problems, and the
+    base has more: column ``n_planned``), ``ks`` the values of k the user asked for.
     """
 
     checkpoints: pd.DataFrame
@@ -53,6 +69,7 @@ class Measure:
     views with the bound parameters ``$series`` and ``$strategy_regex`` and returns the columns
     ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
     ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
+    ``signed`` values are changes and may be below 0. A measure of the series as a whole stands at the last checkpoint.
     """
 
     name: str
@@ -64,6 +81,7 @@ class Measure:
     plot: Plot
     compute: Callable[[Evidence], Sequence[Finding]] | None = None
     sql: str | None = None
+    signed: bool = False
     doc: str = ""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ has one). A response that could not be graded counts as not correct: see ``timeo
 Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1.
 
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+>>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("late", "q1", 4, 0), ("late", "q2", 4, 4)], n=4, ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]
 [('base', 1, 0.375), ('base', 2, 0.6667), ('late', 1, 0.5), ('late', 2, 0.5)]
@@ -21,28 +21,26 @@ from __future__ import annotations
 
 import itertools
 
-from diagnostics.measures._counts import correct_counts, has_interval, scopes, too_few_samples
+from diagnostics.measures._counts import sampled_counts, has_interval, scopes, too_few_samples
 from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per checkpoint, k and scope; unknown, for ``all`` only, where a problem lacks samples or k > n."""
-    counts = correct_counts(evidence)
-    table_of_k = {k: pass_at_k_table(evidence.n, [k])[:, 0] for k in evidence.ks if k <= evidence.n}
+    counts = sampled_counts(evidence)
     findings = []
     for checkpoint_id, k in itertools.product(checkpoint_ids(evidence), evidence.ks):
-        why_not = counts.why.get(checkpoint_id) or too_few_samples(k, evidence.n)
+        why_not = counts.why.get(checkpoint_id) or too_few_samples(k, counts.least(checkpoint_id))
         if why_not:
             findings.append(unknown(MEASURE, checkpoint_id, why_not, k=k))
             continue
-        value_P = table_of_k[k][counts.correct_P[checkpoint_id]]
+        value_P = counts.pass_at_k(checkpoint_id, k)
         for scope, in_scope_P in scopes(counts.task_P):
             interval = share_interval(value_P[in_scope_P])
-            if not has_interval(k, evidence.n):
+            if not has_interval(k, counts.least(checkpoint_id)):
                 interval = without_interval(interval)
             findings.append(known(MEASURE, checkpoint_id, interval, scope=scope, k=k))
     return findings
@@ -53,7 +51,7 @@ MEASURE = Measure(
     title="Pass@k",
     unit="probability",
     section="coverage",
-    needs=("problem_counts",),
+    needs=("sampled_counts",),
     missing="no graded samples",
     plot=Plot(x="k", group="checkpoint", y_label="pass@k", log_x=True, y_range=(0.0, 1.0)),
     compute=compute,

@@ -11,7 +11,7 @@ Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1; moderate sharpening ([A] arXi
 pass@k at any k.
 
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+>>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("late", "q1", 4, 0), ("late", "q2", 4, 4)], n=4, ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]
 [('late', 1, 0.125), ('late', 2, -0.1667)]
@@ -21,29 +21,27 @@ from __future__ import annotations
 
 import itertools
 
-from diagnostics.measures._counts import correct_counts, has_interval, scopes, too_few_samples
+from diagnostics.measures._counts import sampled_counts, has_interval, scopes, too_few_samples
 from diagnostics.measures._findings import comparisons, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per k, scope and checkpoint but the base; unknown where either lacks samples or k > n."""
-    counts = correct_counts(evidence)
-    table_of_k = {k: pass_at_k_table(evidence.n, [k])[:, 0] for k in evidence.ks if k <= evidence.n}
+    counts = sampled_counts(evidence)
     findings = []
     for (checkpoint_id, incomplete), k in itertools.product(comparisons(evidence, counts.why), evidence.ks):
-        why_not = incomplete or too_few_samples(k, evidence.n)
+        least = 0 if incomplete else min(counts.least(checkpoint_id), counts.least(evidence.base_id))
+        why_not = incomplete or too_few_samples(k, least)
         if why_not:
             findings.append(unknown(MEASURE, checkpoint_id, why_not, k=k))
             continue
-        now_P, before_P = counts.correct_P[checkpoint_id], counts.correct_P[evidence.base_id]
-        delta_P = table_of_k[k][now_P] - table_of_k[k][before_P]
+        delta_P = counts.pass_at_k(checkpoint_id, k) - counts.pass_at_k(evidence.base_id, k)
         for scope, in_scope_P in scopes(counts.task_P):
             interval = share_interval(delta_P[in_scope_P], bounds=(-1.0, 1.0))
-            if not has_interval(k, evidence.n):
+            if not has_interval(k, least):
                 interval = without_interval(interval)
             findings.append(known(MEASURE, checkpoint_id, interval, scope=scope, k=k))
     return findings
@@ -54,8 +52,9 @@ MEASURE = Measure(
     title="Pass@k against base",
     unit="probability",
     section="coverage",
-    needs=("problem_counts",),
+    needs=("sampled_counts",),
     missing="no graded samples",
     plot=Plot(x="step", group="k", y_label="pass@k − base"),
     compute=compute,
+    signed=True,
 )

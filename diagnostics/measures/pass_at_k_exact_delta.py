@@ -50,4 +50,5 @@ MEASURE = Measure(
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", group="k", y_label="exact pass@k − base"),
     compute=compute,
+    signed=True,
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._counts import correct_counts
+from diagnostics.measures._counts import common_counts
 from diagnostics.measures._findings import comparisons, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.statistics.intervals import share_interval
@@ -27,7 +27,7 @@ from diagnostics.types import Finding
 
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per checkpoint but the base; unknown where a problem of either lacks samples."""
-    counts = correct_counts(evidence)
+    counts = common_counts(evidence)
     findings = []
     for checkpoint_id, why_not in comparisons(evidence, counts.why):
         if why_not:

@@ -2,48 +2,66 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import Literal, Protocol
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
 
 from diagnostics.errors import SamplerError
-from diagnostics.samplers.contract import Sampler, SampleRequest
-
-Dtype = Literal["float32", "bfloat16", "float16"]
+from diagnostics.samplers.contract import EngineSettings, Sampler, SampleRequest, SamplerContext
+from diagnostics.types import Checkpoint
 
 #: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
 
 class SamplerClass(Protocol):
-    """How a sampler is made. ``batch_size`` None means: chosen from the model's size."""
+    """How a sampler is made."""
 
-    def __call__(self, *, device: str | None, dtype: Dtype, batch_size: int | None) -> Sampler: ...
+    def __call__(self, context: SamplerContext) -> Sampler: ...
 
 
-def get_sampler(
-    name: str, *, device: str | None = None, dtype: Dtype = "float32", batch_size: int | None = None
-) -> Sampler:
-    """The sampler of that name; ``auto`` takes the fastest one that runs here.
+def choose_sampler(name: str, base: Checkpoint, *, device: str | None) -> tuple[str, str]:
+    """The sampler that ``name`` stands for, and why: ``auto`` is vLLM where it runs the series' model.
 
     Raises ``SamplerError`` for a name that is unknown or cannot run here.
-
-    >>> get_sampler("vllm")
-    Traceback (most recent call last):
-        ...
-    diagnostics.errors.SamplerError: --sampler vllm: not available in this version; use --sampler transformers
     """
+    from diagnostics.samplers.vllm_support import why_not
+
+    obstacle = why_not(base, device=device) if name in ("auto", "vllm") else None
+    if name == "vllm" and obstacle:
+        raise SamplerError(f"--sampler vllm: {obstacle}")
+    if name == "auto":
+        return ("transformers", obstacle) if obstacle else ("vllm", "it runs this model here")
+    if name not in ("vllm", "transformers") and name not in _installed():
+        known = ", ".join(["auto", "transformers", "vllm", *sorted(_installed())])
+        raise SamplerError(f"--sampler {name}: unknown; choose from {known}")
+    return name, "as asked for"
+
+
+def make_sampler(name: str, context: SamplerContext) -> Sampler:
+    """The sampler that ``choose_sampler`` named."""
     if name == "vllm":
-        raise SamplerError("--sampler vllm: not available in this version; use --sampler transformers")
-    if name in ("auto", "transformers"):
+        from diagnostics.samplers.vllm import VllmSampler
+
+        return VllmSampler(context)
+    if name == "transformers":
         from diagnostics.samplers.transformers import TransformersSampler
 
-        return TransformersSampler(device=device, dtype=dtype, batch_size=batch_size)
-    installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    if name not in installed:
-        known = ", ".join(["auto", "transformers", *sorted(installed)])
-        raise SamplerError(f"--sampler {name}: unknown; choose from {known}")
-    sampler_class: SamplerClass = installed[name].load()
-    return sampler_class(device=device, dtype=dtype, batch_size=batch_size)
+        return TransformersSampler(context)
+    sampler_class: SamplerClass = _installed()[name].load()
+    return sampler_class(context)
 
 
-__all__ = ["ENTRY_POINT_GROUP", "Dtype", "SampleRequest", "Sampler", "SamplerClass", "get_sampler"]
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "EngineSettings",
+    "SampleRequest",
+    "Sampler",
+    "SamplerClass",
+    "SamplerContext",
+    "choose_sampler",
+    "make_sampler",
+]

@@ -1,12 +1,15 @@
-"""What a sampler is: one protocol for transformers and vLLM."""
+"""What a sampler is: one protocol for transformers, vLLM and outside packages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
+
+if TYPE_CHECKING:
+    from diagnostics.models import ModelHolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +19,36 @@ class SampleRequest:
     problem: Problem
     sample_indices: tuple[int, ...]
     greedy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """How an inference engine is built; never part of a sample's identity.
+
+    ``gpu_memory_share`` of each GPU is the engine's, the rest is left to the model that scores. ``max_model_len`` in
+    tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib`` sizes the KV cache
+    where there is no GPU.
+    """
+
+    tensor_parallel: int = 1
+    gpu_memory_share: float = 0.6
+    max_model_len: int | None = None
+    cpu_cache_gib: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerContext:
+    """What a sampler is made with.
+
+    ``models`` loads transformers models and is shared with the scorer, so that a checkpoint is loaded once.
+    ``batch_size`` in rows (responses drawn at a time), None: chosen from the model's size. ``note`` tells the user one
+    line, such as why an engine had to be started again.
+    """
+
+    models: ModelHolder
+    batch_size: int | None = None
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    note: Callable[[str], None] = lambda line: None
 
 
 class Sampler(Protocol):
@@ -33,4 +66,4 @@ class Sampler(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the model and its memory. Closing twice is allowed."""
+        """Let go of the engine and its memory. Closing twice is allowed."""

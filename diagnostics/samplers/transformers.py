@@ -13,16 +13,14 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from diagnostics.errors import SamplerError
 from diagnostics.models import (
-    Dtype,
     LoadedModel,
     encode_prompt,
     left_padded,
-    load_model,
-    pick_device,
     require_fit,
+    response_texts,
     suitable_threads,
 )
-from diagnostics.samplers.contract import SampleRequest
+from diagnostics.samplers.contract import SampleRequest, SamplerContext
 from diagnostics.samplers.drawing import SeededDraw, row_key
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 
@@ -45,7 +43,7 @@ class _Row:
 
 
 class TransformersSampler:
-    """Draws responses with ``model.generate``; keeps the checkpoint it loaded last.
+    """Draws responses with ``model.generate``.
 
     ``batch_size`` is in rows (responses); by default as many as memory allows, at most 1,024. It is halved when a GPU
     runs out of memory. Samples do not depend on it.
@@ -53,19 +51,9 @@ class TransformersSampler:
 
     name = "transformers"
 
-    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32", batch_size: int | None = None) -> None:
-        self._device = pick_device(device)
-        self._dtype: Dtype = dtype
-        self._batch_size = batch_size
-        self._held: tuple[str, LoadedModel] | None = None
-
-    def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
-        if self._held is None or self._held[0] != checkpoint.weights_hash:
-            self.close()
-            loaded = load_model(checkpoint, device=self._device, dtype=self._dtype)
-            self._held = (checkpoint.weights_hash, loaded)
-        return self._held[1]
+    def __init__(self, context: SamplerContext) -> None:
+        self._models = context.models
+        self._batch_size = context.batch_size
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
@@ -75,7 +63,7 @@ class TransformersSampler:
         Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, or a single
         response does not fit on the GPU.
         """
-        loaded = self.load(checkpoint)
+        loaded = self._models.load(checkpoint)
         rows = _rows(loaded, checkpoint, requests, settings)
         if not rows:
             return
@@ -87,7 +75,7 @@ class TransformersSampler:
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise SamplerError(
-                        f"{checkpoint.label}: a single response does not fit in the memory of {self._device}; "
+                        f"{checkpoint.label}: a single response does not fit in the memory of {loaded.device}; "
                         "lower --max-tokens or pass --dtype bfloat16"
                     ) from None
                 size = self._batch_size = size // 2
@@ -97,10 +85,8 @@ class TransformersSampler:
             yield samples
 
     def close(self) -> None:
-        """Let go of the model and give back its GPU memory; the next ``sample`` loads one again."""
-        self._held = None
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        """Let go of the model; the next ``sample`` loads one again."""
+        self._models.close()
 
 
 def _rows(
@@ -216,20 +202,18 @@ def _samples(
         )
     lengths = counts_BT.sum(dim=1).tolist()
     token_rows = [tuple(tokens[:length]) for tokens, length in zip(response_BT.tolist(), lengths, strict=True)]
-    distinct = list(dict.fromkeys(token_rows))  # sharpened models repeat themselves
-    decoded = loaded.tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
-    texts = dict(zip(distinct, decoded, strict=True))
+    texts = response_texts(loaded.tokenizer, token_rows)
     return [
         Sample(
             problem_id=row.problem_id,
             sample_index=row.sample_index,
             greedy=row.greedy,
-            text=texts[tokens],
+            text=text,
             token_ids=tokens,
             finish_reason="stop" if stopped else "length",
             logp_sum_raw=logp_sum,
         )
-        for row, tokens, stopped, logp_sum in zip(
-            rows, token_rows, is_end_BT.any(dim=1).tolist(), logp_sum_B.tolist(), strict=True
+        for row, tokens, text, stopped, logp_sum in zip(
+            rows, token_rows, texts, is_end_BT.any(dim=1).tolist(), logp_sum_B.tolist(), strict=True
         )
     ]

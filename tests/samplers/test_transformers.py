@@ -12,9 +12,9 @@ from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM
 
 import diagnostics.samplers.transformers as sampler_module
-from diagnostics.errors import CheckpointError, ConfigError, SamplerError
-from diagnostics.models import LoadedModel, encode_prompt
-from diagnostics.samplers import SampleRequest, get_sampler
+from diagnostics.errors import CheckpointError, SamplerError
+from diagnostics.models import LoadedModel, ModelHolder, encode_prompt
+from diagnostics.samplers import SampleRequest, SamplerContext
 from diagnostics.samplers.transformers import TransformersSampler
 from diagnostics.scoring import ScoreRequest, score
 from diagnostics.series import find_series
@@ -47,7 +47,7 @@ def draw(
     *,
     batch_size: int | None = None,
 ) -> list[Sample]:
-    sampler = TransformersSampler(device="cpu", batch_size=batch_size)
+    sampler = TransformersSampler(SamplerContext(models=ModelHolder(device="cpu"), batch_size=batch_size))
     return [sample for batch in sampler.sample(checkpoint, requests, settings) for sample in batch]
 
 
@@ -105,7 +105,7 @@ def test_seed_and_weights_change_the_samples(tiny_checkpoint: Path) -> None:
 
 def test_the_next_checkpoint_takes_the_place_of_the_last(tmp_path: Path, tiny_checkpoint: Path) -> None:
     other = write_checkpoint(tmp_path / "checkpoint-1", seed=5)
-    sampler = TransformersSampler(device="cpu")
+    sampler = TransformersSampler(SamplerContext(models=ModelHolder(device="cpu")))
     request = [SampleRequest(problem=PROBLEMS[0], sample_indices=(), greedy=True)]
     checkpoints = [checkpoint_at(tiny_checkpoint, weights_hash="a"), checkpoint_at(other, weights_hash="b")]
     in_turn = [
@@ -303,17 +303,6 @@ def test_rows_per_batch_shrink_with_the_length_of_responses(tiny_checkpoint: Pat
     # 2 (key, value) × 2 layers × 1 head × 8 numbers × 4 bytes × 16,384 tokens = 2 MiB a row: 511 fit, 256 are taken
     assert rows[1] == 256
     assert rows[2] == 1
-
-
-def test_samplers_are_chosen_by_name() -> None:
-    assert isinstance(get_sampler("auto", device="cpu"), TransformersSampler)
-    assert get_sampler("transformers", device="cpu").name == "transformers"
-    with pytest.raises(SamplerError, match="--sampler vllm: not available in this version"):
-        get_sampler("vllm")
-    with pytest.raises(SamplerError, match="--sampler nosuch: unknown; choose from auto, transformers"):
-        get_sampler("nosuch")
-    with pytest.raises(ConfigError, match="--device nonsense"):
-        get_sampler("auto", device="nonsense")
 
 
 def test_a_checkpoint_that_does_not_load_is_one_line(tmp_path: Path) -> None:

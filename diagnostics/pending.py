@@ -1,0 +1,232 @@
+"""What an audit still lacks: every question is asked of the store, so a killed audit continues by asking again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from diagnostics.types import AuditKey
+
+if TYPE_CHECKING:
+    from diagnostics.store import Store
+
+
+def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, int]:
+    """How many samples of each problem this audit wants from one checkpoint."""
+    rows = store.frame(
+        """
+        SELECT problem_id, n_planned
+        FROM planned_samples
+        WHERE audit_id = $audit_id AND checkpoint_id = $checkpoint_id
+        ORDER BY problem_id
+        """,
+        audit_id=key.audit_id,
+        checkpoint_id=checkpoint_id,
+    )
+    return {str(row.problem_id): int(row.n_planned) for row in rows.itertuples()}
+
+
+def missing_samples(
+    store: Store, settings_id: str, checkpoint_id: str, planned: Mapping[str, int], *, greedy: bool
+) -> dict[str, tuple[tuple[int, ...], bool]]:
+    """Per problem that lacks any: the sample indices below ``planned`` to draw, and whether the greedy response."""
+    present = store.frame(
+        """
+        SELECT
+            problem_id,
+            list(sample_index) FILTER (NOT greedy) AS indices,
+            bool_or(greedy) AS has_greedy
+        FROM samples
+        WHERE checkpoint_id = $checkpoint_id AND settings_id = $settings_id
+        GROUP BY problem_id
+        ORDER BY problem_id
+        """,
+        checkpoint_id=checkpoint_id,
+        settings_id=settings_id,
+    ).set_index("problem_id")
+    wanted: dict[str, tuple[tuple[int, ...], bool]] = {}
+    for problem_id, n in planned.items():
+        have: set[int] = set()
+        lacks_greedy = greedy
+        if problem_id in present.index:
+            held = present.at[problem_id, "indices"]
+            have = set() if held is None else {int(index) for index in held}
+            lacks_greedy = greedy and not bool(present.at[problem_id, "has_greedy"])
+        indices = tuple(index for index in range(n) if index not in have)
+        if indices or lacks_greedy:
+            wanted[problem_id] = (indices, lacks_greedy)
+    return wanted
+
+
+def finished_samples(store: Store, series: str, settings_id: str, problem_ids: Sequence[str]) -> tuple[int, int] | None:
+    """n and n_base of the last audit that ended with this series, problem set and settings; None if none did."""
+    rows = store.frame(
+        """
+        WITH same AS (
+            SELECT audit_id
+            FROM audit_problems
+            GROUP BY audit_id
+            HAVING list_sort(list(problem_id)) = list_sort($problem_ids::VARCHAR[])
+        )
+        SELECT a.n, a.n_base
+        FROM audits AS a
+        SEMI JOIN same USING (audit_id)
+        WHERE a.series = $series AND a.settings_id = $settings_id AND a.provenance <> '{}'
+        ORDER BY a.updated_at DESC, a.n DESC
+        LIMIT 1
+        """,
+        series=series,
+        settings_id=settings_id,
+        problem_ids=list(problem_ids),
+    )
+    return None if rows.empty else (int(rows["n"].iloc[0]), int(rows["n_base"].iloc[0]))
+
+
+def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
+    """Distinct responses of this audit without a grade by their problem's verifier, in a fixed order."""
+    return store.frame(
+        """
+        WITH responses AS (
+            SELECT DISTINCT s.problem_id, s.response_id, p.verifier
+            FROM samples AS s
+            JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
+            JOIN series_checkpoints AS c ON c.checkpoint_id = s.checkpoint_id AND c.series = $series
+            JOIN problems AS p ON p.problem_id = s.problem_id
+            WHERE (s.settings_id = $settings_id AND s.sample_index < CASE WHEN c.is_base THEN $n_base ELSE $n END)
+               OR (s.settings_id = $panel_settings_id AND c.is_base AND s.sample_index < $panel)
+        ),
+        pending AS (
+            FROM responses ANTI JOIN grades USING (problem_id, response_id, verifier)
+        )
+        SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text
+        FROM pending AS r
+        JOIN samples AS s USING (problem_id, response_id)
+        GROUP BY r.problem_id, r.response_id, r.verifier
+        ORDER BY r.problem_id, r.response_id
+        """,
+        audit_id=key.audit_id,
+        series=key.series,
+        settings_id=key.settings_id,
+        n=key.n,
+        n_base=key.n_base,
+        panel=key.panel,
+        panel_settings_id=key.panel_settings_id,
+    )
+
+
+def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
+    """What the checkpoint has still to score: ``problem_id, response_id, prompt, text, ends, token_ids``.
+
+    Its enumerated modes, the panel, its own first samples (for the token entropy where the sampler did not give
+    it, and to check the sampler), under the base the own first samples of all others, and the training responses
+    before and after it. ``token_ids`` is NULL where only the text is known; ``ends`` says whether an end token
+    follows it. A mode comes before a sample that reads like it: cut at max_tokens, that one lacks its end token.
+    """
+    return store.frame(
+        """
+        WITH here AS (
+            SELECT
+                step,
+                is_base,
+                lead(step) OVER (ORDER BY step) AS next_step,
+                checkpoint_id
+            FROM series_checkpoints
+            WHERE series = $series
+            QUALIFY checkpoint_id = $checkpoint_id
+        ),
+        chosen AS (
+            SELECT s.problem_id, s.response_id, s.text, s.token_ids, 2 AS preference
+            FROM samples AS s
+            JOIN series_checkpoints AS c
+                ON c.series = $series
+                AND c.checkpoint_id = s.checkpoint_id
+            CROSS JOIN here AS h
+            WHERE NOT s.greedy AND s.token_ids IS NOT NULL
+              AND CASE
+                  WHEN s.settings_id = $panel_settings_id AND c.is_base AND s.sample_index < $panel THEN true
+                  WHEN s.settings_id <> $settings_id THEN false
+                  WHEN s.checkpoint_id = $checkpoint_id
+                  THEN s.sample_index < $panel
+                      OR (s.entropy_sum IS NULL AND s.sample_index < $entropy_samples)
+                  ELSE h.is_base AND s.sample_index < $panel
+              END
+            UNION ALL
+            SELECT problem_id, response_id, mode, NULL, 1 FROM modes
+        ),
+        of_problems AS (
+            SELECT c.problem_id, c.response_id, p.prompt, c.text, true AS ends, c.token_ids, c.preference
+            FROM chosen AS c
+            JOIN audit_problems AS ap
+                ON ap.problem_id = c.problem_id
+                AND ap.audit_id = $audit_id
+            JOIN problems AS p ON p.problem_id = c.problem_id
+        ),
+        of_training AS (
+            SELECT r.problem_id, r.response_id, r.prompt, r.text, NOT r.truncated AS ends, NULL AS token_ids, 3
+            FROM training_responses AS r
+            CROSS JOIN here AS h
+            WHERE r.series = $series AND r.step IN (h.step, h.next_step)
+        ),
+        wanted AS (
+            FROM of_problems UNION ALL FROM of_training
+        )
+        SELECT problem_id, response_id, prompt, text, ends, token_ids
+        FROM wanted AS w
+        WHERE NOT EXISTS (
+            FROM response_scores AS r
+            WHERE r.checkpoint_id = $checkpoint_id
+              AND r.problem_id = w.problem_id
+              AND r.settings_id = $settings_id
+              AND r.response_id = w.response_id
+        )
+        QUALIFY row_number() OVER (PARTITION BY problem_id, response_id ORDER BY preference, token_ids) = 1
+        ORDER BY problem_id, response_id
+        """,
+        audit_id=key.audit_id,
+        series=key.series,
+        checkpoint_id=checkpoint_id,
+        settings_id=key.settings_id,
+        panel_settings_id=key.panel_settings_id,
+        panel=key.panel,
+        entropy_samples=key.entropy_samples,
+    )
+
+
+def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
+    """Panel responses to be scored once more, columns as of ``unscored``; none once some have been."""
+    return store.frame(
+        """
+        SELECT s.problem_id, s.response_id, p.prompt, s.text, true AS ends, s.token_ids
+        FROM samples AS s
+        JOIN series_checkpoints AS b
+            ON b.series = $series
+            AND b.is_base
+            AND b.checkpoint_id = s.checkpoint_id
+        JOIN audit_problems AS ap
+            ON ap.problem_id = s.problem_id
+            AND ap.audit_id = $audit_id
+        JOIN problems AS p ON p.problem_id = s.problem_id
+        JOIN response_scores AS r
+            ON r.checkpoint_id = $checkpoint_id
+            AND r.problem_id = s.problem_id
+            AND r.settings_id = $settings_id
+            AND r.response_id = s.response_id
+        WHERE s.settings_id = $panel_settings_id AND NOT s.greedy AND s.sample_index < $panel
+          AND s.token_ids IS NOT NULL
+          AND NOT EXISTS (
+              FROM second_scores WHERE checkpoint_id = $checkpoint_id AND settings_id = $settings_id
+          )
+        QUALIFY row_number() OVER (PARTITION BY s.problem_id, s.response_id ORDER BY s.sample_index) = 1
+        ORDER BY s.problem_id, s.response_id
+        LIMIT $limit
+        """,
+        audit_id=key.audit_id,
+        panel=key.panel,
+        series=key.series,
+        checkpoint_id=checkpoint_id,
+        settings_id=key.settings_id,
+        panel_settings_id=key.panel_settings_id,
+        limit=limit,
+    )

@@ -1,0 +1,273 @@
+"""A vLLM engine in a process of its own, seen from the audit's side."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from diagnostics.errors import SamplerError
+from diagnostics.samplers.contract import EngineSettings
+from diagnostics.samplers.vllm_messages import (
+    Abort,
+    AddAdapter,
+    Adapter,
+    Answer,
+    Call,
+    Draw,
+    Drawn,
+    Failed,
+    Order,
+    ResetPrefixCache,
+    Start,
+    Stop,
+)
+
+WORKER_EXTENSION = "diagnostics.samplers.vllm_worker.WorkerExtension"
+#: A prompt is prefilled in one step: the CPU model runner fails on a seeded request whose prefill is split.
+LEAST_BATCHED_TOKENS = 16384
+#: Tokens per block of the KV cache on a CPU. Whole blocks alone are shared between responses to one prompt, and
+#: vLLM's own 128 exceed most prompts.
+CPU_BLOCK_TOKENS = 32
+#: How long an engine may take to end by itself.
+_STOP_S = 10.0
+
+
+class EngineLostError(Exception):
+    """The engine process ended or raised; the message is what it said last.
+
+    ``short_of_memory``: it was killed or ran out of memory, so that fewer responses at a time may help.
+    """
+
+    def __init__(self, message: str, *, short_of_memory: bool) -> None:
+        super().__init__(message)
+        self.short_of_memory = short_of_memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginePlan:
+    """What an engine is built with; a change of any field needs a new one.
+
+    ``max_model_len`` in tokens, prompt and response together. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU,
+    None: as many as vLLM takes.
+    """
+
+    model: Path
+    dtype: str
+    device: str
+    max_model_len: int
+    max_num_seqs: int
+    max_lora_rank: int
+    eager: bool
+    threads: int | None
+    settings: EngineSettings
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the engine computes without a GPU."""
+        return self.device == "cpu"
+
+    def arguments(self, *, worker_extension: str) -> dict[str, Any]:
+        """Keyword arguments of ``vllm.LLM``."""
+        arguments: dict[str, Any] = {
+            "model": str(self.model),
+            "skip_tokenizer_init": True,
+            "generation_config": "vllm",  # not the checkpoint's: the settings of the audit alone decide
+            "dtype": self.dtype,
+            "enforce_eager": self.eager,
+            "max_model_len": self.max_model_len,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": max(LEAST_BATCHED_TOKENS, self.max_model_len, self.max_num_seqs),
+            "enable_chunked_prefill": False,
+            "enable_prefix_caching": True,
+            "gpu_memory_utilization": self.settings.gpu_memory_share,
+            "tensor_parallel_size": self.settings.tensor_parallel,
+            "logprobs_mode": "raw_logprobs",
+            "max_logprobs": 1,
+            "disable_log_stats": True,
+            "worker_extension_cls": worker_extension,
+        }
+        if self.on_cpu:
+            arguments["block_size"] = CPU_BLOCK_TOKENS
+        if self.max_lora_rank:
+            arguments |= {
+                "enable_lora": True,
+                "max_lora_rank": self.max_lora_rank,
+                "max_loras": 1,
+                "max_cpu_loras": 2,
+            }
+        return arguments
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Environment variables of the process; what the user set stays."""
+        defaults = {
+            "HF_HUB_OFFLINE": "1",
+            "DO_NOT_TRACK": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_LEVEL": "ERROR",
+            "VLLM_USE_V2_MODEL_RUNNER": "0",  # its sampler is another one, which the entropy hook does not reach
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a process of its own already
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+            "VLLM_CPU_KVCACHE_SPACE": str(self.settings.cpu_cache_gib),
+        }
+        if self.eager:
+            defaults["TORCHDYNAMO_DISABLE"] = "1"  # vLLM compiles a helper all the same, for 5 seconds
+        if self.threads is not None:
+            defaults["OMP_NUM_THREADS"] = str(self.threads)
+        # the child must find the modules where this process finds them
+        own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **_visible_gpus(self, inherited)}
+        return defaults | dict(inherited) | own
+
+
+class VllmEngine:
+    """One running engine. Raises ``EngineLostError`` from any method once the process ended or raised.
+
+    Orders that are answered must not be given while draws are unfinished.
+    """
+
+    def __init__(self, plan: EnginePlan, *, worker_extension: str = WORKER_EXTENSION) -> None:
+        self.plan = plan
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the engine
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "diagnostics.samplers.vllm_process", str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=plan.environment(os.environ),
+                start_new_session=True,  # Ctrl-C is ours to handle
+            )
+        self._connection = Connection(ours.detach())
+        try:
+            self._ask(Start(arguments=plan.arguments(worker_extension=worker_extension)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def process_id(self) -> int:
+        """Id of the engine's process, which is that of its process group too."""
+        return self._process.pid
+
+    def reload_weights(self, path: Path) -> None:
+        """Read the weights in ``path`` into the model that runs."""
+        self._ask(Call(method="reload_weights", arguments={"weights_path": str(path)}))
+
+    def repack_tied_heads(self) -> None:
+        """Needed after a reload: see ``WorkerExtension``."""
+        self._ask(Call(method="oversharp_repack_tied_heads", arguments={}))
+
+    def reset_prefix_cache(self) -> bool:
+        """Needed after a reload, which leaves keys and values of the old weights in the cache."""
+        return bool(self._ask(ResetPrefixCache()))
+
+    def hook_entropy(self) -> None:
+        """Let draws ask for entropies from now on."""
+        self._ask(Call(method="oversharp_hook_entropy", arguments={}))
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Load an adapter, so that a fault of its shows now."""
+        self._ask(AddAdapter(adapter=adapter))
+
+    def submit(self, draw: Draw) -> None:
+        """Queue a draw."""
+        self._send(draw)
+
+    def collect(self, *, timeout_s: float | None = None) -> Drawn | None:
+        """The next finished draw, in any order; None if there is none within ``timeout_s``."""
+        try:
+            if not self._connection.poll(timeout_s):
+                return None
+            reply = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._lost() from None
+        if isinstance(reply, Failed):
+            raise self._lost(reply.error)
+        if not isinstance(reply, Drawn):
+            raise TypeError(f"{reply} is no draw")
+        return reply
+
+    def abort(self) -> None:
+        """Drop what is unfinished; draws that were finished before may still be collected."""
+        with contextlib.suppress(EngineLostError):
+            self._send(Abort())
+
+    def close(self) -> None:
+        """End the process and every one it started. Closing twice is allowed."""
+        with contextlib.suppress(OSError):
+            self._connection.send(Stop())
+        self._connection.close()
+        try:
+            self._process.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._log.close()
+
+    def _ask(self, order: Order) -> Any:
+        self._send(order)
+        while True:
+            try:
+                reply = self._connection.recv()
+            except (EOFError, OSError):
+                raise self._lost() from None
+            if isinstance(reply, Failed):
+                raise self._lost(reply.error)
+            if isinstance(reply, Answer):
+                return reply.value
+            # else a draw that was finished before it could be aborted
+
+    def _send(self, order: Order) -> None:
+        try:
+            self._connection.send(order)
+        except OSError:
+            raise self._lost() from None
+
+    def _lost(self, error: str | None = None) -> EngineLostError:
+        """What became of the process, in one line."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_STOP_S)
+        code = self._process.returncode
+        if error is None and code is not None and code < 0:
+            return EngineLostError(f"killed by {signal.Signals(-code).name}", short_of_memory=True)
+        line = _first_line(error) if error is not None else self._last_line() or f"exit code {code}"
+        return EngineLostError(line, short_of_memory="memory" in (error or line).lower())
+
+    def _last_line(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4096))
+        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
+        return next((line[:200] for line in reversed(lines) if line), "")
+
+
+def _first_line(error: str) -> str:
+    return next((line.strip()[:200] for line in error.splitlines() if line.strip()), "no reason given")
+
+
+def _visible_gpus(plan: EnginePlan, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The GPUs that ``device`` names, as vLLM takes them: it always starts with the first one that it sees."""
+    _, _, index = plan.device.partition(":")
+    if plan.on_cpu or not index:
+        return {}
+    first, count = int(index), plan.settings.tensor_parallel
+    visible = inherited.get("CUDA_VISIBLE_DEVICES")
+    names = [str(gpu) for gpu in range(first + count)] if visible is None else visible.split(",")
+    if len(names) < first + count:
+        raise SamplerError(
+            f"--device {plan.device} --tensor-parallel {count}: CUDA_VISIBLE_DEVICES={visible} names {len(names)} GPUs; "
+            "use --device cuda or fewer GPUs"
+        )
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + count])}

@@ -1,0 +1,94 @@
+"""What the files of a checkpoint say to a running engine: may its weights be swapped in, may its adapter be added?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from diagnostics.errors import SamplerError
+from diagnostics.series.weights import IncompleteCheckpointError, weight_files
+from diagnostics.types import Checkpoint
+
+#: Entries of config.json that change nothing in what is computed; precision and end tokens are the audit's own.
+_HARMLESS = frozenset(
+    {
+        "_name_or_path",
+        "bos_token_id",
+        "dtype",
+        "eos_token_id",
+        "pad_token_id",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    }
+)
+#: The LoRA ranks that vLLM reserves room for.
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+
+
+def why_no_swap(old: Path, new: Path) -> str | None:
+    """Why the weights in ``new`` cannot be read into an engine built on ``old``; None if they can.
+
+    vLLM compares neither configurations nor tensors: it would go on with the old ones in silence.
+    """
+    configs = [_config(folder) for folder in (old, new)]
+    if any("quantization_config" in config for config in configs):
+        return "its weights are quantised"
+    differing = sorted(key for key in configs[0].keys() | configs[1].keys() if configs[0].get(key) != configs[1].get(key))
+    if differing:
+        return f"its config.json differs in {', '.join(differing[:3])}"
+    try:
+        shapes = [_shapes(folder) for folder in (old, new)]
+    except (IncompleteCheckpointError, SafetensorError) as error:
+        return f"its tensors cannot be compared ({error})"
+    if None in shapes:
+        return "its weights are not in safetensors files"
+    return None if shapes[0] == shapes[1] else "its tensors have other names or shapes"
+
+
+def lora_rank(checkpoint: Checkpoint) -> int:
+    """The smallest rank vLLM reserves that the adapter fits in; 0 for a full model.
+
+    Raises ``SamplerError`` for an adapter that vLLM does not compute.
+    """
+    if checkpoint.kind != "lora":
+        return 0
+    config = json.loads((checkpoint.path / "adapter_config.json").read_text(encoding="utf-8"))
+    obstacles = {
+        "DoRA": config.get("use_dora"),
+        "modules_to_save": config.get("modules_to_save"),
+        "trained biases": config.get("bias", "none") != "none",
+        f"the kind {config.get('peft_type')}": config.get("peft_type", "LORA") != "LORA",
+    }
+    for what, present in obstacles.items():
+        if present:
+            raise SamplerError(
+                f"{checkpoint.label}: vLLM does not take an adapter with {what}; use --sampler transformers"
+            )
+    rank = max([int(config.get("r", 0)), *(config.get("rank_pattern") or {}).values()])
+    fitting = next((one for one in LORA_RANKS if rank <= one), None)
+    if fitting is None:
+        raise SamplerError(
+            f"{checkpoint.label}: vLLM takes adapters up to rank {LORA_RANKS[-1]}, this one has {rank}; "
+            "use --sampler transformers"
+        )
+    return fitting
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {key: value for key, value in config.items() if key not in _HARMLESS}
+
+
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]] | None:
+    files = weight_files(folder)
+    if not files or any(file.suffix != ".safetensors" for file in files):
+        return None
+    shapes = {}
+    for file in files:
+        with safe_open(file, framework="np") as tensors:
+            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    return shapes

@@ -1,0 +1,168 @@
+"""The process that vLLM runs in: takes orders through a pipe, and ends with the process that started it.
+
+vLLM binds threads, replaces functions of torch and talks to the terminal; here that touches nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import warnings
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from diagnostics.samplers.vllm_messages import (
+    Abort,
+    AddAdapter,
+    Adapter,
+    Answer,
+    Call,
+    Draw,
+    Drawn,
+    DrawnRow,
+    Failed,
+    Reply,
+    ResetPrefixCache,
+    Start,
+    Stop,
+)
+
+
+class Server:
+    """Carries out orders, and steps the engine while draws are unfinished."""
+
+    def __init__(self, connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
+        self._connection = connection
+        self._outbox = outbox
+        self._llm: Any = None
+        self._draws: dict[str, Draw] = {}
+        self._inner_ids: dict[str, str] = {}  # vLLM makes request ids of its own, and wants those back
+
+    def run(self) -> None:
+        """Serve until told to stop, or nobody is left to serve."""
+        while True:
+            # nothing to do: wait for an order; else look for one between two steps
+            while not self._draws or self._connection.poll(0):
+                try:
+                    order = self._connection.recv()
+                except EOFError:
+                    return
+                if isinstance(order, Stop):
+                    return
+                self._carry_out(order)
+            self._step()
+
+    def _carry_out(self, order: Any) -> None:
+        if isinstance(order, Draw):
+            self._add(order)
+        elif isinstance(order, Start):
+            self._start(order.arguments)
+            self._outbox.put(Answer(value=None))
+        elif isinstance(order, Call):
+            self._outbox.put(Answer(value=self._llm.collective_rpc(order.method, kwargs=order.arguments)))
+        elif isinstance(order, ResetPrefixCache):
+            self._outbox.put(Answer(value=self._llm.reset_prefix_cache()))
+        elif isinstance(order, AddAdapter):
+            self._outbox.put(Answer(value=self._llm.llm_engine.add_lora(_lora_request(order.adapter))))
+        elif isinstance(order, Abort):
+            self._llm.llm_engine.abort_request(list(self._inner_ids.values()), internal=True)
+            self._draws, self._inner_ids = {}, {}
+
+    def _start(self, arguments: dict[str, Any]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from vllm import LLM
+
+            self._llm = LLM(**arguments)
+
+    def _add(self, draw: Draw) -> None:
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+
+        parameters = SamplingParams(
+            n=draw.n,
+            seed=draw.seed,
+            temperature=draw.temperature,
+            top_p=draw.top_p,
+            top_k=draw.top_k,
+            max_tokens=draw.max_tokens,
+            # the end tokens are all named here, so vLLM needs no idea of its own
+            stop_token_ids=list(draw.end_ids),
+            ignore_eos=True,
+            logprobs=int(draw.entropy),
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        outer_id = str(draw.ticket)
+        self._inner_ids[outer_id] = self._llm.llm_engine.add_request(
+            outer_id,
+            TokensPrompt(prompt_token_ids=list(draw.prompt_ids)),
+            parameters,
+            lora_request=None if draw.adapter is None else _lora_request(draw.adapter),
+        )
+        self._draws[outer_id] = draw
+
+    def _step(self) -> None:
+        for output in self._llm.llm_engine.step():
+            draw = self._draws.pop(output.request_id, None)
+            if draw is not None:
+                del self._inner_ids[output.request_id]
+                rows = tuple(_row(one, entropy=draw.entropy) for one in output.outputs)
+                self._outbox.put(Drawn(ticket=draw.ticket, rows=rows))
+
+
+def _row(output: Any, *, entropy: bool) -> DrawnRow:
+    token_ids = tuple(map(int, output.token_ids))
+    logp_TC = np.array(output.logprobs.logprobs, dtype=np.float32).reshape(len(token_ids), -1)
+    return DrawnRow(token_ids=token_ids, logp_T=logp_TC[:, 0], entropy_T=-logp_TC[:, 1] if entropy else None)
+
+
+def _lora_request(adapter: Adapter) -> Any:
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(f"adapter-{adapter.number}", adapter.number, str(adapter.path))
+
+
+def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
+    """A thread of its own sends: were both sides to send at a time, each would wait for the other to read."""
+    while (reply := outbox.get()) is not None:
+        try:
+            connection.send(reply)
+        except OSError:
+            return
+
+
+def _end_with(parent: int) -> None:
+    """A pipe does not tell: it stays open while any other child of the parent has inherited its end."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # the group is our own, with every worker that vLLM started
+
+
+def main() -> None:
+    """Serve on the file descriptor given first, for the process whose id is given second."""
+    connection = Connection(int(sys.argv[1]))
+    Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    outbox: SimpleQueue[Reply | None] = SimpleQueue()
+    sender = Thread(target=_send_all, args=(connection, outbox), daemon=True)
+    sender.start()
+    try:
+        Server(connection, outbox).run()
+    except Exception as error:
+        outbox.put(Failed(error=f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        outbox.put(None)
+        sender.join(timeout=5.0)
+
+
+if __name__ == "__main__":
+    main()
