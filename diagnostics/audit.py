@@ -85,15 +85,13 @@ def audit(
     sampler_name, why = choose_sampler(config.sampler, series.base, device=config.device)
     settings = sampling_settings(config, series.base, sampler=sampler_name)
     panel_settings = replace(settings, temperature=config.panel_temperature, top_p=1.0, top_k=0)
-    engine = Engine(config, sampler_name, note=say.note)
+    engine = Engine(config, sampler_name, why, note=say.note)
     store_path = config.out / "audit.duckdb"
     with Store.open(store_path) as store, closing(engine):
         store.require_regex("--strategy-regex", config.strategy_regex)
         config = _topped_up(store, config, series, settings, problems)
         key = _register(store, series, problems, settings, panel_settings, config, say)
         run = _Run(store=store, key=key, engine=engine, problems=problems, say=say)
-        if _lacks_samples(run, series.base):
-            say.note(f"sampler {sampler_name} ({why})")
         failed: dict[str, str] = {}
         drawn = 0
         for checkpoint in (*series.checkpoints, series.base):  # the base again: by then it can score all the others
@@ -222,11 +220,6 @@ def _register(
     store.add_training_responses(series.name, training)
     store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
     return key
-
-
-def _lacks_samples(run: _Run, base: Checkpoint) -> bool:
-    planned = planned_samples(run.store, run.key, base.checkpoint_id)
-    return bool(missing_samples(run.store, run.key.settings_id, base.checkpoint_id, planned, greedy=True))
 
 
 def _allocate(run: _Run, checkpoint: Checkpoint, config: AuditConfig) -> None:

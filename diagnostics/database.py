@@ -182,6 +182,8 @@ class Database:
 
 def _explain(error: Exception, path: Path) -> StoreError:
     """One line: what went wrong with the store, and what to do."""
+    if isinstance(error, duckdb.InterruptException):  # how DuckDB passes Ctrl-C on while a query runs
+        raise KeyboardInterrupt from error
     text = " ".join(str(error).split())
     lowered = text.lower()
     if "lock" in lowered and ("conflicting" in lowered or "could not set" in lowered):

@@ -21,9 +21,9 @@ class Engine:
     A finished audit that runs again therefore loads no model at all.
     """
 
-    def __init__(self, config: AuditConfig, sampler_name: str, *, note: Callable[[str], None]) -> None:
+    def __init__(self, config: AuditConfig, sampler_name: str, why: str, *, note: Callable[[str], None]) -> None:
         self._config = config
-        self._sampler_name = sampler_name
+        self._sampler_name, self._why = sampler_name, why
         self._note = note
         self._holder: ModelHolder | None = None
         self._sampler: Sampler | None = None
@@ -54,6 +54,7 @@ class Engine:
             )
             context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
             self._sampler = make_sampler(self._sampler_name, context)
+            self._note(f"sampler {self._sampler_name}: {self._why}")
         requests = [
             SampleRequest(
                 problem=problem, sample_indices=missing[problem.problem_id][0], greedy=missing[problem.problem_id][1]

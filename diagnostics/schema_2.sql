@@ -1,6 +1,24 @@
 -- oversharp store, schema version 2: more samples of the base, a fixed panel, token log-probabilities in Parquet.
 
-ALTER TABLE samples ADD COLUMN entropy_sum DOUBLE;    -- nats, of the distributions drawn from; NULL if unknown
+-- A new table and not ALTER TABLE samples: DuckDB cannot replay that from the log of a killed process, for it binds
+-- the table's CHECK before its function library is loaded.
+CREATE TABLE samples_2 (
+    checkpoint_id VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    settings_id VARCHAR NOT NULL,
+    greedy BOOLEAN NOT NULL,
+    sample_index INTEGER NOT NULL,      -- 0, 1, …; 0 for the greedy response
+    response_id VARCHAR NOT NULL,       -- content hash of text
+    text VARCHAR NOT NULL,
+    token_ids INTEGER[],                -- response tokens incl. end; NULL if unknown: such samples are not scored
+    n_tokens INTEGER NOT NULL,          -- response tokens incl. end
+    finish_reason VARCHAR NOT NULL CHECK (finish_reason IN ('stop', 'length')),
+    logp_sum_raw DOUBLE NOT NULL CHECK (NOT isnan(logp_sum_raw)),  -- nats, temperature 1, no truncation
+    entropy_sum DOUBLE CHECK (isfinite(entropy_sum))  -- nats, of the distributions drawn from; NULL if unknown
+);
+INSERT INTO samples_2 SELECT *, NULL FROM samples;
+DROP TABLE samples;
+ALTER TABLE samples_2 RENAME TO samples;
 
 ALTER TABLE audits ADD COLUMN n_base INTEGER;         -- samples per problem from the base
 ALTER TABLE audits ADD COLUMN panel INTEGER;          -- responses per problem in the panel; 0 = no panel

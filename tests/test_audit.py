@@ -17,26 +17,42 @@ from diagnostics import open_store
 from diagnostics.audit import audit
 from diagnostics.config import AuditConfig
 from diagnostics.errors import CheckpointError, ConfigError, StoreError
+from diagnostics.progress import SilentProgress
 from diagnostics.store import Store
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
-SAMPLES = "SELECT checkpoint_id, problem_id, greedy, sample_index, text, logp_sum_raw FROM samples ORDER BY ALL"
+SAMPLES = """
+SELECT checkpoint_id, settings_id, problem_id, greedy, sample_index, text, logp_sum_raw
+FROM samples
+ORDER BY ALL
+"""
 
 
 def _config(out: Path, **changes: object) -> AuditConfig:
-    small = {"task": "countdown", "limit": 5, "n": 16, "entropy_samples": 4, "batch_size": 8}
+    small = {"task": "countdown", "limit": 5, "n": 16, "n_base": 16, "panel": 2, "entropy_samples": 4, "batch_size": 8}
     return AuditConfig(**{**small, "name": "run", "out": out, **changes})
 
 
+class _Notes(SilentProgress):
+    """Keeps what the user would be told."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+
+
 def _command(series: Path, out: Path) -> list[str]:
-    flags = ["--task", "countdown", "--limit", "5", "--n", "16", "--entropy-samples", "4", "--batch-size", "8"]
+    flags = ["--task", "countdown", "--limit", "5", "--n", "16", "--n-base", "16", "--panel", "2"]
+    flags += ["--entropy-samples", "4", "--batch-size", "8"]
     main = "from diagnostics.cli import main; main()"
     return [sys.executable, "-c", main, "audit", str(series), *flags, "--name", "run", "--out", str(out), "--quiet"]
 
 
 def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series: Path, tmp_path: Path) -> None:
     first = audit([countdown_series], _config(tmp_path))
-    assert first.samples_drawn == 3 * 5 * (16 + 1)
+    assert first.samples_drawn == 3 * 5 * (16 + 1) + 5 * 2
     with open_store(first.store_path) as store:
         before = store.frame(FINDINGS)
     page = first.report_path.read_bytes()
@@ -69,7 +85,7 @@ def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
         with Store.open(out / "audit.duckdb") as store:  # not read-only: a kill may have come before the schema
             rows = store.frame(SAMPLES)
         assert len(rows) >= committed, "a committed row was lost"
-        assert not rows.duplicated(["checkpoint_id", "problem_id", "greedy", "sample_index"]).any()
+        assert not rows.duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"]).any()
         committed = len(rows)
     assert kills >= 2, "the process was never killed while it worked"
     subprocess.run(_command(countdown_series, out), check=True, capture_output=True)
@@ -135,12 +151,59 @@ def test_two_series_that_share_a_base_sample_it_once(
 
 def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series: Path, tmp_path: Path) -> None:
     audit([countdown_series], _config(tmp_path))
-    more = audit([countdown_series], _config(tmp_path, n=20))
+    more = audit([countdown_series], _config(tmp_path, n=20, n_base=20))
     assert more.samples_drawn == 3 * 5 * 4
     warmer = audit([countdown_series], _config(tmp_path, temperature=0.5))
     assert warmer.samples_drawn == 3 * 5 * (16 + 1)
     with open_store(warmer.store_path) as store:
         assert store.frame("SELECT DISTINCT n FROM problem_counts")["n"].tolist() == [16]
+
+
+def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_series: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no finished audit"):
+        audit([countdown_series], _config(tmp_path, top_up=4))
+    audit([countdown_series], _config(tmp_path, n_base=32))
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        samples = store.frame(SAMPLES)
+    topped = audit([countdown_series], _config(tmp_path, top_up=4))
+    assert topped.samples_drawn == 5 * 8 + 2 * 5 * 4
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
+        assert store.frame("SELECT n, n_base FROM current_audits").to_numpy().tolist() == [[20, 40]]
+        # as if this audit had been killed at its end: the same command again goes on to the same n
+        store._database.rows("UPDATE audits SET provenance = '{}' WHERE n = 20")
+    assert audit([countdown_series], _config(tmp_path, top_up=4)).samples_drawn == 0
+
+
+def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    result = audit([countdown_series], _config(tmp_path, k=(1, 2), adaptive=True))
+    with open_store(result.store_path) as store:
+        drawn = store.frame("SELECT step, n FROM sampled_counts GROUP BY ALL ORDER BY ALL").to_numpy().tolist()
+        values = store.frame("SELECT step, k, value FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL")
+    # an untrained model solves nothing: from the second checkpoint on, twice the largest k is enough
+    assert drawn == [[0, 16], [20, 4], [40, 4]]
+    assert values["value"].tolist() == [0.0] * 6
+    assert audit([countdown_series], _config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
+
+
+def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_path: Path) -> None:
+    import pandas as pd
+
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    (run / "rollouts").mkdir()
+    said = {"prompt": "1 2 3 = 7 :", "response": "1 + 2 * 3", "truncated": False, "correct": True}
+    pd.DataFrame([{"step": step, **said} for step in (5, 20, 21)]).to_parquet(run / "rollouts" / "step_000040.parquet")
+    (run / "rollouts" / "step_000060.parquet").write_bytes(b"cut short")
+    notes: list[str] = []
+    result = audit([run], _config(tmp_path / "out"), progress=_Notes(notes))
+    with open_store(result.store_path) as store:
+        tokens = store.frame("FROM training_tokens ORDER BY step, problem_id")
+    assert tokens["step"].tolist() == [20, 40]
+    assert all(len(row.token_logps) == len(row.token_logps_before) == 6 for row in tokens.itertuples())
+    assert any("step_000060.parquet" in note for note in notes)
 
 
 def test_equal_weights_at_different_steps_are_refused(countdown_series: Path, tmp_path: Path) -> None:
@@ -198,7 +261,7 @@ def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_s
     listed = {"prompt": "1 2 3 = 7 :", "answer": "7", "modes": ["1 + 2 * 3", "2 * 3 + 1"]}
     unlisted = {"prompt": "1 2 4 = 7 :", "answer": "7", "verifier": "exact"}
     problems.write_text(f"{json.dumps(listed)}\n{json.dumps(unlisted)}\n")
-    config = AuditConfig(problems=problems, n=4, max_tokens=6, out=tmp_path / "out", name="run")
+    config = AuditConfig(problems=problems, n=4, max_tokens=6, sampler="transformers", out=tmp_path / "out", name="run")
     with open_store(audit([countdown_series], config).store_path) as store:
         rows = store.frame(
             "SELECT scope, value, why, n FROM findings WHERE measure = 'modes_fallen_10x' AND step = 40 ORDER BY scope"

@@ -133,7 +133,7 @@ def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path,
     assert code == 0
     result = json.loads(out)
     assert result["series"] == "from-flag"
-    assert result["samples_drawn"] == 3 * 2 * (4 + 1)
+    assert result["samples_drawn"] == 2 * (8 + 1) + 2 * 2 * (4 + 1) + 2 * 4  # base, the others, panel
     assert {row["k"] for row in result["findings"] if row["measure"] == "pass_at_k"} == {1, 4}
 
 
@@ -165,9 +165,9 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     query = "SELECT count(*) AS n, 'x' AS label FROM samples"
     code, out, _ = run("sql", str(audited), query, "--json")
     assert code == 0
-    assert json.loads(out) == [{"n": 3 * 4 * 9, "label": "x"}]
-    assert run("sql", str(audited), query, "--csv")[1] == "n,label\n108,x\n"
-    assert "108" in run("sql", str(audited), query)[1]
+    assert json.loads(out) == [{"n": 4 * (16 + 1) + 2 * 4 * (8 + 1) + 4 * 4, "label": "x"}]  # base, others, panel
+    assert run("sql", str(audited), query, "--csv")[1] == "n,label\n156,x\n"
+    assert "156" in run("sql", str(audited), query)[1]
     assert "findings" in run("sql", str(audited))[1]
 
 
@@ -276,5 +276,5 @@ def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path) -> Non
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.strip().splitlines()[-1].startswith("stopped: what was committed is kept")

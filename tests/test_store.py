@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pytest
 
 from diagnostics.database import SCHEMA_VERSION
 from diagnostics.errors import StoreError
+from diagnostics.pending import (
+    finished_samples,
+    missing_samples,
+    planned_samples,
+    ungraded,
+    unrepeated,
+    unscored,
+)
 from diagnostics.store import Store
 from diagnostics.types import (
     AuditKey,
@@ -24,10 +34,12 @@ from diagnostics.types import (
     Sample,
     SamplingSettings,
     Series,
+    TrainingResponse,
 )
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
+PANEL_SETTINGS = replace(SETTINGS, temperature=0.9)
 
 
 def _series(*steps: int) -> Series:
@@ -50,7 +62,15 @@ def _sample(index: int, text: str = "2", *, greedy: bool = False) -> Sample:
     )
 
 
-def _begin(store: Store, *, n: int = 4, settings: SamplingSettings = SETTINGS, audit_id: str = "a") -> AuditKey:
+def _begin(
+    store: Store,
+    *,
+    n: int = 4,
+    n_base: int | None = None,
+    panel: int = 0,
+    settings: SamplingSettings = SETTINGS,
+    audit_id: str = "a",
+) -> AuditKey:
     store.add_series(_series(0, 20))
     store.add_problems([PROBLEM])
     key = AuditKey(
@@ -58,12 +78,43 @@ def _begin(store: Store, *, n: int = 4, settings: SamplingSettings = SETTINGS, a
         series="run",
         settings_id=settings.settings_id,
         n=n,
+        n_base=n if n_base is None else n_base,
         entropy_samples=2,
+        panel=panel,
+        panel_settings_id=PANEL_SETTINGS.settings_id,
         ks=(1, 2),
         strategy_regex="```",
     )
-    store.begin_audit(key, settings=settings, problem_ids=[PROBLEM.problem_id])
+    store.begin_audit(key, settings=settings, panel_settings=PANEL_SETTINGS, problem_ids=[PROBLEM.problem_id])
     return key
+
+
+def _missing(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, tuple[tuple[int, ...], bool]]:
+    planned = planned_samples(store, key, checkpoint_id)
+    return missing_samples(store, key.settings_id, checkpoint_id, planned, greedy=True)
+
+
+def _scores(response_ids: Iterable[str], *, problem_id: str = PROBLEM.problem_id) -> list[ResponseScore]:
+    return [
+        ResponseScore(
+            problem_id=problem_id,
+            response_id=identity,
+            logp_sum=-1.5,
+            entropy_sum=2.0,
+            token_logps=(-1.0, -0.5),
+            token_entropies=(1.0, 1.0),
+        )
+        for identity in sorted(response_ids)
+    ]
+
+
+def _grade_all(store: Store, key: AuditKey) -> None:
+    """Correct is what reads 2."""
+    pending = ungraded(store, key)
+    rows = [(row.problem_id, row.response_id, row.verifier, row.text) for row in pending.itertuples()]
+    store.add_grades(
+        [(*identity, Grade(answer=text, mode=text, reward=float(text == "2"))) for *identity, text in rows]
+    )
 
 
 @pytest.fixture
@@ -74,62 +125,178 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_only_missing_samples_are_asked_for(store: Store) -> None:
     key = _begin(store)
-    assert store.missing_samples(key, "hash0", [PROBLEM.problem_id]) == {PROBLEM.problem_id: ((0, 1, 2, 3), True)}
-    store.add_samples(key, "hash0", [_sample(1), _sample(3), _sample(0, greedy=True)])
-    assert store.missing_samples(key, "hash0", [PROBLEM.problem_id]) == {PROBLEM.problem_id: ((0, 2), False)}
-    assert PROBLEM.problem_id in store.missing_samples(key, "hash20", [PROBLEM.problem_id])
+    assert _missing(store, key, "hash0") == {PROBLEM.problem_id: ((0, 1, 2, 3), True)}
+    store.add_samples(key.settings_id, "hash0", [_sample(1), _sample(3), _sample(0, greedy=True)])
+    assert _missing(store, key, "hash0") == {PROBLEM.problem_id: ((0, 2), False)}
+    assert PROBLEM.problem_id in _missing(store, key, "hash20")
 
 
 def test_the_same_batch_twice_adds_nothing(store: Store) -> None:
     key = _begin(store)
-    assert store.add_samples(key, "hash0", [_sample(0), _sample(1)]) == 2
-    assert store.add_samples(key, "hash0", [_sample(0), _sample(1), _sample(2)]) == 1
+    assert store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1)]) == 2
+    assert store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1), _sample(2)]) == 1
     assert len(store.frame("FROM samples")) == 3
 
 
 def test_samples_under_other_settings_never_mix(store: Store) -> None:
     key = _begin(store)
-    store.add_samples(key, "hash0", [_sample(0)])
+    store.add_samples(key.settings_id, "hash0", [_sample(0)])
     warmer = SamplingSettings(sampler="transformers", max_tokens=4, temperature=0.6)
     other = _begin(store, settings=warmer, audit_id="b")
-    assert store.missing_samples(other, "hash0", [PROBLEM.problem_id])[PROBLEM.problem_id] == ((0, 1, 2, 3), True)
+    assert _missing(store, other, "hash0")[PROBLEM.problem_id] == ((0, 1, 2, 3), True)
 
 
 def test_a_larger_n_continues_the_same_samples(store: Store) -> None:
     key = _begin(store, n=2)
-    store.add_samples(key, "hash0", [_sample(0), _sample(1), _sample(0, greedy=True)])
+    store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1), _sample(0, greedy=True)])
     more = _begin(store, n=3, audit_id="b")
-    assert store.missing_samples(more, "hash0", [PROBLEM.problem_id]) == {PROBLEM.problem_id: ((2,), False)}
+    assert _missing(store, more, "hash0") == {PROBLEM.problem_id: ((2,), False)}
 
 
 def test_equal_texts_are_graded_once_across_checkpoints(store: Store) -> None:
     key = _begin(store)
-    store.add_samples(key, "hash0", [_sample(0, "2"), _sample(1, "2"), _sample(2, "3")])
-    store.add_samples(key, "hash20", [_sample(0, "2")])
-    pending = store.ungraded(key)
+    store.add_samples(key.settings_id, "hash0", [_sample(0, "2"), _sample(1, "2"), _sample(2, "3")])
+    store.add_samples(key.settings_id, "hash20", [_sample(0, "2")])
+    pending = ungraded(store, key)
     assert sorted(pending["text"]) == ["2", "3"]
     rows = zip(pending["problem_id"], pending["response_id"], pending["verifier"], strict=True)
     store.add_grades([(*row, Grade(answer="2", mode="2", reward=1.0)) for row in rows])
-    assert store.ungraded(key).empty
+    assert ungraded(store, key).empty
     counts = store.frame("SELECT step, n, n_correct FROM problem_counts ORDER BY step")
     assert counts.to_numpy().tolist() == [[0, 3, 3], [20, 1, 1]]
 
 
 def test_modes_and_first_samples_are_scored_once(store: Store) -> None:
     key = _begin(store)
-    store.add_samples(key, "hash0", [_sample(0), _sample(1, "3"), _sample(2, "4")])
-    own, modes = store.unscored_samples(key, "hash0"), store.unscored_modes(key, "hash0")
-    assert len(own) == 2  # entropy_samples
-    assert sorted(modes["mode"]) == ["2", "two"]
-    identities = {*own["response_id"], *modes["response_id"]}
-    scores = [
-        ResponseScore(problem_id=PROBLEM.problem_id, response_id=identity, logp_sum=-1, entropy_sum=2, n_tokens=2)
-        for identity in sorted(identities)
-    ]
-    store.add_scores(key, "hash0", scores)
-    assert store.unscored_samples(key, "hash0").empty
-    assert store.unscored_modes(key, "hash0").empty
+    store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1, "3"), _sample(2, "4")])
+    pending = unscored(store, key, "hash0")
+    texts = dict(zip(pending["text"], pending["token_ids"], strict=True))
+    assert sorted(texts) == ["2", "3", "two"]  # entropy_samples is 2, and the first of them reads like a mode
+    assert [text for text, ids in texts.items() if pd.api.types.is_list_like(ids)] == ["3"]
+    store.add_scores(key, "hash0", _scores(pending["response_id"]))
+    assert unscored(store, key, "hash0").empty
     assert len(store.frame("FROM mode_scores")) == 2
+
+
+def test_samples_whose_entropy_is_known_are_not_scored_for_it(store: Store) -> None:
+    key = _begin(store, n=2)
+    store.add_samples(key.settings_id, "hash0", [replace(_sample(i, f"{i}"), entropy_sum=0.5) for i in range(2)])
+    assert sorted(unscored(store, key, "hash0")["text"]) == ["2", "two"]
+    assert store.frame("SELECT sum(entropy_sum) AS nats FROM sample_entropies")["nats"].iloc[0] == 1.0
+
+
+def test_the_panel_is_scored_everywhere_and_own_samples_by_the_base(store: Store) -> None:
+    key = _begin(store, panel=1)
+    store.add_samples(PANEL_SETTINGS.settings_id, "hash0", [_sample(0, "panel"), _sample(1, "beyond")])
+    for checkpoint, text in (("hash0", "of base"), ("hash20", "of late")):
+        store.add_samples(key.settings_id, checkpoint, [_sample(0, text)])
+    wanted = {checkpoint: set(unscored(store, key, checkpoint)["text"]) for checkpoint in ("hash0", "hash20")}
+    assert wanted["hash0"] == {"2", "two", "panel", "of base", "of late"}
+    assert wanted["hash20"] == {"2", "two", "panel", "of late"}
+    assert unrepeated(store, key, "hash0", 9).empty  # not scored once yet
+    pending = unscored(store, key, "hash0")
+    store.add_scores(key, "hash0", _scores(pending["response_id"]))
+    again = unrepeated(store, key, "hash0", 9)
+    assert again["text"].tolist() == ["panel"]
+    store.add_second_scores(key, "hash0", _scores(again["response_id"]))
+    assert unrepeated(store, key, "hash0", 9).empty
+    assert store.frame("SELECT logp_sum, second_logp_sum FROM repeated_scores").to_numpy().tolist() == [[-1.5, -1.5]]
+
+
+def test_training_responses_are_scored_before_and_after_them(store: Store) -> None:
+    key = _begin(store)
+    said = TrainingResponse(step=20, prompt="1 + 2 =", text="3", truncated=True, correct=True)
+    store.add_training_responses("run", [said])
+    for checkpoint in ("hash0", "hash20"):
+        (row,) = unscored(store, key, checkpoint).query("prompt == '1 + 2 ='").itertuples()
+        assert (row.text, row.ends) == ("3", False)
+        store.add_scores(key, checkpoint, _scores([row.response_id], problem_id=row.problem_id))
+    (tokens,) = store.frame("FROM training_tokens").itertuples()
+    assert (tokens.step, list(tokens.token_logps), list(tokens.token_logps_before)) == (20, [-1, -0.5], [-1, -0.5])
+
+
+def test_token_scores_move_with_the_store_and_a_reader_reads_nothing_else(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "old" / "audit.duckdb") as store:
+        key = _begin(store)
+        store.add_scores(key, "hash0", _scores(["r"]))
+    (tmp_path / "old").rename(tmp_path / "it's new")
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text("a\n1\n")
+    with Store.open(tmp_path / "it's new" / "audit.duckdb", read_only=True) as store:
+        assert store.frame("SELECT token_logps FROM token_scores")["token_logps"].iloc[0].tolist() == [-1, -0.5]
+        with pytest.raises(StoreError, match="disabled"):
+            store.frame(f"FROM '{foreign}'")
+
+
+def test_token_files_of_a_killed_writer_are_forgotten_and_lost_ones_only_missed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        store.add_scores(_begin(store), "hash0", _scores(["r"]))
+    folder = tmp_path / "audit.tokens"
+    (committed,) = folder.iterdir()
+    for name in ("killed.parquet", "killed.parquet.partial"):
+        (folder / name).write_bytes(b"PAR1 cut short")
+    with Store.open(path, read_only=True) as store:
+        assert len(store.frame("FROM token_scores")) == 1
+    with Store.open(path) as store:
+        assert list(folder.iterdir()) == [committed]
+        committed.unlink()
+        assert store.frame("FROM panel_tokens").empty
+    with Store.open(path, read_only=True) as store:
+        assert store.frame("FROM token_scores").empty
+        assert len(store.frame("FROM response_scores")) == 1
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute((files("diagnostics") / "schema.sql").read_text(encoding="utf-8"))
+        connection.execute("INSERT INTO schema_version (version, oversharp_version) VALUES (1, '0.1.0')")
+        connection.execute("INSERT INTO audits VALUES ('a', 'run', 's', 4, 2, [1, 2], '', now(), '{}')")
+    with pytest.raises(StoreError, match="migrate"):
+        Store.open(path, read_only=True)
+    with Store.open(path) as store:
+        assert store.frame("SELECT n, n_base, panel FROM current_audits").to_numpy().tolist() == [[4, 4, 0]]
+        assert store.frame("FROM graded_samples").empty
+
+
+def test_more_samples_of_the_base_enter_pass_at_k_but_no_comparison_of_counts(store: Store) -> None:
+    key = _begin(store, n=2, n_base=4)
+    for checkpoint, n in (("hash0", 4), ("hash20", 2)):
+        assert len(_missing(store, key, checkpoint)[PROBLEM.problem_id][0]) == n
+        store.add_samples(key.settings_id, checkpoint, [_sample(i, "2") for i in range(n)])
+    _grade_all(store, key)
+    assert store.frame("SELECT n FROM problem_counts ORDER BY step")["n"].tolist() == [2, 2]
+    assert store.frame("SELECT n FROM sampled_counts ORDER BY step")["n"].tolist() == [4, 2]
+    assert store.frame("SELECT sum(n) AS n FROM answer_counts")["n"].iloc[0] == 4
+
+
+@pytest.mark.parametrize(("texts", "n_planned"), [("2222", 1), ("3333", 1), ("2232", 4)])
+def test_only_problems_that_earlier_checkpoints_decided_get_fewer_samples(
+    store: Store, texts: str, n_planned: int
+) -> None:
+    key = _begin(store, n=4)
+    store.add_samples(key.settings_id, "hash0", [_sample(i, text) for i, text in enumerate(texts)])
+    _grade_all(store, key)
+    assert store.allocate(key, "hash20", 1) == int(n_planned < 4)
+    assert planned_samples(store, key, "hash20") == {PROBLEM.problem_id: n_planned}
+    # its own samples have no say, and a plan stays as it is
+    store.add_samples(key.settings_id, "hash20", [_sample(0, "2"), _sample(1, "3")])
+    _grade_all(store, key)
+    store.allocate(key, "hash20", 2)
+    assert planned_samples(store, key, "hash20") == {PROBLEM.problem_id: n_planned}
+    assert store.frame("SELECT n_planned FROM problem_counts")["n_planned"].tolist() == [n_planned] * 2
+
+
+def test_the_last_finished_audit_tells_how_many_samples_there_are(store: Store) -> None:
+    key = _begin(store, n=2, n_base=4)
+    asked = (store, "run", key.settings_id, [PROBLEM.problem_id])
+    assert finished_samples(*asked) is None
+    store.end_audit(key, {"command": "first"})
+    _begin(store, n=3, audit_id="killed")
+    assert finished_samples(*asked) == (2, 4)
+    assert finished_samples(store, "run", "other settings", [PROBLEM.problem_id]) is None
+    assert finished_samples(store, "run", key.settings_id, [PROBLEM.problem_id, "more"]) is None
 
 
 def test_another_series_of_the_same_name_is_refused(store: Store) -> None:
@@ -155,7 +322,7 @@ def test_findings_of_an_audit_replace_its_earlier_ones(store: Store) -> None:
 
 def test_a_rejected_batch_leaves_the_committed_rows(store: Store) -> None:
     key = _begin(store)
-    store.add_samples(key, "hash0", [_sample(0)])
+    store.add_samples(key.settings_id, "hash0", [_sample(0)])
     bad = Sample(
         problem_id=PROBLEM.problem_id,
         sample_index=1,
@@ -166,7 +333,7 @@ def test_a_rejected_batch_leaves_the_committed_rows(store: Store) -> None:
         logp_sum_raw=float("nan"),
     )
     with pytest.raises(StoreError, match=r"audit\.duckdb"):
-        store.add_samples(key, "hash0", [_sample(2), bad])
+        store.add_samples(key.settings_id, "hash0", [_sample(2), bad])
     assert store.frame("SELECT sample_index FROM samples")["sample_index"].tolist() == [0]
 
 
@@ -212,7 +379,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_committed(tmp_path: Path) ->
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         key = _begin(store, n=10**6)
-        store.add_samples(key, "hash0", [_sample(0)])
+        store.add_samples(key.settings_id, "hash0", [_sample(0)])
     limit = path.stat().st_size + 2**16
     probe = f"""
 import resource, signal
@@ -221,13 +388,22 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from diagnostics.errors import StoreError
+from diagnostics.pending import (
+    finished_samples,
+    missing_samples,
+    planned_samples,
+    ungraded,
+    unrepeated,
+    unscored,
+)
 from diagnostics.store import Store
 from test_store import _begin, _sample
 try:
     with Store.open(Path({str(path)!r})) as store:
         key = _begin(store, n=10**6)
         for first in range(1, 10**6, 5000):
-            store.add_samples(key, "hash0", [_sample(i, f"{{i}} " * 20) for i in range(first, first + 5000)])
+            batch = [_sample(i, f"{{i}} " * 20) for i in range(first, first + 5000)]
+            store.add_samples(key.settings_id, "hash0", batch)
 except StoreError as error:
     print(error)
 """

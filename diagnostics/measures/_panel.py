@@ -137,15 +137,23 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
     counts = sampled_counts(evidence)
     if evidence.base_id in counts.why:
         return [], f"base: {counts.why[evidence.base_id]}"
-    position = {problem_id: i for i, problem_id in enumerate(counts.problem_ids)}
-    lacking = [problem_id for problem_id in problem_ids if problem_id not in position]
+    at_P, lacking = positions(problem_ids, counts.problem_ids)
     if lacking:
-        return [], f"{len(lacking)} of {len(problem_ids)} problems of the panel have no samples of the base"
-    at_P = np.array([position[problem_id] for problem_id in problem_ids], dtype=np.int64)
+        return [], lacking
     n_P, correct_P = counts.n_P[evidence.base_id][at_P], counts.correct_P[evidence.base_id][at_P]
     bin_P = -(-10 * correct_P // n_P)  # rounded up, in whole numbers: 3 of 10 is in the bin up to 30 %
     names = ["base 0", *(f"base {10 * i}-{10 * i + 10}%" for i in range(10))]
     return [(name, bin_P == i) for i, name in enumerate(names) if (bin_P == i).any()], None
+
+
+def positions(problem_ids: Sequence[str], among: Sequence[str]) -> tuple[Int[np.ndarray, " problem"], str | None]:
+    """Where the panel's problems stand among those that were sampled, or why that is unknown."""
+    position = {problem_id: i for i, problem_id in enumerate(among)}
+    lacking = [problem_id for problem_id in problem_ids if problem_id not in position]
+    if lacking:
+        why = f"{len(lacking)} of {len(problem_ids)} problems of the panel have no graded samples"
+        return np.array([], dtype=np.int64), f"{why}; run the audit again to complete them"
+    return np.array([position[problem_id] for problem_id in problem_ids], dtype=np.int64), None
 
 
 def _why_not(logp_R: Float[np.ndarray, " response"], planned: int) -> str | None:

@@ -30,7 +30,11 @@ def choose_sampler(name: str, base: Checkpoint, *, device: str | None) -> tuple[
     if name == "vllm" and obstacle:
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
-        return ("transformers", obstacle) if obstacle else ("vllm", "it runs this model here")
+        return (
+            ("transformers", f"vLLM cannot run here ({obstacle})")
+            if obstacle
+            else ("vllm", "auto, it runs this model here")
+        )
     if name not in ("vllm", "transformers") and name not in _installed():
         known = ", ".join(["auto", "transformers", "vllm", *sorted(_installed())])
         raise SamplerError(f"--sampler {name}: unknown; choose from {known}")

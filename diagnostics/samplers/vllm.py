@@ -1,4 +1,4 @@
-"""The sampler for real models: one vLLM engine serves a whole series, its weights swapped from checkpoint to checkpoint.
+"""The sampler for real models: one vLLM engine serves a whole series, its weights swapped between checkpoints.
 
 The engine runs in a process of its own (``vllm_process``) and is not believed: after every start and swap a probe
 compares its log-probabilities with those of transformers (``vllm_probe``).
@@ -15,10 +15,10 @@ import numpy as np
 
 from diagnostics.errors import SamplerError
 from diagnostics.models import LoadedModel, encode_prompt, require_fit, response_texts
-from diagnostics.samplers.contract import SampleRequest, SamplerContext
+from diagnostics.samplers.contract import SamplerContext, SampleRequest
 from diagnostics.samplers.drawing import row_key
-from diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from diagnostics.samplers.vllm_engine import EngineLostError
+from diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from diagnostics.samplers.vllm_series import SeriesEngine
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 
@@ -57,7 +57,6 @@ class VllmSampler:
 
     def __init__(self, context: SamplerContext) -> None:
         self._models = context.models
-        self._note = context.note
         self._engines = SeriesEngine(context)
         self._tickets = itertools.count()
 
@@ -87,6 +86,11 @@ class VllmSampler:
             except EngineLostError as error:
                 failures += 1
                 self._engines.recover(error, checkpoint, give_up=failures == MAX_FAILURES)
+            except (GeneratorExit, SamplerError):
+                raise
+            except BaseException:  # Ctrl-C may have cut a message in two: this engine cannot be talked to any more
+                self._engines.close()
+                raise
 
     def close(self) -> None:
         """End the engine's process and let go of the model; the next ``sample`` starts another."""
@@ -101,32 +105,26 @@ class VllmSampler:
         most_rows = 2 * engine.plan.max_num_seqs + ROWS_PER_REQUEST
         waiting = iter(list(missing.items()))
         rows_in_flight = 0
-        done: list[tuple[_Job, tuple[DrawnRow, ...]]] = []
-        finished: list[int] = []
+        done: dict[int, tuple[DrawnRow, ...]] = {}
         since = time.monotonic()
-        whole = False
         try:
-            while len(finished) < len(missing):
+            while missing:
                 while rows_in_flight < most_rows and (entry := next(waiting, None)) is not None:
                     engine.submit(self._order(*entry, loaded, settings))
                     rows_in_flight += entry[1].n
                 drawn = engine.collect(timeout_s=BATCH_S)
                 if drawn is not None and drawn.ticket in missing:  # else it is of an earlier call that was broken off
-                    job = missing[drawn.ticket]
-                    rows_in_flight -= job.n
-                    finished.append(drawn.ticket)
-                    done.append((job, drawn.rows))
-                full = sum(job.n for job, _ in done) >= BATCH_ROWS or time.monotonic() - since > BATCH_S
-                if done and (full or len(finished) == len(missing)):
-                    samples = _samples(loaded, done)
-                    for ticket in finished:
-                        del missing[ticket]
-                    done, finished, since = [], [], time.monotonic()
+                    done[drawn.ticket] = drawn.rows
+                    rows_in_flight -= missing[drawn.ticket].n
+                n_done = sum(map(len, done.values()))
+                due = n_done >= BATCH_ROWS or time.monotonic() - since >= BATCH_S
+                if done and (due or len(done) == len(missing)):
+                    samples = _samples(loaded, [(missing.pop(ticket), rows) for ticket, rows in done.items()])
                     yield samples
-            whole = True
-        finally:
-            if not whole:
-                self._engines.broken_off()
+                    done, since = {}, time.monotonic()
+        except (GeneratorExit, SamplerError):
+            engine.abort()
+            raise
 
     def _order(self, ticket: int, job: _Job, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
         return Draw(
@@ -142,3 +140,77 @@ class VllmSampler:
             entropy=self._engines.ships_entropy,
             adapter=self._engines.adapter,
         )
+
+
+def _jobs(
+    loaded: LoadedModel, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
+) -> list[_Job]:
+    jobs = []
+    for request in requests:
+        if not request.sample_indices and not request.greedy:
+            continue
+        problem_id = request.problem.problem_id
+        prompt_ids = tuple(encode_prompt(loaded.tokenizer, request.problem, settings))
+        require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
+        # below 2^62, so that seed + index is a 64-bit number
+        seed = row_key(settings.seed, checkpoint.weights_hash, problem_id) % (1 << 62)
+        draws = [(first, n, False) for first, n in contiguous(request.sample_indices)]
+        draws += [(0, 1, True)] if request.greedy else []
+        jobs += [
+            _Job(
+                problem=request.problem,
+                problem_id=problem_id,
+                first=first,
+                n=n,
+                greedy=greedy,
+                prompt_ids=prompt_ids,
+                seed=None if greedy else seed + first,
+            )
+            for first, n, greedy in draws
+        ]
+    return jobs
+
+
+def contiguous(indices: Iterable[int], *, most: int = ROWS_PER_REQUEST) -> list[tuple[int, int]]:
+    """Runs (first, length) that cover ``indices`` in ascending order, none longer than ``most``.
+
+    vLLM draws response ``i`` of a request with the request's seed plus ``i``: so a run that starts at ``first`` with
+    the seed ``base + first`` gives every index the seed ``base + index``, however the indices are cut into runs.
+
+    >>> contiguous([5, 0, 1, 2, 7], most=2)
+    [(0, 2), (2, 1), (5, 1), (7, 1)]
+    """
+    runs: list[tuple[int, int]] = []
+    for index in sorted(set(indices)):
+        first, length = runs[-1] if runs else (index, most)
+        if first + length == index and length < most:
+            runs[-1] = (first, length + 1)
+        else:
+            runs.append((index, 1))
+    return runs
+
+
+def _samples(loaded: LoadedModel, done: Sequence[tuple[_Job, tuple[DrawnRow, ...]]]) -> list[Sample]:
+    rows = [(job, job.first + place, row) for job, drawn in done for place, row in enumerate(drawn)]
+    texts = response_texts(loaded.tokenizer, [row.token_ids for _, _, row in rows])
+    return [_sample(loaded, job, index, row, text) for (job, index, row), text in zip(rows, texts, strict=True)]
+
+
+def _sample(loaded: LoadedModel, job: _Job, index: int, row: DrawnRow, text: str) -> Sample:
+    logp_sum = float(row.logp_T.sum(dtype=np.float64))
+    entropy_sum = None if row.entropy_T is None else float(row.entropy_T.sum(dtype=np.float64))
+    if not np.isfinite(logp_sum) or (entropy_sum is not None and not np.isfinite(entropy_sum)):
+        raise SamplerError(
+            f"problem {job.problem_id}: the model gives NaN or infinite logits after its prompt; "
+            "try --dtype float32, or leave this checkpoint out"
+        )
+    return Sample(
+        problem_id=job.problem_id,
+        sample_index=index,
+        greedy=job.greedy,
+        text=text,
+        token_ids=row.token_ids,
+        finish_reason="stop" if row.token_ids[-1] in loaded.end_ids else "length",
+        logp_sum_raw=logp_sum,
+        entropy_sum=entropy_sum,
+    )

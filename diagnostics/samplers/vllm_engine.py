@@ -19,8 +19,8 @@ from diagnostics.errors import SamplerError
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm_messages import (
     Abort,
-    AddAdapter,
     Adapter,
+    AddAdapter,
     Answer,
     Call,
     Draw,
@@ -76,7 +76,7 @@ class EnginePlan:
         """Whether the engine computes without a GPU."""
         return self.device == "cpu"
 
-    def arguments(self, *, worker_extension: str) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Keyword arguments of ``vllm.LLM``."""
         arguments: dict[str, Any] = {
             "model": str(self.model),
@@ -94,7 +94,7 @@ class EnginePlan:
             "logprobs_mode": "raw_logprobs",
             "max_logprobs": 1,
             "disable_log_stats": True,
-            "worker_extension_cls": worker_extension,
+            "worker_extension_cls": WORKER_EXTENSION,
         }
         if self.on_cpu:
             arguments["block_size"] = CPU_BLOCK_TOKENS
@@ -134,13 +134,20 @@ class VllmEngine:
     Orders that are answered must not be given while draws are unfinished.
     """
 
-    def __init__(self, plan: EnginePlan, *, worker_extension: str = WORKER_EXTENSION) -> None:
+    def __init__(self, plan: EnginePlan) -> None:
         self.plan = plan
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the engine
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "diagnostics.samplers.vllm_process", str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "diagnostics.samplers.vllm_process",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -150,7 +157,7 @@ class VllmEngine:
             )
         self._connection = Connection(ours.detach())
         try:
-            self._ask(Start(arguments=plan.arguments(worker_extension=worker_extension)))
+            self._ask(Start(arguments=plan.arguments()))
         except BaseException:
             self.close()
             raise
@@ -267,7 +274,7 @@ def _visible_gpus(plan: EnginePlan, inherited: Mapping[str, str]) -> dict[str, s
     names = [str(gpu) for gpu in range(first + count)] if visible is None else visible.split(",")
     if len(names) < first + count:
         raise SamplerError(
-            f"--device {plan.device} --tensor-parallel {count}: CUDA_VISIBLE_DEVICES={visible} names {len(names)} GPUs; "
+            f"--device {plan.device} --tensor-parallel {count}: CUDA_VISIBLE_DEVICES={visible} names {len(names)}; "
             "use --device cuda or fewer GPUs"
         )
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + count])}

@@ -37,7 +37,9 @@ def why_no_swap(old: Path, new: Path) -> str | None:
     configs = [_config(folder) for folder in (old, new)]
     if any("quantization_config" in config for config in configs):
         return "its weights are quantised"
-    differing = sorted(key for key in configs[0].keys() | configs[1].keys() if configs[0].get(key) != configs[1].get(key))
+    differing = sorted(
+        key for key in configs[0].keys() | configs[1].keys() if configs[0].get(key) != configs[1].get(key)
+    )
     if differing:
         return f"its config.json differs in {', '.join(differing[:3])}"
     try:
@@ -87,7 +89,7 @@ def _shapes(folder: Path) -> dict[str, tuple[int, ...]] | None:
     files = weight_files(folder)
     if not files or any(file.suffix != ".safetensors" for file in files):
         return None
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         with safe_open(file, framework="np") as tensors:
             shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118

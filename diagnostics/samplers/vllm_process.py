@@ -19,8 +19,8 @@ import numpy as np
 
 from diagnostics.samplers.vllm_messages import (
     Abort,
-    AddAdapter,
     Adapter,
+    AddAdapter,
     Answer,
     Call,
     Draw,
@@ -57,6 +57,11 @@ class Server:
                     return
                 self._carry_out(order)
             self._step()
+
+    def shut_down(self) -> None:
+        """Let the engine end the processes that it started itself."""
+        if self._llm is not None:
+            self._llm.llm_engine.engine_core.shutdown()
 
     def _carry_out(self, order: Any) -> None:
         if isinstance(order, Draw):
@@ -154,15 +159,20 @@ def main() -> None:
     outbox: SimpleQueue[Reply | None] = SimpleQueue()
     sender = Thread(target=_send_all, args=(connection, outbox), daemon=True)
     sender.start()
+    server = Server(connection, outbox)
     try:
-        Server(connection, outbox).run()
+        server.run()
     except Exception as error:
         outbox.put(Failed(error=f"{type(error).__name__}: {error}"))
         raise
     finally:
         outbox.put(None)
         sender.join(timeout=5.0)
+        server.shut_down()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        os._exit(0)  # nothing is left to save, and Python takes seconds to take these libraries down

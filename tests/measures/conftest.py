@@ -112,9 +112,7 @@ class World:
             [self.n, self.n, self.n, self.panel, list(self.ks), self.strategy_regex],
         )
         panel_ids = "panel " + rows["problem"] + " " + rows["text"]
-        rows = rows.assign(
-            response_id=panel_ids.where(rows["panel"].astype(bool), [f"r{i}" for i in range(len(rows))])
-        )
+        rows = rows.assign(response_id=panel_ids.where(rows["panel"].astype(bool), [f"r{i}" for i in range(len(rows))]))
         db.execute("""
             INSERT INTO samples
             SELECT checkpoint, problem, CASE WHEN panel THEN 'panel' ELSE 'settings' END, greedy, sample_index,

@@ -185,13 +185,16 @@ def _write_series(
         series=name,
         settings_id=SETTINGS.settings_id,
         n=N,
+        n_base=N,
         entropy_samples=3,
+        panel=0,
+        panel_settings_id=SETTINGS.settings_id,
         ks=(1, 4),
         strategy_regex="```",
     )
     origin = {"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}}
     problem_ids = [problem.problem_id for problem in problems]
-    store.begin_audit(key, settings=SETTINGS, problem_ids=problem_ids)
+    store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=problem_ids)
     store.end_audit(key, origin)
     graded: dict[tuple[str, str], tuple[str, str, str, Grade]] = {}
     for i, checkpoint in enumerate(checkpoints):
@@ -211,7 +214,7 @@ def _write_series(
                 grade = Grade(answer=problem.gold if good else "NA", mode=None, reward=float(good))
                 response = response_id(text)
                 graded[(problem.problem_id, response)] = (problem.problem_id, response, problem.verifier, grade)
-        store.add_samples(key, checkpoint.checkpoint_id, samples)
+        store.add_samples(key.settings_id, checkpoint.checkpoint_id, samples)
     store.add_grades(graded.values())
     store.replace_findings(key, edit(findings_of(name, steps)))
     store.log_event(key, "sample", wall_s=12.34, rows=192)

@@ -1,0 +1,44 @@
+"""The first own samples of every checkpoint; a checkpoint is compared on all of them, or not at all."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pandas as pd
+
+from diagnostics.measures._findings import checkpoint_ids
+from diagnostics.measures.contract import Evidence
+
+NO_OWN_SCORES = "no own sample is scored by teacher forcing; run the audit with --panel 4"
+
+_SCORED_BY = {"own_logp_sum": "by the checkpoint itself", "base_logp_sum": "under the base"}
+
+
+def own_scored(
+    evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]
+) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
+    """Rows of the view ``own_scores`` at each checkpoint whose samples all have ``score``, and why the others do not.
+
+    Rows are sorted by problem and sample index. Checkpoints may differ in how many samples of a problem are scored (an
+    audit with fewer samples than panel responses has more of the base), but at one checkpoint all problems have as
+    many.
+    """
+    frame = evidence.frames["own_scores"].sort_values(["problem_id", "sample_index"])
+    n_problems = frame["problem_id"].nunique()
+    there = frame[frame[score].notna()]
+    rows_of = dict(iter(there.groupby("checkpoint_id")))
+    complete, why = {}, {}
+    for checkpoint_id in checkpoint_ids(evidence):
+        rows = rows_of.get(checkpoint_id)
+        if rows is None:
+            why[checkpoint_id] = f"no own sample is scored {_SCORED_BY[score]}; run the audit again with --panel 4"
+            continue
+        planned = n_problems * (1 + int(rows["sample_index"].max()))
+        if len(rows) < planned:
+            why[checkpoint_id] = (
+                f"{len(rows)} of {planned} own samples are scored {_SCORED_BY[score]}; "
+                "run the audit again to complete them"
+            )
+        else:
+            complete[checkpoint_id] = rows
+    return complete, why

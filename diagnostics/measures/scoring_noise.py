@@ -1,0 +1,54 @@
+"""Scoring noise: how far rounding alone moves a log-probability.
+
+Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in a batch of
+another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then over problems; ``max``
+the largest of any response. It is the floor of every measure on log-probabilities: a change between checkpoints that
+is no larger means nothing. bfloat16 and float16 keep fewer digits than float32 and have a higher floor.
+Unit: nats per token. 95 % t interval over problems; n counts problems, of ``max`` responses, which has no interval.
+Limits: sees what batch shape changes and nothing else: an error that both scores share, such as that of bfloat16
+against float32, is not in it, so 0 does not mean exact. The responses are those of the first few problems in the order
+of their hashes, not of all.
+Source: ours; no paper states its floor.
+
+>>> from diagnostics.measures._example import tiny_evidence
+>>> columns = "checkpoint_id problem_id response_id n_tokens logp_sum second_logp_sum"
+>>> evidence = tiny_evidence("repeated_scores", columns, [
+...     ("base", "q1", "a", 2, -3.0, -3.0), ("base", "q2", "b", 4, -5.0, -6.0)])
+>>> [(f.scope, f.value, f.n) for f in compute(evidence)]
+[('all', 0.125, 2), ('max', 0.25, 2)]
+"""
+
+from __future__ import annotations
+
+from diagnostics.measures._findings import checkpoint_ids
+from diagnostics.measures._gaps import gap_findings, unknown_gaps
+from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.types import Finding
+
+NONE_TWICE = "no panel response is scored twice here; run the audit with --panel 4"
+
+
+def compute(evidence: Evidence) -> list[Finding]:
+    """Two findings per checkpoint, scopes ``all`` and ``max``; unknown where no response is scored twice."""
+    frame = evidence.frames["repeated_scores"].sort_values(["problem_id", "response_id"])
+    rows_of = dict(iter(frame.groupby("checkpoint_id")))
+    findings = []
+    for checkpoint_id in checkpoint_ids(evidence):
+        if checkpoint_id in rows_of:
+            rows = rows_of[checkpoint_id]
+            findings += gap_findings(MEASURE, checkpoint_id, rows, "logp_sum", "second_logp_sum")
+        else:
+            findings += unknown_gaps(MEASURE, checkpoint_id, NONE_TWICE)
+    return findings
+
+
+MEASURE = Measure(
+    name="scoring_noise",
+    title="Scoring noise",
+    unit="nats per token",
+    section="health",
+    needs=("repeated_scores",),
+    missing=NONE_TWICE,
+    plot=Plot(x="step", group="scope", y_label="|log-probability difference| (nats per token)"),
+    compute=compute,
+)

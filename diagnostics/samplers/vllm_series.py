@@ -1,0 +1,277 @@
+"""One vLLM engine for a series: started when needed, brought to each checkpoint, and proved before it is used."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from diagnostics.errors import SamplerError
+from diagnostics.models import ONE_THREAD_BELOW_PARAMETERS, LoadedModel
+from diagnostics.samplers.contract import SamplerContext
+from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, VllmEngine
+from diagnostics.samplers.vllm_files import lora_rank, why_no_swap
+from diagnostics.samplers.vllm_messages import Adapter, Draw, DrawnRow
+from diagnostics.samplers.vllm_probe import (
+    ENTROPY_TOLERANCE_NATS,
+    LOGP_TOLERANCE_NATS,
+    LONG_PROBE_TOKENS,
+    PROBE_TOKENS,
+    ProbeResult,
+    compare,
+    long_prompt,
+    probe_prompts,
+)
+from diagnostics.types import Checkpoint, SamplingSettings
+
+#: Responses that the engine works on at a time, where the user names no number.
+DEFAULT_ROWS = 256
+#: ``max_model_len`` is a multiple of this, so that a slightly longer prompt does not need another engine.
+_LENGTH_STEP = 256
+_DEATH_MENDS = "lower --batch-size, --max-model-len or --gpu-memory-share, or use --sampler transformers"
+
+
+class SeriesEngine:
+    """Keeps one engine, its weights swapped or an adapter added for each checkpoint."""
+
+    def __init__(self, context: SamplerContext) -> None:
+        self._context = context
+        self._rows = context.batch_size or DEFAULT_ROWS
+        self._engine: VllmEngine | None = None
+        self._model: tuple[Path, str | None] | None = None  # whose weights the engine holds, with their hash if known
+        self._proved: str | None = None
+        self._adapters: dict[str, Adapter] = {}
+        self._adapter_numbers = itertools.count(1)
+        self._long_prompt: tuple[int, ...] = ()
+        self._hook = True
+        self.adapter: Adapter | None = None
+        self.ships_entropy = False
+
+    @property
+    def running(self) -> VllmEngine:
+        """The engine, which ``bring`` has started."""
+        if self._engine is None:
+            raise RuntimeError("no engine was started")
+        return self._engine
+
+    def bring(
+        self,
+        checkpoint: Checkpoint,
+        loaded: LoadedModel,
+        prompts: Sequence[tuple[int, ...]],
+        settings: SamplingSettings,
+    ) -> None:
+        """See to it that the engine computes ``checkpoint``; ``loaded`` is the same in transformers.
+
+        Raises ``SamplerError`` if it does not even after a fresh start, ``EngineLostError`` if the engine ends.
+        """
+        plan = self._plan(checkpoint, loaded, prompts, settings)
+        reason = self._why_another(plan, checkpoint)
+        if self._engine is not None and reason is None and self._proved == checkpoint.weights_hash:
+            return
+        self._proved = None
+        fresh = self._engine is None or reason is not None
+        if reason is not None:
+            self._context.note(f"{checkpoint.label}: vLLM is started again, {reason}")
+        if fresh:
+            self._start(plan, checkpoint, prompts)
+        elif not self._holds(checkpoint):
+            fresh = not self._swap(checkpoint)
+            if fresh:
+                self._context.note(f"{checkpoint.label}: vLLM is started again, its prefix cache could not be reset")
+                self._start(plan, checkpoint, prompts)
+        self.adapter = self._add_adapter(checkpoint)
+        result = self._probe(loaded, prompts, fresh=fresh)
+        tolerance = LOGP_TOLERANCE_NATS[plan.dtype]
+        if result.logp > tolerance and result.model_is_finite and not fresh:
+            self._context.note(
+                f"{checkpoint.label}: vLLM is started again, its log-probabilities are off by {result.logp:.2g} nats "
+                "after the swap of weights"
+            )
+            self._start(plan, checkpoint, prompts)
+            self.adapter = self._add_adapter(checkpoint)
+            result = self._probe(loaded, prompts, fresh=True)
+        self._require_agreement(result, checkpoint, tolerance)
+        self._check_entropy(result, plan)
+        self._proved = checkpoint.weights_hash
+
+    def recover(self, error: EngineLostError, checkpoint: Checkpoint, *, give_up: bool) -> None:
+        """Close the engine that ended, and plan the next with half the rows; raise ``SamplerError`` to give up."""
+        self.close()
+        if give_up:
+            raise SamplerError(f"{checkpoint.label}: the vLLM engine ended again and again ({error}); {_DEATH_MENDS}")
+        self._rows = max(1, self._rows // 2)
+        self._context.note(
+            f"{checkpoint.label}: the vLLM engine ended ({error}); started again with {self._rows} responses at a time"
+        )
+
+    def close(self) -> None:
+        """End the engine's process."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = self._model = self._proved = self.adapter = None
+        self._adapters = {}
+
+    # ---------------------------------------------------------------- start and swap
+
+    def _plan(
+        self,
+        checkpoint: Checkpoint,
+        loaded: LoadedModel,
+        prompts: Sequence[tuple[int, ...]],
+        settings: SamplingSettings,
+    ) -> EnginePlan:
+        """The engine that this call needs, no smaller than the one that runs."""
+        needed = max(map(len, prompts)) + settings.max_tokens
+        given = self._context.engine.max_model_len
+        if given is not None and given < needed:
+            raise SamplerError(
+                f"--max-model-len {given}: the longest prompt and --max-tokens {settings.max_tokens} need {needed}; "
+                f"raise it to {needed}, or leave it out"
+            )
+        length = max(needed, LONG_PROBE_TOKENS + PROBE_TOKENS)
+        length = given or -(-length // _LENGTH_STEP) * _LENGTH_STEP
+        rank = lora_rank(checkpoint)
+        model = (checkpoint.base_path or checkpoint.path).resolve()
+        if self._engine is not None:
+            length = max(length, self._engine.plan.max_model_len)
+            rank = max(rank, self._engine.plan.max_lora_rank if self._engine.plan.model == model else 0)
+        if loaded.context_tokens is not None:
+            length = min(length, loaded.context_tokens)
+        models = self._context.models
+        small = sum(tensor.numel() for tensor in loaded.model.parameters()) < ONE_THREAD_BELOW_PARAMETERS
+        return EnginePlan(
+            model=model,
+            dtype=models.dtype,
+            device=str(models.device),
+            max_model_len=length,
+            max_num_seqs=self._rows,
+            max_lora_rank=rank,
+            eager=small or models.device.type == "cpu",
+            threads=1 if small else None,
+            settings=self._context.engine,
+        )
+
+    def _why_another(self, plan: EnginePlan, checkpoint: Checkpoint) -> str | None:
+        """Why the engine that runs cannot serve; None if it can, or there is none."""
+        if self._engine is None or self._model is None:
+            return None
+        current = self._engine.plan
+        if plan.max_model_len > current.max_model_len:
+            return f"its prompts and responses take up to {plan.max_model_len} tokens"
+        if plan.max_lora_rank > current.max_lora_rank:
+            return f"it is an adapter and needs room for rank {plan.max_lora_rank}"
+        if self._holds(checkpoint):
+            return None
+        if current.max_lora_rank or checkpoint.kind == "lora":
+            return "it belongs to another base model"
+        return why_no_swap(self._model[0], plan.model)
+
+    def _holds(self, checkpoint: Checkpoint) -> bool:
+        """Whether the engine has the weights of ``checkpoint``, or of the model under it."""
+        if self._model is None:
+            return False
+        path, weights_hash = self._model
+        if checkpoint.kind == "lora":
+            return path == (checkpoint.base_path or checkpoint.path).resolve()
+        return path == checkpoint.path.resolve() and weights_hash in (None, checkpoint.weights_hash)
+
+    def _start(self, plan: EnginePlan, checkpoint: Checkpoint, prompts: Sequence[tuple[int, ...]]) -> None:
+        self.close()
+        try:
+            self._engine = VllmEngine(replace(plan, max_num_seqs=self._rows))
+            if self._hook:
+                self._engine.hook_entropy()
+        except EngineLostError as error:
+            if error.short_of_memory:
+                raise
+            raise SamplerError(
+                f"{checkpoint.label}: vLLM does not run this model here ({error}); use --sampler transformers"
+            ) from None
+        self.ships_entropy = self._hook
+        self._model = (plan.model, checkpoint.weights_hash if checkpoint.kind == "full" else None)
+        self._long_prompt = long_prompt(max(prompts, key=len), max_model_len=plan.max_model_len)
+
+    def _swap(self, checkpoint: Checkpoint) -> bool:
+        """Read the checkpoint's weights into the engine; False if its prefix cache would not let go of the old ones."""
+        self._model = None
+        self.running.reload_weights(checkpoint.path.resolve())
+        self.running.repack_tied_heads()
+        self._model = (checkpoint.path.resolve(), checkpoint.weights_hash)
+        return self.running.reset_prefix_cache()
+
+    def _add_adapter(self, checkpoint: Checkpoint) -> Adapter | None:
+        if checkpoint.kind != "lora":
+            return None
+        known = self._adapters.get(checkpoint.weights_hash)
+        if known is not None:
+            return known
+        adapter = Adapter(number=next(self._adapter_numbers), path=checkpoint.path.resolve())
+        try:
+            self.running.add_adapter(adapter)
+        except EngineLostError as error:
+            if error.short_of_memory:
+                raise
+            raise SamplerError(
+                f"{checkpoint.label}: vLLM does not take this adapter ({error}); use --sampler transformers"
+            ) from None
+        self._adapters[checkpoint.weights_hash] = adapter
+        return adapter
+
+    # ---------------------------------------------------------------- the proof
+
+    def _probe(self, loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], *, fresh: bool) -> ProbeResult:
+        """Greedy tokens after some prompts of the call and a long one, the same at every swap."""
+        engine = self.running
+        probed = [*probe_prompts(prompts), self._long_prompt]
+        try:
+            for ticket, prompt_ids in enumerate(probed, start=-len(probed)):
+                engine.submit(self._probe_draw(ticket, prompt_ids, engine.plan.max_model_len))
+            rows: dict[int, DrawnRow] = {}
+            while len(rows) < len(probed):
+                drawn = engine.collect()
+                if drawn is not None and drawn.ticket < 0:
+                    rows[drawn.ticket] = drawn.rows[0]
+        except EngineLostError as error:
+            if fresh and self.ships_entropy and not error.short_of_memory:
+                self._unhook("vLLM's sampler does not take it")
+            raise
+        return compare(loaded, probed, [rows[ticket] for ticket in sorted(rows)])
+
+    def _probe_draw(self, ticket: int, prompt_ids: tuple[int, ...], max_model_len: int) -> Draw:
+        return Draw(
+            ticket=ticket,
+            prompt_ids=prompt_ids,
+            n=1,
+            seed=None,
+            temperature=0.0,
+            top_p=1.0,
+            top_k=0,
+            max_tokens=min(PROBE_TOKENS, max_model_len - len(prompt_ids)),
+            end_ids=(),
+            entropy=self.ships_entropy,
+            adapter=self.adapter,
+        )
+
+    def _require_agreement(self, result: ProbeResult, checkpoint: Checkpoint, tolerance: float) -> None:
+        if not result.model_is_finite:
+            raise SamplerError(
+                f"{checkpoint.label}: the model gives NaN or infinite logits; "
+                "try --dtype float32, or leave this checkpoint out"
+            )
+        if result.logp > tolerance:
+            self.close()
+            raise SamplerError(
+                f"{checkpoint.label}: vLLM gives other log-probabilities than transformers, freshly started too (max "
+                f"difference {result.logp:.2g} nats, allowed {tolerance:g}); use --sampler transformers"
+            )
+
+    def _check_entropy(self, result: ProbeResult, plan: EnginePlan) -> None:
+        if result.entropy is not None and result.entropy > ENTROPY_TOLERANCE_NATS[plan.dtype]:
+            self._unhook(f"vLLM's entropies are off by {result.entropy:.2g} nats")
+
+    def _unhook(self, why: str) -> None:
+        """Draw without entropies from now on; a hook that nothing asks for does nothing."""
+        self._hook = self.ships_entropy = False
+        self._context.note(f"{why}; the entropy is computed with transformers instead")

@@ -1,0 +1,131 @@
+from dataclasses import replace
+
+import pytest
+
+from diagnostics.measures._example import tiny_evidence
+from diagnostics.measures.interference import compute
+
+COLUMNS = "checkpoint_id problem_id task sample_index correct logp_sum n_tokens"
+# problem → (task, panel responses: correct, log-probability under the base and later)
+PANEL = {
+    "q1": ("sums", [(True, -8.0, -9.0), (False, -7.0, -1.0)]),
+    "q2": ("sums", [(True, -5.0, -5.5), (True, -4.0, -7.5)]),
+    "q3": ("logic", [(True, -3.0, -1.0), (True, -3.0, -1.0)]),
+}
+SOLVED = {"q1": 0, "q2": 1, "q3": 10}  # of 10 base samples
+
+
+def evidence_of(panel=PANEL, solved=SOLVED, n=10):
+    rows = [
+        (checkpoint, problem, task, index, correct, logps[column], 5)
+        for column, checkpoint in enumerate(("base", "late"))
+        for problem, (task, responses) in panel.items()
+        for index, (correct, *logps) in enumerate(responses)
+    ]
+    counts = [(c, problem, n, k) for c in ("base", "late") for problem, k in solved.items()]
+    scores = tiny_evidence("panel_scores", COLUMNS, rows)
+    samples = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", counts, n=10)
+    return replace(scores, frames={**scores.frames, **samples.frames})
+
+
+def values(evidence):
+    return {f.scope: f.value for f in compute(evidence)}
+
+
+def test_problems_count_equally_and_wrong_responses_not_at_all():
+    # q1: −1 (its wrong response rose by 6); q2: (−0.5 − 3.5) / 2; q3: +2
+    assert values(evidence_of())["all"] == pytest.approx((-1.0 - 2.0 + 2.0) / 3)
+    (whole, *_) = compute(evidence_of())
+    assert (whole.checkpoint_id, whole.unit, whole.n) == ("late", "nats per response", 3)
+
+
+def test_tasks_and_base_success_rates_are_scopes():
+    found = values(evidence_of())
+    assert found.pop("all") is not None
+    expected = {"task:logic": 2.0, "task:sums": -1.5, "base 0": -1.0, "base 0-10%": -2.0, "base 90-100%": 2.0}
+    assert found == pytest.approx(expected)
+
+
+def test_a_rate_on_a_bound_belongs_to_the_bin_below():
+    # the bins hold their upper bound: 3 of 10 is at most 30 %
+    scopes = set(values(evidence_of(solved={"q1": 3, "q2": 4, "q3": 7})))
+    assert {"base 20-30%", "base 30-40%", "base 60-70%"} < scopes
+
+
+def test_the_interval_is_over_problems():
+    # 400 equal responses of two problems are two problems
+    panel = {"q1": ("sums", [(True, -5.0, -6.0)] * 200), "q2": ("sums", [(True, -5.0, -8.0)] * 200)}
+    (whole, *_) = compute(evidence_of(panel, {"q1": 5, "q2": 5}))
+    assert whole.value == -2.0
+    assert whole.low == pytest.approx(-2.0 - 12.7062)  # t with 1 degree of freedom, standard error 1
+    assert whole.n == 2
+
+
+def test_a_problem_without_a_correct_response_is_left_out():
+    panel = PANEL | {"q4": ("sums", [(False, -1.0, -99.0), (False, -1.0, -99.0)])}
+    found = values(evidence_of(panel, SOLVED | {"q4": 2}))
+    assert found["all"] == pytest.approx(-1 / 3)
+    assert "base 10-20%" not in found
+
+
+def test_without_a_correct_response_there_is_a_reason():
+    panel = {"q1": ("sums", [(False, -1.0, -2.0)])}
+    (finding,) = compute(evidence_of(panel, {"q1": 0}))
+    assert finding.value is None
+    assert finding.why == "no panel response is correct; run the audit with a larger --panel"
+
+
+def test_a_checkpoint_that_scored_a_part_of_the_panel_is_unknown():
+    evidence = evidence_of()
+    frame = evidence.frames["panel_scores"]
+    for lacking, start in (("late", "5 of 6 panel"), ("base", "base: 5 of 6 panel")):
+        row = frame[(frame["checkpoint_id"] == lacking) & (frame["problem_id"] == "q2")].index[0]
+        partly = replace(evidence, frames={**evidence.frames, "panel_scores": frame.drop(index=row)})
+        findings = [f for f in compute(partly) if f.scope == "all"]
+        assert [f.value for f in findings] == [None]
+        assert findings[0].why.startswith(start)
+
+
+def test_a_panel_that_was_never_completed_is_unknown_everywhere():
+    evidence = evidence_of()
+    frame = evidence.frames["panel_scores"]
+    short = frame[(frame["problem_id"] != "q2") | (frame["sample_index"] == 0)]
+    (finding,) = compute(replace(evidence, frames={**evidence.frames, "panel_scores": short}))
+    assert finding.why.startswith("base: 5 of 6 panel responses are scored here")
+
+
+def test_an_impossible_response_is_a_reason_and_not_an_infinite_value():
+    panel = {"q1": ("sums", [(True, -5.0, -float("inf"))])}
+    (finding,) = compute(evidence_of(panel, {"q1": 5}))
+    assert finding.why.startswith("1 of 1 panel responses have probability 0 here")
+
+
+def test_an_incomplete_base_leaves_the_whole_but_no_bins():
+    evidence = evidence_of()
+    counts = evidence.frames["sampled_counts"]
+    cut_short = counts.assign(n=counts["n"].where(counts["checkpoint_id"] != "base", 7))
+    found = {f.scope: f for f in compute(replace(evidence, frames={**evidence.frames, "sampled_counts": cut_short}))}
+    assert set(found) == {"all", "task:logic", "task:sums", "base success"}
+    assert found["all"].value == pytest.approx(-1 / 3)
+    assert found["base success"].why.startswith("base: 0 of 3 problems have exactly 10 graded samples")
+
+
+def test_a_problem_of_the_panel_without_samples_is_named():
+    found = {f.scope: f for f in compute(evidence_of(solved={"q1": 0, "q2": 1}))}
+    assert found["base success"].why.startswith("1 of 3 problems of the panel have no graded samples")
+
+
+def test_the_audits_own_samples_are_not_in_the_panel(world):
+    samples = [{"problem": "q1", "panel": True, "sample_index": i, "text": t} for i, t in enumerate("ab")]
+    samples += [
+        {"checkpoint": c, "problem": "q1", "sample_index": i, "own_logp_sum": -99.0, "base_logp_sum": -1.0}
+        for c in ("base", "late")
+        for i in range(2)
+    ]
+    scores = [
+        (checkpoint, "q1", text, [logp], [0.0])
+        for checkpoint, logps in {"base": (-1.0, -2.0), "late": (-4.0, -2.0)}.items()
+        for text, logp in zip("ab", logps, strict=True)
+    ]
+    evidence = world(samples, n=2, panel=2, panel_scores=scores).evidence()
+    assert values(evidence) == {"all": -1.5, "base 90-100%": -1.5}

