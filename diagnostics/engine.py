@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -71,14 +72,14 @@ class Engine:
         responses: pd.DataFrame,
         settings: SamplingSettings,
         *,
-        batch_share: float = 1.0,
+        again: bool = False,
     ) -> Iterator[list[ResponseScore]]:
         """Teacher-force ``responses`` (``problem_id, response_id, prompt, text, ends, token_ids``).
 
-        Text without token ids is tokenized, and ends with the end token where ``ends``. ``batch_share`` of the usual
-        batch: another shape rounds in another way.
+        Text without token ids is tokenized, and ends with the end token where ``ends``. ``again`` computes in smaller
+        batches, whose shape rounds in another way, and in float32 whatever the audit's dtype.
         """
-        from diagnostics.models import response_ids
+        from diagnostics.models import in_float32, response_ids
         from diagnostics.scoring import TOKEN_BUDGET, ScoreRequest, score
 
         loaded = self._models.load(checkpoint)
@@ -92,7 +93,8 @@ class Engine:
                 token_ids = ids if row.ends else ids[:-1]
             problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
             requests.append(ScoreRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
-        return score(loaded, requests, settings, token_budget=max(1, int(batch_share * TOKEN_BUDGET)))
+        with in_float32(loaded.model) if again else nullcontext():
+            yield from score(loaded, requests, settings, token_budget=TOKEN_BUDGET // 8 if again else TOKEN_BUDGET)
 
     def close(self) -> None:
         """Let go of the engine and the model."""

@@ -56,7 +56,7 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
 def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
     if measure.compute is not None:
         if any(evidence.frames[view].empty for view in measure.needs):
-            return _unknown(measure, list(evidence.checkpoints["checkpoint_id"]))
+            return _unknown(measure, _expected(measure, evidence))
         return measure.compute(evidence)
     assert measure.sql is not None  # Measure holds exactly one of the two
     available = {"series": key.series, "strategy_regex": key.strategy_regex}
@@ -79,8 +79,15 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
         )
         for row in rows.itertuples()
     ]
-    without = [checkpoint_id for checkpoint_id in present if checkpoint_id not in set(rows["checkpoint_id"])]
+    found = set(rows["checkpoint_id"])
+    without = [checkpoint_id for checkpoint_id in _expected(measure, evidence) if checkpoint_id not in found]
     return [*known, *_unknown(measure, without)]
+
+
+def _expected(measure: Measure, evidence: Evidence) -> list[str]:
+    """The checkpoints that must have a finding: a comparison has none at the base."""
+    checkpoints = evidence.checkpoints
+    return list(checkpoints["checkpoint_id"] if measure.of_base else checkpoints.query("not is_base")["checkpoint_id"])
 
 
 def _of_all_problems(

@@ -107,6 +107,20 @@ def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def in_float32(model: torch.nn.Module) -> Iterator[None]:
+    """Compute in float32 inside the block, with the same weights; after it they are what they were, bit for bit."""
+    before = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    parameters = dict(model.named_parameters())
+    try:
+        for parameter in parameters.values():
+            parameter.data = parameter.data.float()
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data = parameter.data.to(before[name])
+
+
+@contextmanager
 def quiet_transformers() -> Iterator[None]:
     """No bars and notes of transformers inside the block: ours say what happens."""
     from transformers.utils import logging

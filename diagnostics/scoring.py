@@ -140,9 +140,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_Row]) -> list[ResponseScor
         )
     logp_sum_B = logp_BT.double().where(is_response_BT, 0.0).sum(dim=1)
     entropy_sum_B = entropy_BT.double().where(is_response_BT, 0.0).sum(dim=1)
-    scores = zip(
-        rows, logp_sum_B.tolist(), entropy_sum_B.tolist(), logp_BT.tolist(), entropy_BT.tolist(), strict=True
-    )
+    scores = zip(rows, logp_sum_B.tolist(), entropy_sum_B.tolist(), logp_BT.tolist(), entropy_BT.tolist(), strict=True)
     return [
         ResponseScore(
             problem_id=row.problem_id,

@@ -44,7 +44,8 @@ JOIN samples AS s
     AND s.problem_id = ap.problem_id
     AND s.settings_id = a.settings_id
     AND NOT s.greedy
-    AND s.sample_index < greatest(a.panel, a.entropy_samples)
+    -- what was scored for its own sake: others have scores too where they read like a mode or a panel response
+    AND (s.sample_index < a.panel OR (s.entropy_sum IS NULL AND s.sample_index < a.entropy_samples))
 JOIN token_scores AS t
     ON t.checkpoint_id = s.checkpoint_id
     AND t.problem_id = s.problem_id

@@ -11,13 +11,17 @@ from reports.context import Context
 from reports.records import Page, Section
 from reports.sections.compare import compare
 from reports.sections.coverage import coverage
+from reports.sections.dynamics import dynamics
 from reports.sections.entropy import entropy
 from reports.sections.headline import headline
 from reports.sections.health import health
+from reports.sections.interference import interference
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
+from reports.sections.perplexity import perplexity
 from reports.sections.problems import TEXT_CAP, problems, shortlist
 from reports.sections.training import training
+from reports.sections.trust_region import trust_region
 from reports.source import Frames, Source, read_responses, read_source
 
 #: The report in reading order. A section that has nothing to be about (one series: no comparison) returns None.
@@ -26,6 +30,10 @@ SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     compare,
     problems,
     modes,
+    interference,
+    perplexity,
+    trust_region,
+    dynamics,
     entropy,
     strategy,
     health,

@@ -13,14 +13,18 @@ from diagnostics.measures.contract import Measure
 from reports import numbers
 from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
 from reports.source import SeriesSource, Source
-from reports.tables import Display, display_of, measure_table, scope_label, scope_order, spread
+from reports.tables import Display, display_of, is_ordered, measure_table, scope_label, scope_order, spread
 from reports.wording import WITH_MODES, bound, known, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
 MAX_ORDERED_LINES = 4
+MAX_BINS = 5
+MAX_BANDS = 3  # more bands than this hide each other; the table has them
 MAX_SCOPES = 8
 MAX_NAME = 50
+#: Scopes that say how to read the others, and nothing by themselves.
+QUALIFIERS = frozenset({"noise"})
 
 
 def series_colour(index: int) -> Colour:
@@ -67,12 +71,21 @@ def first_sentence(doc: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def line_of(rows: pd.DataFrame, *, x: str, label: str, colour: Colour, style: int, factor: float = 1.0) -> Line:
-    """A line through the known values of ``rows``, in ascending ``x``."""
+def line_of(
+    rows: pd.DataFrame,
+    *,
+    x: str,
+    label: str,
+    colour: Colour,
+    style: int,
+    factor: float = 1.0,
+    bands: bool = True,
+) -> Line:
+    """A line through the known values of ``rows``, in ascending ``x``; with its intervals if ``bands``."""
     rows = rows.sort_values(x, kind="stable")
     low = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["low"])
     high = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["high"])
-    banded = any(value is not None for value in low) and any(value is not None for value in high)
+    banded = bands and any(value is not None for value in low) and any(value is not None for value in high)
     return Line(
         label=label,
         x=tuple(float(v) for v in rows[x]),
@@ -97,9 +110,9 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         title = f"{title}, {scope_label(WITH_MODES)}"
     elif rows.empty:
         rows = known(source.findings, measure.name, scope=None)
-    if rows.empty:
+    if rows.empty or set(rows["scope"]) <= QUALIFIERS:
         return Missing(title=title, why=why or (f"this store holds no finding of {measure.name}",))
-    display = display_of(measure.name, str(rows["unit"].iloc[0]))
+    display = display_of(str(rows["unit"].iloc[0]), signed=measure.signed)
     if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
         return replace(constant, title=title)
     drawn = _anchored(source, rows) if display.is_difference and measure.plot.x == "step" else rows
@@ -122,7 +135,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         log_x=measure.plot.log_x,
         x_ticks=step_ticks(source) if measure.plot.x == "step" else (),
         y_range=None if y_range is None else (y_range[0] * display.factor, y_range[1] * display.factor),
-        zero_line=display.is_difference,
+        zero_line=measure.signed,
         notes=(
             *interval_end(source, rows, measure.plot.x),
             *dropped,
@@ -199,9 +212,15 @@ def _panels(
             dropped = (f"Drawn for {len(groups)} of {len(every)} values of k; all are in the table.",)
     elif plot.group == "scope":
         largest = rows.groupby("scope", sort=True)["value"].max().sort_values(ascending=False, kind="stable")
-        groups = tuple(sorted((str(scope) for scope in largest.index[:MAX_SCOPES]), key=scope_order))
-        if len(groups) < len(largest):
-            dropped = (f"The {len(groups)} largest of {len(largest)} groups are drawn.",)
+        names = sorted((str(scope) for scope in largest.index), key=scope_order)
+        if is_ordered(names):
+            groups = spread(names, MAX_BINS)
+            if len(groups) < len(names):
+                dropped = (f"Drawn for {len(groups)} of {len(names)} groups; all are in the table.",)
+        else:
+            groups = tuple(sorted((str(scope) for scope in largest.index[:MAX_SCOPES]), key=scope_order))
+            if len(groups) < len(names):
+                dropped = (f"The {len(groups)} largest of {len(names)} groups are drawn.",)
     panels = []
     for series in source.series:
         own = rows[rows["series"] == series.name]
@@ -228,7 +247,13 @@ def _lines(
     display: Display,
 ) -> tuple[Line, ...]:
     if group in ("k", "scope"):
-        colours = ordered_colours(len(groups)) if group == "k" else tuple(series_colour(i) for i in range(len(groups)))
+        colours: tuple[Colour, ...] = tuple(series_colour(i) for i in range(len(groups)))
+        if group == "k":
+            colours = ordered_colours(len(groups))
+        elif is_ordered([str(value) for value in groups]):
+            bins = [scope for scope in groups if scope != "all"]
+            whole: tuple[Colour, ...] = ("ink",) if "all" in groups else ()
+            colours = (*whole, *ordered_colours(len(bins)))
         return tuple(
             line_of(
                 own,
@@ -237,6 +262,7 @@ def _lines(
                 colour=colour,
                 style=i,
                 factor=display.factor,
+                bands=group == "k" or len(groups) <= MAX_BANDS,
             )
             for i, (value, colour) in enumerate(zip(groups, colours, strict=True))
             if not (own := rows[rows[group] == value]).empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ _SCOPES = {
     "token_pooled": "the mean over all tokens at once",
     WITH_MODES: "problems that list their modes",
 }
+#: How the names of groups begin that are steps of a scale.
+_SCALES = (*(f"base {digit}" for digit in range(10)), "base p", "tokens ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +53,9 @@ class Display:
         return Cell(text=text, sort=value_f)
 
 
-def display_of(name: str, unit: str) -> Display:
-    """How values of measure ``name`` are shown: pass@k differences in points, everything else as it is."""
-    if "_delta" in name and numbers.is_probability(unit):
+def display_of(unit: str, *, signed: bool) -> Display:
+    """How values of a measure are shown: signed probabilities in points, everything else as it is."""
+    if signed and numbers.is_probability(unit):
         return Display(factor=100.0, unit="points", is_difference=True)
     return Display(factor=1.0, unit=unit, is_difference=False)
 
@@ -67,12 +70,23 @@ def spread(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
 def scope_label(scope: str) -> str:
     """A scope in words.
 
-    >>> scope_label("not_correct"), scope_label("task:math"), scope_label("plug_in")
-    ('not correct', 'task math', 'the plug-in estimate')
+    >>> scope_label("not_correct"), scope_label("task:math"), scope_label("tokens 00002-00003")
+    ('not correct', 'task math', 'tokens 2-3')
     """
     if scope in _SCOPES:
         return _SCOPES[scope]
-    return scope.replace("_", " ").replace(":", " ")
+    # zeros in front of whole numbers only keep them in order
+    return re.sub(r"(?<![\d.])0+(?=[1-9])", "", scope.replace("_", " ").replace(":", " "))
+
+
+def is_ordered(scopes: Sequence[str]) -> bool:
+    """Whether the groups are steps of a scale, such as bins of base success or of positions in the response.
+
+    >>> is_ordered(["all", "base 0-10%", "base 90-100%"]), is_ordered(["all", "correct"])
+    (True, False)
+    """
+    bins = [scope for scope in scopes if scope != "all"]
+    return len(bins) > 1 and all(scope.startswith(_SCALES) for scope in bins)
 
 
 def scope_order(scope: str) -> tuple[bool, bool, str]:

@@ -206,6 +206,21 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     assert any("step_000060.parquet" in note for note in notes)
 
 
+def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: Path, tmp_path: Path) -> None:
+    result = audit([countdown_series], _config(tmp_path, panel=16, panel_temperature=1.0))
+    with open_store(result.store_path) as store:
+        texts = store.frame(
+            """
+            SELECT s.problem_id, s.sample_index, list(DISTINCT s.text) AS texts
+            FROM samples AS s
+            JOIN series_checkpoints AS c USING (checkpoint_id)
+            WHERE c.is_base AND NOT s.greedy
+            GROUP BY ALL
+            """
+        )
+    assert (texts["texts"].map(len) == 2).mean() > 0.9  # untrained: two draws of one index are hardly ever equal
+
+
 def test_equal_weights_at_different_steps_are_refused(countdown_series: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(countdown_series, run)

@@ -14,6 +14,7 @@ from diagnostics.models import (
     cpu_threads,
     default_threads,
     encode_prompt,
+    in_float32,
     left_padded,
     load_model,
     load_path,
@@ -275,3 +276,15 @@ def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_float32_for_a_while_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    loaded = load_model(checkpoint_at(path), device=torch.device("cpu"), dtype="bfloat16")
+    before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
+    with in_float32(loaded.model):
+        assert {tensor.dtype for tensor in loaded.model.parameters()} == {torch.float32}
+    after = loaded.model.state_dict()
+    assert all(
+        after[name].dtype == tensor.dtype and torch.equal(after[name], tensor) for name, tensor in before.items()
+    )

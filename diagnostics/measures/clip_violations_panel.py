@@ -117,4 +117,5 @@ MEASURE = Measure(
     ),
     plot=Plot(x="step", y_label="share of panel tokens", y_range=(0.0, 1.0)),
     sql=SQL,
+    of_base=False,
 )

@@ -76,8 +76,10 @@ MEASURE = Measure(
     section="trust_region",
     needs=("training_tokens",),
     missing=(
-        "no checkpoint before this one, or the run directory holds no rollouts (rollouts/step_*.parquet) in between"
+        "no checkpoint before this one, one of the two was left out, or the run directory holds no rollouts "
+        "(rollouts/step_*.parquet) in between"
     ),
     plot=Plot(x="step", y_label="share of training tokens", y_range=(0.0, 1.0)),
     sql=SQL,
+    of_base=False,
 )

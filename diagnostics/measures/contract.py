@@ -69,7 +69,8 @@ class Measure:
     views with the bound parameters ``$series`` and ``$strategy_regex`` and returns the columns
     ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
     ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
-    ``signed`` values are changes and may be below 0. A measure of the series as a whole stands at the last checkpoint.
+    ``signed`` values are changes and may be below 0. Without ``of_base`` it compares a checkpoint with the base or the
+    one before, so the base has no finding. A measure of the series as a whole stands at the last checkpoint.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Measure:
     compute: Callable[[Evidence], Sequence[Finding]] | None = None
     sql: str | None = None
     signed: bool = False
+    of_base: bool = True
     doc: str = ""
 
     def __post_init__(self) -> None:

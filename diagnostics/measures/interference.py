@@ -1,6 +1,6 @@
 """Interference against base: how the log-probability of the base's correct responses has changed.
 
-Meaning: Δ⁺. Correct responses that the base gave once, before the audit's own samples, are scored under every
+Meaning: Δ⁺. Correct responses drawn once from the base, apart from the audit's samples, are scored under every
 checkpoint; below 0, training made solutions that the base had less likely. Scope ``all`` is the whole problem set,
 ``task:NAME`` one task of several, ``base 0`` the problems that no base sample solved, ``base 0-10%`` … ``base 90-100%``
 those with a base success rate above the one and up to the other bound. These rates come from other samples than the
@@ -59,4 +59,5 @@ MEASURE = Measure(
     plot=Plot(x="step", group="scope", y_label="Δ⁺ (nats per response)"),
     compute=compute,
     signed=True,
+    of_base=False,
 )

@@ -43,4 +43,5 @@ MEASURE = Measure(
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="mean squared change (nats²)"),
     compute=compute,
+    of_base=False,
 )

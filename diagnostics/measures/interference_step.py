@@ -43,4 +43,5 @@ MEASURE = Measure(
     plot=Plot(x="step", group="scope", y_label="Δ⁺ since the checkpoint before (nats per response)"),
     compute=compute,
     signed=True,
+    of_base=False,
 )

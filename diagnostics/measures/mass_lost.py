@@ -57,4 +57,5 @@ MEASURE = Measure(
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", y_label="share of the base's correct probability", y_range=(0.0, 1.0)),
     compute=compute,
+    of_base=False,
 )

@@ -107,4 +107,5 @@ MEASURE = Measure(
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="π_t / π_base of correct panel responses (ratio)"),
     compute=compute,
+    of_base=False,
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 
-from diagnostics.measures._counts import sampled_counts, has_interval, scopes, too_few_samples
+from diagnostics.measures._counts import has_interval, sampled_counts, scopes, too_few_samples
 from diagnostics.measures._findings import comparisons, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.statistics.intervals import share_interval
@@ -57,4 +57,5 @@ MEASURE = Measure(
     plot=Plot(x="step", group="k", y_label="pass@k − base"),
     compute=compute,
     signed=True,
+    of_base=False,
 )

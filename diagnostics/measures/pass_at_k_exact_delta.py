@@ -51,4 +51,5 @@ MEASURE = Measure(
     plot=Plot(x="step", group="k", y_label="exact pass@k − base"),
     compute=compute,
     signed=True,
+    of_base=False,
 )

@@ -48,4 +48,5 @@ MEASURE = Measure(
     missing="no graded samples",
     plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,
+    of_base=False,
 )

@@ -51,4 +51,5 @@ MEASURE = Measure(
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,
+    of_base=False,
 )

@@ -2,9 +2,9 @@
 
 Meaning: the sampler reports the log-probability of what it drew, and teacher forcing computes it again under the same
 checkpoint. Scope ``all`` is the mean absolute difference per token, within a problem, then over problems; ``max`` the
-largest of any response. Rounding leaves a small gap, of the size of ``scoring_noise`` or, with another engine or
-precision, somewhat above. A gap far above that of the other checkpoints means stale or damaged weights, another
-tokenizer or prompt: then no number of that checkpoint can be trusted.
+largest of any response. Rounding leaves a small gap, larger with another engine or in less than float32. A gap far
+above that of the other checkpoints means stale or damaged weights, another tokenizer or another prompt: then no number
+of that checkpoint can be trusted.
 Unit: nats per token. 95 % t interval over problems; n counts problems, of ``max`` responses, which has no interval.
 Limits: equal texts share one teacher-forced score. A text that was drawn as other tokens than were scored, or cut just
 before its end token, shows a gap that is no fault: it raises ``max`` more than ``all``. Weights that changed too

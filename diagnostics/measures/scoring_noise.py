@@ -1,13 +1,12 @@
 """Scoring noise: how far rounding alone moves a log-probability.
 
-Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in a batch of
-another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then over problems; ``max``
-the largest of any response. It is the floor of every measure on log-probabilities: a change between checkpoints that
-is no larger means nothing. bfloat16 and float16 keep fewer digits than float32 and have a higher floor.
+Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in float32 and in
+batches of another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then over problems;
+``max`` the largest of any response. A change of log-probability between checkpoints that is no larger means nothing.
 Unit: nats per token. 95 % t interval over problems; n counts problems, of ``max`` responses, which has no interval.
-Limits: sees what batch shape changes and nothing else: an error that both scores share, such as that of bfloat16
-against float32, is not in it, so 0 does not mean exact. The responses are those of the first few problems in the order
-of their hashes, not of all.
+Limits: a lower bound of the numeric error: what both scores share is not in it, and in a float32 audit of a small model
+it is often 0. The responses are those of the first problems in the order of their hashes, not of all. For scale:
+bfloat16 moved the scores of the built-in task's model by 0.004 nats per token on average, 0.022 at most.
 Source: ours; no paper states its floor.
 
 >>> from diagnostics.measures._example import tiny_evidence

@@ -68,4 +68,5 @@ MEASURE = Measure(
     plot=Plot(x="step", group="scope", y_label="gain in probability of a correct mode"),
     compute=compute,
     signed=True,
+    of_base=False,
 )

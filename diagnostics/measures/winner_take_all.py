@@ -119,4 +119,5 @@ MEASURE = Measure(
     plot=Plot(x="step", group="scope", y_label="gain in success rate"),
     sql=SQL,
     signed=True,
+    of_base=False,
 )

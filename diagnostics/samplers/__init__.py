@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from diagnostics.errors import SamplerError
-from diagnostics.samplers.contract import EngineSettings, Sampler, SampleRequest, SamplerContext
+from diagnostics.samplers.contract import EngineSettings, Sampler, SamplerContext, SampleRequest
 from diagnostics.types import Checkpoint
 
 #: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.

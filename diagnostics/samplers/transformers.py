@@ -20,7 +20,7 @@ from diagnostics.models import (
     response_texts,
     suitable_threads,
 )
-from diagnostics.samplers.contract import SampleRequest, SamplerContext
+from diagnostics.samplers.contract import SamplerContext, SampleRequest
 from diagnostics.samplers.drawing import SeededDraw, row_key
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 

@@ -29,7 +29,6 @@ from diagnostics.types import Checkpoint, SamplingSettings
 DEFAULT_ROWS = 256
 #: ``max_model_len`` is a multiple of this, so that a slightly longer prompt does not need another engine.
 _LENGTH_STEP = 256
-_DEATH_MENDS = "lower --batch-size, --max-model-len or --gpu-memory-share, or use --sampler transformers"
 
 
 class SeriesEngine:
@@ -100,7 +99,11 @@ class SeriesEngine:
         """Close the engine that ended, and plan the next with half the rows; raise ``SamplerError`` to give up."""
         self.close()
         if give_up:
-            raise SamplerError(f"{checkpoint.label}: the vLLM engine ended again and again ({error}); {_DEATH_MENDS}")
+            memory = "--cpu-cache-gib" if self._context.models.device.type == "cpu" else "--gpu-memory-share"
+            raise SamplerError(
+                f"{checkpoint.label}: the vLLM engine ended again and again ({error}); "
+                f"lower --batch-size, --max-model-len or {memory}, or use --sampler transformers"
+            )
         self._rows = max(1, self._rows // 2)
         self._context.note(
             f"{checkpoint.label}: the vLLM engine ended ({error}); started again with {self._rows} responses at a time"

@@ -56,7 +56,7 @@ def _by_task(context: Context) -> tuple[Table, ...]:
     if rows.empty:
         return ()
     ks = [int(k) for k in sorted(rows["k"].dropna().unique())]
-    display = display_of("pass_at_k_delta", "probability")
+    display = display_of("probability", signed=True)
     body = []
     for (series, scope), own in rows.groupby(["series", "scope"], sort=True):
         by_k = {int(row["k"]): row for row in own.to_dict("records")}

@@ -7,7 +7,14 @@ from reports.context import Context
 from reports.records import Section
 from reports.source import SeriesSource
 
-MEASURES = ("answer_entropy", "token_entropy", "mode_entropy_exact", "answer_simpson")
+MEASURES = (
+    "answer_entropy",
+    "token_entropy",
+    "token_entropy_by_position",
+    "high_entropy_tokens",
+    "mode_entropy_exact",
+    "answer_simpson",
+)
 _NAMES = {"answer_entropy": "answer entropy", "token_entropy": "token entropy", "mode_entropy_exact": "mode entropy"}
 
 

@@ -7,7 +7,14 @@ from reports.context import Context
 from reports.records import Section
 from reports.source import SeriesSource
 
-MEASURES = ("truncation_rate", "parse_failure_rate", "timeout_rate", "response_length")
+MEASURES = (
+    "truncation_rate",
+    "parse_failure_rate",
+    "timeout_rate",
+    "response_length",
+    "sampler_scorer_gap",
+    "scoring_noise",
+)
 _RATES = {
     "truncation_rate": "truncated",
     "parse_failure_rate": "without a parseable answer",

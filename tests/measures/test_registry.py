@@ -1,10 +1,12 @@
 from importlib.metadata import EntryPoint, EntryPoints
+from typing import get_args
 
 import pytest
 
 import diagnostics.measures as registry
 from diagnostics.errors import ConfigError
 from diagnostics.measures import all_measures, get_measure
+from diagnostics.measures.contract import Section
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_every_file_is_found_and_named_as_its_measure(plugins):
 
 def test_sections_come_in_reading_order_and_names_in_alphabetical(plugins):
     plugins()
-    order = ["coverage", "problems", "modes", "entropy", "health"]
+    order = list(get_args(Section))
     keys = [(order.index(measure.section), measure.name) for measure in all_measures().values()]
     assert keys == sorted(keys)
 

@@ -16,7 +16,8 @@ class WrongWorker(WorkerExtension):
 
         def wrong(logprobs: object, num_logprobs: int, token_ids: object) -> object:
             gathered = right(logprobs, num_logprobs, token_ids)
-            gathered.logprobs[:, 1] *= 1.1
+            if num_logprobs == 1:
+                gathered.logprobs[:, 1] *= 1.1
             return gathered
 
         Sampler.gather_logprobs = staticmethod(wrong)  # type: ignore[method-assign]

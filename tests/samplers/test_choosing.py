@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnostics.errors import SamplerError
+from diagnostics.models import ModelHolder
+from diagnostics.samplers import SamplerContext, choose_sampler, make_sampler
+from diagnostics.samplers.vllm_support import why_not
+from tests.samplers.tiny_models import checkpoint_at, write_checkpoint
+
+
+def test_auto_takes_transformers_for_heads_that_vllm_lacks_and_says_why(tiny_checkpoint: Path) -> None:
+    name, why = choose_sampler("auto", checkpoint_at(tiny_checkpoint), device="cpu")
+    assert name == "transformers"
+    assert str(why_not(checkpoint_at(tiny_checkpoint), device="cpu")) in why
+
+
+def test_auto_takes_vllm_where_nothing_speaks_against_it(tmp_path: Path) -> None:
+    base = checkpoint_at(write_checkpoint(tmp_path / "checkpoint-0", seed=0, head_dim=32))
+    expected = "vllm" if why_not(base, device="cpu") is None else "transformers"
+    assert choose_sampler("auto", base, device="cpu")[0] == expected
+
+
+def test_vllm_is_refused_with_its_reason(tiny_checkpoint: Path) -> None:
+    reason = why_not(checkpoint_at(tiny_checkpoint), device="cpu")
+    assert reason is not None
+    with pytest.raises(SamplerError) as caught:
+        choose_sampler("vllm", checkpoint_at(tiny_checkpoint), device="cpu")
+    assert str(caught.value) == f"--sampler vllm: {reason}"
+
+
+def test_an_unknown_sampler_is_named_with_those_that_there_are(tiny_checkpoint: Path) -> None:
+    with pytest.raises(SamplerError, match=r"--sampler magic: unknown; choose from auto, transformers, vllm"):
+        choose_sampler("magic", checkpoint_at(tiny_checkpoint), device="cpu")
+
+
+def test_the_sampler_that_was_chosen_is_made() -> None:
+    context = SamplerContext(models=ModelHolder(device="cpu"))
+    for name in ("transformers", "vllm"):
+        sampler = make_sampler(name, context)
+        assert sampler.name == name
+        sampler.close()

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diagnostics.errors import SamplerError
+from diagnostics.samplers.contract import EngineSettings
+from diagnostics.samplers.vllm import contiguous
+from diagnostics.samplers.vllm_engine import EnginePlan
+from diagnostics.samplers.vllm_files import lora_rank, why_no_swap
+from diagnostics.types import Checkpoint
+from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
+
+
+def changed(source: Path, folder: Path, **config: Any) -> Path:
+    shutil.copytree(source, folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    return folder
+
+
+def adapter_with(folder: Path, **config: Any) -> Checkpoint:
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8, "bias": "none"} | config))
+    return checkpoint_at(folder, base_path=folder)
+
+
+# ---------------------------------------------------------------- swaps
+
+
+def test_weights_of_one_model_may_be_swapped(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    assert why_no_swap(tiny_checkpoint, write_checkpoint(tmp_path / "other", seed=3)) is None
+    harmless = changed(tiny_checkpoint, tmp_path / "same", transformers_version="0", use_cache=False, dtype="bfloat16")
+    assert why_no_swap(tiny_checkpoint, harmless) is None
+
+
+def test_another_configuration_is_named(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    other = changed(tiny_checkpoint, tmp_path / "other", rms_norm_eps=1e-3)
+    assert why_no_swap(tiny_checkpoint, other) == "its config.json differs in rms_norm_eps"
+
+
+def test_quantised_weights_are_not_swapped(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    other = changed(tiny_checkpoint, tmp_path / "other", quantization_config={"quant_method": "gptq"})
+    assert why_no_swap(tiny_checkpoint, other) == "its weights are quantised"
+
+
+def test_other_tensors_under_one_configuration_are_noticed(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    other = write_checkpoint(tmp_path / "other", seed=0, intermediate_size=64)
+    shutil.copy(tiny_checkpoint / "config.json", other)
+    assert why_no_swap(tiny_checkpoint, other) == "its tensors have other names or shapes"
+
+
+def test_weights_that_are_no_safetensors_are_not_compared(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    other = changed(tiny_checkpoint, tmp_path / "other")
+    (other / "model.safetensors").unlink()
+    torch.save({}, other / "pytorch_model.bin")
+    assert why_no_swap(tiny_checkpoint, other) == "its weights are not in safetensors files"
+
+
+# ---------------------------------------------------------------- adapters
+
+
+def test_a_full_model_needs_no_room_for_adapters(tiny_checkpoint: Path) -> None:
+    assert lora_rank(checkpoint_at(tiny_checkpoint)) == 0
+
+
+def test_the_rank_is_rounded_up_to_one_that_vllm_reserves(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    real = write_adapter(tmp_path / "real", tiny_checkpoint, seed=0)
+    assert lora_rank(checkpoint_at(real, base_path=tiny_checkpoint)) == 8
+    assert lora_rank(adapter_with(tmp_path / "a", r=17)) == 32
+    assert lora_rank(adapter_with(tmp_path / "a", r=8, rank_pattern={"q_proj": 40})) == 64
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "trained biases"),
+        ({"peft_type": "IA3"}, "the kind IA3"),
+        ({"r": 1024}, "up to rank 512, this one has 1024"),
+    ],
+)
+def test_an_adapter_that_vllm_does_not_compute_is_refused(tmp_path: Path, config: dict[str, Any], what: str) -> None:
+    with pytest.raises(SamplerError, match=rf"{what}.*use --sampler transformers"):
+        lora_rank(adapter_with(tmp_path / "adapter", **config))
+
+
+# ---------------------------------------------------------------- requests and processes
+
+
+def test_a_sample_has_one_seed_however_its_indices_are_cut_into_requests() -> None:
+    for indices, most in ((range(100), 64), ([3, 4, 9, 0], 64), (range(7), 1), ([], 64)):
+        runs = contiguous(indices, most=most)
+        covered = [first + place for first, n in runs for place in range(n)]
+        assert covered == sorted(indices)
+        assert all(n <= most for _, n in runs)
+
+
+def plan_for(device: str, *, tensor_parallel: int = 1) -> EnginePlan:
+    return EnginePlan(
+        model=Path("model"),
+        dtype="float32",
+        device=device,
+        max_model_len=512,
+        max_num_seqs=8,
+        max_lora_rank=0,
+        eager=True,
+        threads=1,
+        settings=EngineSettings(tensor_parallel=tensor_parallel),
+    )
+
+
+def test_the_engine_sees_the_gpus_that_the_device_names() -> None:
+    assert "CUDA_VISIBLE_DEVICES" not in plan_for("cuda").environment({})
+    assert "CUDA_VISIBLE_DEVICES" not in plan_for("cpu").environment({})
+    assert plan_for("cuda:1").environment({})["CUDA_VISIBLE_DEVICES"] == "1"
+    assert plan_for("cuda:1").environment({"CUDA_VISIBLE_DEVICES": "4,6"})["CUDA_VISIBLE_DEVICES"] == "6"
+    assert plan_for("cuda:1", tensor_parallel=2).environment({})["CUDA_VISIBLE_DEVICES"] == "1,2"
+    with pytest.raises(SamplerError, match="CUDA_VISIBLE_DEVICES=4,6 names 2"):
+        plan_for("cuda:1", tensor_parallel=2).environment({"CUDA_VISIBLE_DEVICES": "4,6"})
+
+
+def test_what_the_user_set_in_the_environment_stays() -> None:
+    assert plan_for("cpu").environment({})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "DEBUG", "OMP_NUM_THREADS": "3"}
+    assert own.items() <= plan_for("cpu").environment(own).items()

