@@ -162,6 +162,11 @@ class AuditConfig:
                 raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
         if not 0 < self.gpu_memory_share <= 1:
             raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
+        if self.adaptive and 2 * max(self.ks) >= self.n:
+            raise ConfigError(
+                f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
+                f"twice the largest k; name a smaller --k, for example --k {max(1, self.n // 8)}"
+            )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
         for flag, value in (

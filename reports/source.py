@@ -28,6 +28,7 @@ class SeriesSource:
     audit_id: str
     path: str
     n: int
+    n_base: int
     ks: tuple[int, ...]
     updated_at: str
     settings_id: str
@@ -66,10 +67,17 @@ class Source:
 
 
 _AUDITS = """
-SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.entropy_samples, a.ks, a.strategy_regex,
+SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.n_base, a.entropy_samples, a.panel, a.ks, a.strategy_regex,
+       t.temperature AS panel_temperature, t.seed AS panel_seed, w.n_fewer,
        strftime(a.updated_at, '%Y-%m-%d %H:%M:%S') AS updated_at, CAST(a.provenance AS VARCHAR) AS provenance
 FROM current_audits AS a
 JOIN series AS s USING (series)
+JOIN (
+    SELECT audit_id, count(*) FILTER (n_planned < n) AS n_fewer
+    FROM planned_samples JOIN audits USING (audit_id)
+    GROUP BY audit_id
+) AS w USING (audit_id)
+LEFT JOIN settings AS t ON t.settings_id = a.panel_settings_id
 ORDER BY a.series
 """
 _CHECKPOINTS = """
@@ -186,13 +194,17 @@ def _series_source(
         audit_id=str(audit["audit_id"]),
         path=str(audit["path"]),
         n=int(audit["n"]),
+        n_base=int(audit["n_base"]),
         ks=tuple(sorted(int(k) for k in audit["ks"])),
         updated_at=str(audit["updated_at"]),
         settings_id=str(audit["settings_id"]),
         settings={
             **values,
             "samples per problem": int(audit["n"]),
-            "of those scored for token entropy": int(audit["entropy_samples"]),
+            "samples per problem of the base": int(audit["n_base"]),
+            **({"problems that got fewer, over all checkpoints": int(audit["n_fewer"])} if audit["n_fewer"] else {}),
+            "of those used for token entropy": int(audit["entropy_samples"]),
+            **_panel_settings(audit),
             "strategy_regex": str(audit["strategy_regex"]),
         },
         provenance=json.loads(str(audit["provenance"])),
@@ -200,6 +212,16 @@ def _series_source(
         last_step=int(own["step"].iloc[0] if sampled.empty else sampled.max()),
         problem_ids=frozenset(membership.loc[membership["series"] == name, "problem_id"]),
     )
+
+
+def _panel_settings(audit: pd.Series[Any]) -> dict[str, Any]:
+    if not audit["panel"]:
+        return {"panel responses per problem": 0}
+    return {
+        "panel responses per problem": int(audit["panel"]),
+        "panel temperature": float(audit["panel_temperature"]),
+        "panel seed": int(audit["panel_seed"]),
+    }
 
 
 def read_responses(store: Frames, series: SeriesSource, problem_ids: tuple[str, ...], *, cap: int) -> pd.DataFrame:

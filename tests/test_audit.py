@@ -286,6 +286,11 @@ def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_s
     assert rows["n"].iloc[1] == 2  # modes
 
 
+def test_an_adaptive_audit_that_could_save_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--adaptive saves nothing with --k up to 16 and --n 16"):
+        _config(Path("unused"), adaptive=True)
+
+
 @pytest.mark.parametrize("k", [1, 8])
 def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Path, k: int) -> None:
     result = audit([countdown_series], _config(tmp_path, k=(k,)))

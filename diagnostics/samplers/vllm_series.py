@@ -81,7 +81,7 @@ class SeriesEngine:
                 self._context.note(f"{checkpoint.label}: vLLM is started again, its prefix cache could not be reset")
                 self._start(plan, checkpoint, prompts)
         self.adapter = self._add_adapter(checkpoint)
-        result = self._probe(loaded, prompts, fresh=fresh)
+        result = self._probe(checkpoint.label, loaded, prompts, fresh=fresh)
         tolerance = LOGP_TOLERANCE_NATS[plan.dtype]
         if result.logp > tolerance and result.model_is_finite and not fresh:
             self._context.note(
@@ -90,7 +90,7 @@ class SeriesEngine:
             )
             self._start(plan, checkpoint, prompts)
             self.adapter = self._add_adapter(checkpoint)
-            result = self._probe(loaded, prompts, fresh=True)
+            result = self._probe(checkpoint.label, loaded, prompts, fresh=True)
         self._require_agreement(result, checkpoint, tolerance)
         self._check_entropy(result, plan)
         self._proved = checkpoint.weights_hash
@@ -189,9 +189,7 @@ class SeriesEngine:
         except EngineLostError as error:
             if error.short_of_memory:
                 raise
-            raise SamplerError(
-                f"{checkpoint.label}: vLLM does not run this model here ({error}); use --sampler transformers"
-            ) from None
+            raise self._does_not_run(checkpoint.label, error) from None
         self.ships_entropy = self._hook
         self._model = (plan.model, checkpoint.weights_hash if checkpoint.kind == "full" else None)
         self._long_prompt = long_prompt(max(prompts, key=len), max_model_len=plan.max_model_len)
@@ -224,7 +222,9 @@ class SeriesEngine:
 
     # ---------------------------------------------------------------- the proof
 
-    def _probe(self, loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], *, fresh: bool) -> ProbeResult:
+    def _probe(
+        self, label: str, loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], *, fresh: bool
+    ) -> ProbeResult:
         """Greedy tokens after some prompts of the call and a long one, the same at every swap."""
         engine = self.running
         probed = [*probe_prompts(prompts), self._long_prompt]
@@ -237,8 +237,12 @@ class SeriesEngine:
                 if drawn is not None and drawn.ticket < 0:
                     rows[drawn.ticket] = drawn.rows[0]
         except EngineLostError as error:
-            if fresh and self.ships_entropy and not error.short_of_memory:
-                self._unhook("vLLM's sampler does not take it")
+            if not fresh or error.short_of_memory:
+                raise
+            if not self.ships_entropy:
+                raise self._does_not_run(label, error) from None
+            # it may have been our hook: without it the next engine shows
+            self._unhook(f"vLLM fails with the entropy hook ({error})")
             raise
         return compare(loaded, probed, [rows[ticket] for ticket in sorted(rows)])
 
@@ -273,6 +277,10 @@ class SeriesEngine:
     def _check_entropy(self, result: ProbeResult, plan: EnginePlan) -> None:
         if result.entropy is not None and result.entropy > ENTROPY_TOLERANCE_NATS[plan.dtype]:
             self._unhook(f"vLLM's entropies are off by {result.entropy:.2g} nats")
+
+    def _does_not_run(self, label: str, error: EngineLostError) -> SamplerError:
+        self.close()
+        return SamplerError(f"{label}: vLLM does not run this model here ({error}); use --sampler transformers")
 
     def _unhook(self, why: str) -> None:
         """Draw without entropies from now on; a hook that nothing asks for does nothing."""

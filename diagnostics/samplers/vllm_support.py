@@ -13,7 +13,7 @@ from typing import Any
 from diagnostics.types import Checkpoint
 
 #: Head sizes that the attention kernels of the CPU build take; found by running them.
-CPU_HEAD_SIZES = frozenset({32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512})
+CPU_HEAD_SIZES = frozenset({32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512})
 
 
 def why_not(base: Checkpoint, *, device: str | None) -> str | None:

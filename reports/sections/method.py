@@ -61,8 +61,10 @@ def _lead(context: Context) -> tuple[str, ...]:
     settings = context.series[0].settings
     lead = []
     if same:
+        first = context.series[0]
+        more = "" if first.n_base == first.n else f", the base {numbers.plural(first.n_base, 'time')},"
         lead.append(
-            f"Every checkpoint was sampled {numbers.plural(context.series[0].n, 'time')} per problem at temperature "
+            f"Every checkpoint was sampled {numbers.plural(first.n, 'time')} per problem{more} at temperature "
             f"{settings['temperature']:g}, top-p {settings['top_p']:g} and at most {settings['max_tokens']} tokens, "
             f"seed {settings['seed']}, by {settings['sampler']}."
         )

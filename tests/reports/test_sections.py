@@ -128,7 +128,7 @@ def test_the_method_shows_scored_samples_paths_and_whose_clock(context: Context)
     section = method(context)
     tables = {b.title: b for b in section.blocks if isinstance(b, Table)}
     settings = {row[0].text: row[1].text for row in tables["Sampling settings"].rows}
-    assert settings["of those scored for token entropy"] == "3"
+    assert settings["of those used for token entropy"] == "3"
     paths = [row[4].text for row in tables["Checkpoints"].rows]
     assert paths[:2] == ["/runs/grpo/0", "/runs/grpo/10"]
     assert "/runs/iac/0" in paths  # the shared base keeps the path of each series

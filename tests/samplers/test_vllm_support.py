@@ -58,8 +58,8 @@ def test_a_head_size_without_a_kernel_is_named_with_those_that_have_one(tmp_path
     assert isinstance(config, dict)
     reason = why_not(checkpoint_with(tmp_path, **config), device="cpu")
     assert reason == (
-        "its attention heads of size 24 are not among those vLLM's CPU kernels take (32, 64, 80, 96, 112, 128, 160, "
-        "192, 224, 256, 512); use --sampler transformers"
+        "its attention heads of size 24 are not among those vLLM's CPU kernels take (32, 48, 64, 80, 96, 112, 128, "
+        "160, 192, 224, 256, 512); use --sampler transformers"
     )
 
 
