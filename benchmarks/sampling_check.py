@@ -64,7 +64,7 @@ def agreements(store_path: Path) -> list[Agreement]:
             """
             SELECT series, step, n, least(sum(exp(logp_sum)), 1) AS p
             FROM mode_scores
-            JOIN problem_counts USING (series, step, problem_id)
+            JOIN sampled_counts USING (series, step, problem_id)
             GROUP BY series, step, problem_id, n
             ORDER BY ALL
             """
