@@ -27,8 +27,8 @@ PROBE_PROMPTS = 3
 LONG_PROBE_TOKENS = 288
 #: Largest difference of a token's log-probability between vLLM and transformers, in nats. Two correct float32
 #: computations of one model differ by rounding, 2e-5 and less where it was measured; the faults that are looked for
-#: change the law by 0.1 and more. The steps of half precision are 2^13 and 2^16 times as wide, and what remains
-#: detectable there is gross.
+#: change the law by 0.1 and more. The steps of half precision are 2^13 and 2^16 times as wide: there the differences
+#: show gross faults alone, and stale weights by an answer that did not change at all.
 LOGP_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 #: The same for the entropy of one next-token distribution.
 ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}

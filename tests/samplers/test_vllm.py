@@ -276,6 +276,29 @@ def test_a_step_of_the_swap_that_is_left_out_is_noticed(
     swap_to_second()  # the clean twin needs no new engine
 
 
+def test_half_precision_notices_weights_that_stayed(
+    series: Series, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    near = build_tied_model(0)
+    with torch.no_grad():
+        near.model.layers[0].mlp.down_proj.weight.mul_(1.02)  # far less than half precision's tolerance
+    near.save_pretrained(tmp_path / "near")
+    build_tokenizer().save_pretrained(tmp_path / "near")
+    neighbour = checkpoint_at(tmp_path / "near", weights_hash="near")
+    models, notes = ModelHolder(device="cpu", dtype="bfloat16"), []
+    sampler = new_sampler(models, notes)
+    try:
+        for checkpoint in (series.first, neighbour, series.first):
+            list(sampler.sample(checkpoint, all_requests(1), settings_with()))
+        assert notes == []
+        monkeypatch.setattr(VllmEngine, "reload_weights", lambda engine, path: None)
+        list(sampler.sample(neighbour, all_requests(1), settings_with()))
+        assert len(notes) == 1
+        assert "answers bit for bit as the checkpoint before" in notes[0]
+    finally:
+        sampler.close()
+
+
 def test_logits_that_are_no_numbers_are_an_error(series: Series, tmp_path: Path) -> None:
     model = build_tied_model(2)
     with torch.no_grad():
