@@ -170,7 +170,7 @@ def test_sampling_that_is_broken_off_leaves_nothing_behind(series: Series) -> No
     broken_off = series.sampler.sample(
         series.first, [SampleRequest(problem=PROBLEMS[0], sample_indices=tuple(range(3000)))], settings_with()
     )
-    assert len(next(broken_off)) >= 1024
+    assert len(next(broken_off)) < 3000
     broken_off.close()  # type: ignore[attr-defined]
     assert by_identity(series.draw(series.first, all_requests())) == whole
     series.draw(series.second, all_requests(1))  # the prefix cache can be reset: no request holds it
