@@ -34,6 +34,8 @@ def why_no_swap(old: Path, new: Path) -> str | None:
 
     vLLM compares neither configurations nor tensors: it would go on with the old ones in silence.
     """
+    if not (old / "config.json").is_file():
+        return "the checkpoint that the engine holds is gone from the disk"
     configs = [_config(folder) for folder in (old, new)]
     if any("quantization_config" in config for config in configs):
         return "its weights are quantised"
