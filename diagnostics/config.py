@@ -16,6 +16,8 @@ from diagnostics.errors import ConfigError
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"
 
+DEFAULT_SAMPLES = 256
+
 
 def _comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
     """``--k 1,8,64`` and ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` all mean the same."""
@@ -104,7 +106,7 @@ class AuditConfig:
     problems: Path | None = None
     task: str | None = None
     limit: int | None = None
-    n: int = 256
+    n: int = DEFAULT_SAMPLES
     n_base: int | None = None
     top_up: int | None = None
     adaptive: Annotated[bool, Parameter(negative=())] = False
@@ -145,28 +147,21 @@ class AuditConfig:
         _at_least("--seed", self.seed, 0)
         _at_least("--entropy-samples", self.entropy_samples, 0)
         _at_least("--panel", self.panel, 0)
-        _at_least("--n-base", self.n_base, self.n)
+        if self.top_up is not None:
+            self._require_top_up_alone()
+        else:
+            self._require_samples_enough()
         _at_least("--top-up", self.top_up, 1)
         _at_least("--tensor-parallel", self.tensor_parallel, 1)
         _at_least("--max-model-len", self.max_model_len, 2)
         _at_least("--cpu-cache-gib", self.cpu_cache_gib, 1)
         for k in self.k:
             _at_least("--k", k, 1)
-        if self.k and max(self.k) > self.n:
-            raise ConfigError(
-                f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
-                f"raise --n to {max(self.k)} or drop that k"
-            )
         for flag, temperature in (("--temperature", self.temperature), ("--panel-temperature", self.panel_temperature)):
             if not 0 < temperature < math.inf:
                 raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
         if not 0 < self.gpu_memory_share <= 1:
             raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
-        if self.adaptive and 2 * max(self.ks) >= self.n:
-            raise ConfigError(
-                f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
-                f"twice the largest k; name a smaller --k, for example --k {max(1, self.n // 8)}"
-            )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
         for flag, value in (
@@ -188,6 +183,23 @@ class AuditConfig:
             re.compile(self.strategy_regex)
         except re.error as error:
             raise ConfigError(f"--strategy-regex {self.strategy_regex!r}: {error}") from None
+
+    def _require_top_up_alone(self) -> None:
+        if self.n != DEFAULT_SAMPLES or self.n_base is not None:
+            raise ConfigError("--top-up adds to the samples that are there: leave --n and --n-base out")
+
+    def _require_samples_enough(self) -> None:
+        _at_least("--n-base", self.n_base, self.n)
+        if self.k and max(self.k) > self.n:
+            raise ConfigError(
+                f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
+                f"raise --n to {max(self.k)} or drop that k"
+            )
+        if self.adaptive and 2 * max(self.ks) >= self.n:
+            raise ConfigError(
+                f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
+                f"twice the largest k; name a smaller --k, for example --k {max(1, self.n // 8)}"
+            )
 
     @property
     def ks(self) -> tuple[int, ...]:

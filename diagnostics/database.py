@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from diagnostics.errors import StoreError
 MIGRATIONS = ("schema.sql", "schema_2.sql")  # in order; a new schema version appends a file, none is ever edited
 SCHEMA_VERSION = len(MIGRATIONS)
 
+_OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
 _TOKEN_LISTS = ("token_logps", "token_entropies")
 _TOKEN_COLUMNS = (*((name, "VARCHAR") for name in _IDENTITY), *((name, "FLOAT[]") for name in _TOKEN_LISTS))
@@ -39,6 +42,8 @@ class Database:
         """
         self.path = path
         self._tokens_seen = False
+        if any(character in str(path.resolve()) for character in "*?["):
+            raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
         if read_only and not path.is_file():
             raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
         try:
@@ -155,21 +160,23 @@ class Database:
         partial = self.tokens_path / f"{name}.partial"
         table = pa.Table.from_pandas(rows, schema=_TOKEN_SCHEMA, preserve_index=False)
         parquet.write_table(table, partial, compression="zstd")
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
         partial.replace(self.tokens_path / name)
         self._connection.execute("INSERT INTO token_files VALUES (?)", [name])
         self._tokens_seen = False
 
     def _forget_uncommitted_tokens(self) -> None:
-        """Remove the files whose transaction never ended."""
+        """Remove the files whose transaction never ended; what others put there is theirs."""
         known = {row[0] for row in self.rows("SELECT file FROM token_files")}
-        for path in self.tokens_path.glob("*.parquet*") if self.tokens_path.is_dir() else ():
-            if path.name not in known:
+        for path in self.tokens_path.iterdir() if self.tokens_path.is_dir() else ():
+            if _OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
                 path.unlink()
 
     def _see_tokens(self) -> None:
-        """Make ``token_scores`` and the views on it. Scores whose file was taken away are missing from them."""
-        known = {row[0] for row in self.rows("SELECT file FROM token_files")}
-        there = sorted(path for path in self.tokens_path.glob("*.parquet") if path.name in known)
+        """Make ``token_scores`` and the views on it. Scores whose file is gone or damaged are missing from them."""
+        known = [self.tokens_path / row[0] for row in self.rows("SELECT file FROM token_files ORDER BY file")]
+        there = [path for path in known if _is_whole(path)]
         if there:
             paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in there)
             source = f"FROM read_parquet([{paths}])"
@@ -178,6 +185,14 @@ class Database:
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW token_scores AS {source}")
         self._connection.execute((Path(__file__).parent / "token_views.sql").read_text(encoding="utf-8"))
         self._tokens_seen = True
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        parquet.read_metadata(path)
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -22,9 +23,18 @@ class Engine:
     A finished audit that runs again therefore loads no model at all.
     """
 
-    def __init__(self, config: AuditConfig, sampler_name: str, why: str, *, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: AuditConfig,
+        sampler_name: str,
+        why: str,
+        *,
+        lora_ranks: Mapping[Path, int],
+        note: Callable[[str], None],
+    ) -> None:
         self._config = config
         self._sampler_name, self._why = sampler_name, why
+        self._lora_ranks = lora_ranks
         self._note = note
         self._holder: ModelHolder | None = None
         self._sampler: Sampler | None = None
@@ -52,6 +62,7 @@ class Engine:
                 gpu_memory_share=config.gpu_memory_share,
                 max_model_len=config.max_model_len,
                 cpu_cache_gib=config.cpu_cache_gib,
+                lora_ranks=self._lora_ranks,
             )
             context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
             self._sampler = make_sampler(self._sampler_name, context)

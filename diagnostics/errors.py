@@ -33,6 +33,10 @@ class SamplerError(OversharpError):
     exit_code = 5
 
 
+class EngineRefusedError(SamplerError):
+    """An inference engine does not run this model at all: another sampler may."""
+
+
 class VerifierError(OversharpError):
     """A verifier is unknown or cannot run (a bad response is data, not an error)."""
 

@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from diagnostics.store import Store
 
 
+def held_sampler(store: Store, series: str) -> str | None:
+    """What drew the samples of the series' current audit, None if there is no such audit."""
+    rows = store.frame(
+        """
+        SELECT t.sampler
+        FROM current_audits AS a
+        JOIN settings AS t USING (settings_id)
+        SEMI JOIN samples USING (settings_id)
+        WHERE a.series = $series
+        """,
+        series=series,
+    )
+    return None if rows.empty else str(rows["sampler"].iloc[0])
+
+
 def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, int]:
     """How many samples of each problem this audit wants from one checkpoint."""
     rows = store.frame(
@@ -147,6 +162,7 @@ def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
               AND CASE
                   WHEN s.settings_id = $panel_settings_id AND c.is_base AND s.sample_index < $panel THEN true
                   WHEN s.settings_id <> $settings_id THEN false
+                  WHEN s.sample_index >= CASE WHEN c.is_base THEN $n_base ELSE $n END THEN false
                   WHEN s.checkpoint_id = $checkpoint_id
                   THEN s.sample_index < $panel
                       OR (s.entropy_sum IS NULL AND s.sample_index < $entropy_samples)
@@ -176,6 +192,8 @@ def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
         FROM wanted AS w
         WHERE NOT EXISTS (
             FROM response_scores AS r
+            -- scored, and token by token: the files of the tokens may have been taken away
+            JOIN token_scores AS t USING (checkpoint_id, problem_id, settings_id, response_id)
             WHERE r.checkpoint_id = $checkpoint_id
               AND r.problem_id = w.problem_id
               AND r.settings_id = $settings_id
@@ -191,13 +209,16 @@ def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
         panel_settings_id=key.panel_settings_id,
         panel=key.panel,
         entropy_samples=key.entropy_samples,
+        n=key.n,
+        n_base=key.n_base,
     )
 
 
 def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
-    """Panel responses to be scored once more, columns as of ``unscored``; none once some have been."""
+    """Of the first ``limit`` panel responses those still to be scored once more, columns as of ``unscored``."""
     return store.frame(
         """
+        WITH chosen AS (
         SELECT s.problem_id, s.response_id, p.prompt, s.text, true AS ends, s.token_ids
         FROM samples AS s
         JOIN series_checkpoints AS b
@@ -215,12 +236,19 @@ def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> p
             AND r.response_id = s.response_id
         WHERE s.settings_id = $panel_settings_id AND NOT s.greedy AND s.sample_index < $panel
           AND s.token_ids IS NOT NULL
-          AND NOT EXISTS (
-              FROM second_scores WHERE checkpoint_id = $checkpoint_id AND settings_id = $settings_id
-          )
         QUALIFY row_number() OVER (PARTITION BY s.problem_id, s.response_id ORDER BY s.sample_index) = 1
         ORDER BY s.problem_id, s.response_id
         LIMIT $limit
+        )
+        FROM chosen AS c
+        WHERE NOT EXISTS (
+            FROM second_scores AS q
+            WHERE q.checkpoint_id = $checkpoint_id
+              AND q.settings_id = $settings_id
+              AND q.problem_id = c.problem_id
+              AND q.response_id = c.response_id
+        )
+        ORDER BY problem_id, response_id
         """,
         audit_id=key.audit_id,
         panel=key.panel,

@@ -82,7 +82,7 @@ WITH planned AS (
         c.step,
         c.is_base,
         ap.problem_id,
-        coalesce(al.n, CASE WHEN c.is_base THEN a.n_base ELSE a.n END) AS n_planned
+        CASE WHEN c.is_base THEN a.n_base ELSE coalesce(al.n, a.n) END AS n_planned
     FROM current_audits AS a
     JOIN series_checkpoints AS c USING (series)
     JOIN audit_problems AS ap USING (audit_id)
@@ -277,7 +277,7 @@ JOIN samples AS s
     AND s.problem_id = ap.problem_id
     AND s.settings_id = a.settings_id
     AND NOT s.greedy
-    AND s.sample_index < a.panel
+    AND s.sample_index < least(a.panel, CASE WHEN c.is_base THEN a.n_base ELSE a.n END)
 JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
@@ -317,4 +317,16 @@ JOIN response_scores AS r
     ON r.checkpoint_id = q.checkpoint_id
     AND r.problem_id = q.problem_id
     AND r.settings_id = q.settings_id
-    AND r.response_id = q.response_id;
+    AND r.response_id = q.response_id
+WHERE EXISTS (
+    FROM samples AS s
+    JOIN series_checkpoints AS b
+        ON b.series = a.series
+        AND b.is_base
+        AND b.checkpoint_id = s.checkpoint_id
+    WHERE s.problem_id = q.problem_id
+      AND s.response_id = q.response_id
+      AND s.settings_id = a.panel_settings_id
+      AND NOT s.greedy
+      AND s.sample_index < a.panel
+);

@@ -250,7 +250,7 @@ class Store:
     def add_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
         """Add teacher-forced scores, token by token too, in one transaction.
 
-        A response that is scored already must not come again: its tokens would be there twice.
+        A response whose tokens are scored already must not come again: they would be there twice.
         """
         if not scores:
             return
@@ -271,7 +271,7 @@ class Store:
         )
         with self._database.transaction():
             self._database.insert(
-                """INSERT INTO response_scores
+                """INSERT OR REPLACE INTO response_scores
                    SELECT checkpoint_id, problem_id, settings_id, response_id, logp_sum, entropy_sum, n_tokens""",
                 rows,
             )

@@ -45,6 +45,7 @@ JOIN samples AS s
     AND s.settings_id = a.settings_id
     AND NOT s.greedy
     -- what was scored for its own sake: others have scores too where they read like a mode or a panel response
+    AND s.sample_index < CASE WHEN c.is_base THEN a.n_base ELSE a.n END
     AND (s.sample_index < a.panel OR (s.entropy_sum IS NULL AND s.sample_index < a.entropy_samples))
 JOIN token_scores AS t
     ON t.checkpoint_id = s.checkpoint_id

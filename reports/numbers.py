@@ -50,6 +50,8 @@ def number(value: float | None, unit: str) -> str:
         return fixed(value, 3)
     if unit.startswith("nats"):
         return fixed(value, 3)
+    if unit == "p-value":
+        return fixed(value, 4)
     if unit in _COUNTED and float(value).is_integer():
         return fixed(value, 0)
     size = abs(value)

@@ -14,7 +14,7 @@ from reports import numbers
 from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
 from reports.source import SeriesSource, Source
 from reports.tables import Display, display_of, is_ordered, measure_table, scope_label, scope_order, spread
-from reports.wording import FEW_PROBLEMS, WITH_MODES, bound, known, reasons
+from reports.wording import WITH_MODES, bound, known, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
@@ -125,7 +125,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     y_range = measure.plot.y_range
     unknown = "No value" if title == measure.title else "No value for all problems"
     return Figure(
-        figure_id=measure.name.replace("_", "-"),
+        figure_id=f"measure-{measure.name.replace('_', '-')}",
         title=title,
         caption=caption,
         x_label="k (samples per problem)" if measure.plot.x == "k" else STEP_LABEL,
@@ -214,11 +214,11 @@ def _panels(
         largest = rows.groupby("scope", sort=True)["value"].max().sort_values(ascending=False, kind="stable")
         names = sorted((str(scope) for scope in largest.index), key=scope_order)
         if is_ordered(names):
-            held = rows.groupby("scope", sort=True)["n"].max()
-            telling = [name for name in names if held[name] >= FEW_PROBLEMS]
-            groups = spread(telling if len(telling) > 1 else names, MAX_BINS)
+            held = rows.groupby("scope", sort=True)["n"].max().sort_values(ascending=False, kind="stable")
+            largest_bins = {str(scope) for scope in held.index[:MAX_BINS]}
+            groups = tuple(name for name in names if name in largest_bins)
             if len(groups) < len(names):
-                dropped = (f"Drawn for {len(groups)} of {len(names)} groups; all are in the table.",)
+                dropped = (f"Drawn for the fullest {len(groups)} of {len(names)} groups; all are in the table.",)
         else:
             groups = tuple(sorted((str(scope) for scope in largest.index[:MAX_SCOPES]), key=scope_order))
             if len(groups) < len(names):

@@ -202,7 +202,11 @@ def _series_source(
             **values,
             "samples per problem": int(audit["n"]),
             "samples per problem of the base": int(audit["n_base"]),
-            **({"problems that got fewer, over all checkpoints": int(audit["n_fewer"])} if audit["n_fewer"] else {}),
+            **(
+                {"fewer samples of decided problems (problems × checkpoints)": int(audit["n_fewer"])}
+                if audit["n_fewer"]
+                else {}
+            ),
             "of those used for token entropy": int(audit["entropy_samples"]),
             **_panel_settings(audit),
             "strategy_regex": str(audit["strategy_regex"]),

@@ -75,6 +75,7 @@ def scope_label(scope: str) -> str:
     """
     if scope in _SCOPES:
         return _SCOPES[scope]
+    scope = re.sub(r"^base p ", "base probability ", re.sub(r"^base (?=\d)", "base solved ", scope))
     # zeros in front of whole numbers only keep them in order
     return re.sub(r"(?<![\d.])0+(?=[1-9])", "", scope.replace("_", " ").replace(":", " "))
 

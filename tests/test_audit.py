@@ -15,7 +15,7 @@ import pytest
 
 from diagnostics import open_store
 from diagnostics.audit import audit
-from diagnostics.config import AuditConfig
+from diagnostics.config import DEFAULT_SAMPLES, AuditConfig
 from diagnostics.errors import CheckpointError, ConfigError, StoreError
 from diagnostics.progress import SilentProgress
 from diagnostics.store import Store
@@ -160,19 +160,25 @@ def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series
 
 
 def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_series: Path, tmp_path: Path) -> None:
+    more = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     with pytest.raises(ConfigError, match="holds no finished audit"):
-        audit([countdown_series], _config(tmp_path, top_up=4))
+        audit([countdown_series], _config(tmp_path, **more))
     audit([countdown_series], _config(tmp_path, n_base=32))
     with Store.open(tmp_path / "audit.duckdb") as store:
         samples = store.frame(SAMPLES)
-    topped = audit([countdown_series], _config(tmp_path, top_up=4))
+    topped = audit([countdown_series], _config(tmp_path, **more))
     assert topped.samples_drawn == 5 * 8 + 2 * 5 * 4
     with Store.open(tmp_path / "audit.duckdb") as store:
         assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
         assert store.frame("SELECT n, n_base FROM current_audits").to_numpy().tolist() == [[20, 40]]
         # as if this audit had been killed at its end: the same command again goes on to the same n
         store._database.rows("UPDATE audits SET provenance = '{}' WHERE n = 20")
-    assert audit([countdown_series], _config(tmp_path, top_up=4)).samples_drawn == 0
+    assert audit([countdown_series], _config(tmp_path, **more)).samples_drawn == 0
+
+
+def test_flags_that_a_top_up_would_ignore_are_refused() -> None:
+    with pytest.raises(ConfigError, match="leave --n and --n-base out"):
+        _config(Path("unused"), top_up=4)
 
 
 def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(

@@ -203,6 +203,29 @@ def test_the_panel_is_scored_everywhere_and_own_samples_by_the_base(store: Store
     assert store.frame("SELECT logp_sum, second_logp_sum FROM repeated_scores").to_numpy().tolist() == [[-1.5, -1.5]]
 
 
+def test_samples_beyond_this_audits_n_are_left_alone(store: Store) -> None:
+    key = _begin(store, n=4, panel=4)
+    for checkpoint in ("hash0", "hash20"):
+        store.add_samples(key.settings_id, checkpoint, [_sample(i, f"{checkpoint} {i}") for i in range(4)])
+        store.add_scores(key, checkpoint, _scores(unscored(store, key, checkpoint)["response_id"]))
+    smaller = _begin(store, n=1, panel=4, audit_id="b")
+    _grade_all(store, smaller)
+    assert store.frame("SELECT DISTINCT sample_index FROM own_tokens")["sample_index"].tolist() == [0]
+    assert store.frame("SELECT DISTINCT sample_index FROM own_scores")["sample_index"].tolist() == [0]
+    assert not set(unscored(store, smaller, "hash0")["text"]) & {"hash20 1", "hash20 2", "hash20 3"}
+
+
+def test_another_panel_is_scored_twice_as_well(store: Store) -> None:
+    for panel, text in ((1, "first"), (2, "second")):
+        key = _begin(store, panel=panel, audit_id=text)
+        store.add_samples(PANEL_SETTINGS.settings_id, "hash0", [_sample(panel - 1, text)])
+        store.add_scores(key, "hash0", _scores(unscored(store, key, "hash0")["response_id"]))
+        again = unrepeated(store, key, "hash0", 9)
+        assert again["text"].tolist() == [text]
+        store.add_second_scores(key, "hash0", _scores(again["response_id"]))
+        assert len(store.frame("FROM repeated_scores")) == panel
+
+
 def test_training_responses_are_scored_before_and_after_them(store: Store) -> None:
     key = _begin(store)
     said = TrainingResponse(step=20, prompt="1 + 2 =", text="3", truncated=True, correct=True)
@@ -234,17 +257,40 @@ def test_token_files_of_a_killed_writer_are_forgotten_and_lost_ones_only_missed(
         store.add_scores(_begin(store), "hash0", _scores(["r"]))
     folder = tmp_path / "audit.tokens"
     (committed,) = folder.iterdir()
-    for name in ("killed.parquet", "killed.parquet.partial"):
+    for name in (f"{'a' * 32}.parquet", f"{'b' * 32}.parquet.partial", "somebody's.parquet"):
         (folder / name).write_bytes(b"PAR1 cut short")
     with Store.open(path, read_only=True) as store:
         assert len(store.frame("FROM token_scores")) == 1
     with Store.open(path) as store:
-        assert list(folder.iterdir()) == [committed]
-        committed.unlink()
-        assert store.frame("FROM panel_tokens").empty
-    with Store.open(path, read_only=True) as store:
-        assert store.frame("FROM token_scores").empty
-        assert len(store.frame("FROM response_scores")) == 1
+        assert sorted(folder.iterdir()) == sorted([committed, folder / "somebody's.parquet"])
+    for damage in (lambda: committed.write_bytes(b"PAR1 cut short"), committed.unlink):
+        damage()
+        with Store.open(path, read_only=True) as store:
+            assert store.frame("FROM token_scores").empty
+            assert len(store.frame("FROM response_scores")) == 1
+
+
+def test_scores_whose_tokens_were_lost_are_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        key = _begin(store)
+        store.add_scores(key, "hash0", _scores(unscored(store, key, "hash0")["response_id"]))
+        assert unscored(store, key, "hash0").empty
+    for file in (tmp_path / "audit.tokens").iterdir():
+        file.unlink()
+    with Store.open(path) as store:
+        pending = unscored(store, key, "hash0")
+        assert len(pending) == 2
+        store.add_scores(key, "hash0", _scores(pending["response_id"]))
+        assert unscored(store, key, "hash0").empty
+        assert len(store.frame("FROM token_scores")) == len(store.frame("FROM response_scores")) == 2
+
+
+@pytest.mark.parametrize("folder", ["a[1]", "st*r", "why?"])
+def test_a_path_that_duckdb_would_take_for_a_pattern_is_refused(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(StoreError, match="pass another --out"):
+        Store.open(tmp_path / folder / "audit.duckdb")
+    assert not (tmp_path / folder).exists()
 
 
 def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:

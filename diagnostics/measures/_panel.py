@@ -146,6 +146,14 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
     return [(name, bin_P == i) for i, name in enumerate(names) if (bin_P == i).any()], None
 
 
+def success_scopes(evidence: Evidence, panel: Panel) -> list[Scope]:
+    """``base_success_scopes`` of the panel's problems; none where the base's success rates are unknown."""
+    counts = evidence.frames.get("sampled_counts")
+    if counts is None or counts.empty or not panel.problem_ids:
+        return []
+    return base_success_scopes(evidence, panel.problem_ids)[0]
+
+
 def positions(problem_ids: Sequence[str], among: Sequence[str]) -> tuple[Int[np.ndarray, " problem"], str | None]:
     """Where the panel's problems stand among those that were sampled, or why that is unknown."""
     position = {problem_id: i for i, problem_id in enumerate(among)}

@@ -1,8 +1,8 @@
 """Interference magnitude against base: how far the log-probabilities of the base's responses have moved at all.
 
 Meaning: ‖Δ‖, correct responses and wrong ones, up or down. At 0 nothing outside the training batches changed; no loss
-of coverage is possible then. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several. The base itself
-has no row.
+of coverage is possible then. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several, ``base 0-10%``
+and so on problems by base success. The base itself has no row.
 Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel responses
 of a problem, then over problems. 95 % t interval over problems; n counts problems of the panel.
 Limits: a few responses that moved far make most of it. It says nothing of direction: sharpening that only raises
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from diagnostics.measures._findings import comparisons
 from diagnostics.measures._interference import magnitude_findings
-from diagnostics.measures._panel import NO_PANEL, panel_of
+from diagnostics.measures._panel import NO_PANEL, panel_of, success_scopes
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -31,7 +31,7 @@ def compute(evidence: Evidence) -> list[Finding]:
     """One finding per scope and checkpoint but the base; unknown where either has scored a part of the panel only."""
     panel = panel_of(evidence)
     pairs = [(evidence.base_id, checkpoint_id, why) for checkpoint_id, why in comparisons(evidence, panel.why)]
-    return magnitude_findings(MEASURE, panel, pairs, panel.task_scopes())
+    return magnitude_findings(MEASURE, panel, pairs, [*panel.task_scopes(), *success_scopes(evidence, panel)])
 
 
 MEASURE = Measure(
@@ -39,7 +39,7 @@ MEASURE = Measure(
     title="Interference magnitude against base",
     unit="nats²",
     section="interference",
-    needs=("panel_scores",),
+    needs=("panel_scores", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="mean squared change (nats²)"),
     compute=compute,

@@ -2,7 +2,8 @@
 
 Meaning: ‖Δ‖ of the training between two neighbouring checkpoints, correct responses and wrong ones, up or down. If it
 grows, updates reach further beyond their batches: the model tells problems apart less. Scope ``all`` is the whole
-problem set, ``task:NAME`` one task of several. The base has no row.
+problem set, ``task:NAME`` one task of several,
+``base 0-10%`` and so on problems by base success. The base has no row.
 Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel responses
 of a problem, then over problems. 95 % t interval over problems; n counts problems of the panel.
 Limits: the paper's update is one optimiser step; here it is all of them between two checkpoints, so values compare
@@ -23,7 +24,7 @@ Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as 
 from __future__ import annotations
 
 from diagnostics.measures._interference import magnitude_findings
-from diagnostics.measures._panel import NO_PANEL, panel_of, steps
+from diagnostics.measures._panel import NO_PANEL, panel_of, steps, success_scopes
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -31,7 +32,9 @@ from diagnostics.types import Finding
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per scope and checkpoint but the first; unknown where either has scored a part of the panel only."""
     panel = panel_of(evidence)
-    return magnitude_findings(MEASURE, panel, steps(evidence, panel.why), panel.task_scopes())
+    return magnitude_findings(
+        MEASURE, panel, steps(evidence, panel.why), [*panel.task_scopes(), *success_scopes(evidence, panel)]
+    )
 
 
 MEASURE = Measure(
@@ -39,7 +42,7 @@ MEASURE = Measure(
     title="Interference magnitude between checkpoints",
     unit="nats²",
     section="interference",
-    needs=("panel_scores",),
+    needs=("panel_scores", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="mean squared change since the checkpoint before (nats²)"),
     compute=compute,

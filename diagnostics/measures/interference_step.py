@@ -1,7 +1,8 @@
 """Interference from checkpoint to checkpoint: how the base's correct responses changed since the one before.
 
 Meaning: Δ⁺ of the training between two neighbouring checkpoints. Below 0, these updates made solutions that the base
-had less likely (negative interference). Scope ``all`` is the whole problem set, ``task:NAME`` one task of several.
+had less likely (negative interference). Scope ``all`` is the whole problem set, ``task:NAME`` one task of several,
+``base 0-10%`` and so on problems by base success.
 The base has no row.
 Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem, then
 over problems. 95 % paired t interval over problems; n counts problems with a correct panel response.
@@ -22,7 +23,7 @@ Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, Fig 2C, with the ba
 from __future__ import annotations
 
 from diagnostics.measures._interference import direction_findings
-from diagnostics.measures._panel import NO_PANEL, panel_of, steps
+from diagnostics.measures._panel import NO_PANEL, panel_of, steps, success_scopes
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -30,7 +31,9 @@ from diagnostics.types import Finding
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per scope and checkpoint but the first; unknown where either has scored a part of the panel only."""
     panel = panel_of(evidence)
-    return direction_findings(MEASURE, panel, steps(evidence, panel.why), panel.task_scopes())
+    return direction_findings(
+        MEASURE, panel, steps(evidence, panel.why), [*panel.task_scopes(), *success_scopes(evidence, panel)]
+    )
 
 
 MEASURE = Measure(
@@ -38,7 +41,7 @@ MEASURE = Measure(
     title="Interference between checkpoints",
     unit="nats per response",
     section="interference",
-    needs=("panel_scores",),
+    needs=("panel_scores", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="Δ⁺ since the checkpoint before (nats per response)"),
     compute=compute,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Protocol
 
 from diagnostics.errors import SamplerError
@@ -12,6 +14,8 @@ from diagnostics.types import Checkpoint
 #: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
+_MEND = "; use --sampler transformers"
+
 
 class SamplerClass(Protocol):
     """How a sampler is made."""
@@ -19,26 +23,44 @@ class SamplerClass(Protocol):
     def __call__(self, context: SamplerContext) -> Sampler: ...
 
 
-def choose_sampler(name: str, base: Checkpoint, *, device: str | None) -> tuple[str, str]:
-    """The sampler that ``name`` stands for, and why: ``auto`` is vLLM where it runs the series' model.
+def choose_sampler(
+    name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, held: str | None = None
+) -> tuple[str, str]:
+    """The sampler that ``name`` stands for, and why: ``auto`` is vLLM where it runs every checkpoint of the series.
 
-    Raises ``SamplerError`` for a name that is unknown or cannot run here.
+    ``held``: what drew the samples that the store has of the series; ``auto`` stays with it, as samples of another
+    sampler would not continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here.
     """
-    from diagnostics.samplers.vllm_support import why_not
-
-    obstacle = why_not(base, device=device) if name in ("auto", "vllm") else None
-    if name == "vllm" and obstacle:
+    if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
-        return (
-            ("transformers", f"vLLM cannot run here ({obstacle})")
-            if obstacle
-            else ("vllm", "auto, it runs this model here")
-        )
+        if held == "transformers":
+            return held, "auto, it drew the samples that the store holds"
+        obstacle = _obstacle(checkpoints, device)
+        if obstacle:
+            return "transformers", f"auto, for vLLM cannot run here ({obstacle.removesuffix(_MEND)})"
+        return "vllm", "auto, it runs this model here"
     if name not in ("vllm", "transformers") and name not in _installed():
         known = ", ".join(["auto", "transformers", "vllm", *sorted(_installed())])
         raise SamplerError(f"--sampler {name}: unknown; choose from {known}")
     return name, "as asked for"
+
+
+def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
+    """The largest rank of the adapters on each model, as vLLM reserves it; without those that vLLM does not compute."""
+    from diagnostics.samplers.vllm_files import lora_rank
+
+    ranks: dict[Path, int] = {}
+    for checkpoint in checkpoints:
+        if checkpoint.base_path is None:
+            continue
+        try:
+            rank = lora_rank(checkpoint)
+        except SamplerError:
+            continue  # said when its turn comes
+        model = checkpoint.base_path.resolve()
+        ranks[model] = max(rank, ranks.get(model, 0))
+    return ranks
 
 
 def make_sampler(name: str, context: SamplerContext) -> Sampler:
@@ -55,6 +77,22 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
     return sampler_class(context)
 
 
+def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | None:
+    """Why vLLM cannot run one of the checkpoints; found without importing it."""
+    from diagnostics.samplers.vllm_files import lora_rank
+    from diagnostics.samplers.vllm_support import why_not
+
+    for checkpoint in checkpoints:
+        obstacle = why_not(checkpoint, device=device)
+        if obstacle:
+            return obstacle
+        try:
+            lora_rank(checkpoint)
+        except SamplerError as error:
+            return str(error)
+    return None
+
+
 def _installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
@@ -67,5 +105,6 @@ __all__ = [
     "SamplerClass",
     "SamplerContext",
     "choose_sampler",
+    "lora_ranks",
     "make_sampler",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
@@ -27,13 +28,15 @@ class EngineSettings:
 
     ``gpu_memory_share`` of each GPU is the engine's, the rest is left to the model that scores. ``max_model_len`` in
     tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib`` sizes the KV cache
-    where there is no GPU.
+    where there is no GPU. ``lora_ranks``: the largest rank of the adapters on each model, for which room is kept from
+    the start.
     """
 
     tensor_parallel: int = 1
     gpu_memory_share: float = 0.6
     max_model_len: int | None = None
     cpu_cache_gib: int = 2
+    lora_ranks: Mapping[Path, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,7 +261,10 @@ class VllmEngine:
 
 
 def _first_line(error: str) -> str:
-    return next((line.strip()[:200] for line in error.splitlines() if line.strip()), "no reason given")
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    if len(lines) > 1 and "validation error for" in lines[0]:  # the next line says which
+        return lines[1][:200]
+    return lines[0][:200] if lines else "no reason given"
 
 
 def _visible_gpus(plan: EnginePlan, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diagnostics.errors import SamplerError
+from diagnostics.errors import EngineRefusedError, SamplerError
 from diagnostics.models import ONE_THREAD_BELOW_PARAMETERS, LoadedModel
 from diagnostics.samplers.contract import SamplerContext
 from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, VllmEngine
@@ -138,8 +138,8 @@ class SeriesEngine:
             )
         length = max(needed, LONG_PROBE_TOKENS + PROBE_TOKENS)
         length = given or -(-length // _LENGTH_STEP) * _LENGTH_STEP
-        rank = lora_rank(checkpoint)
         model = (checkpoint.base_path or checkpoint.path).resolve()
+        rank = max(lora_rank(checkpoint), self._context.engine.lora_ranks.get(model, 0))
         if self._engine is not None:
             length = max(length, self._engine.plan.max_model_len)
             rank = max(rank, self._engine.plan.max_lora_rank if self._engine.plan.model == model else 0)
@@ -285,7 +285,7 @@ class SeriesEngine:
 
     def _does_not_run(self, label: str, error: EngineLostError) -> SamplerError:
         self.close()
-        return SamplerError(f"{label}: vLLM does not run this model here ({error}); use --sampler transformers")
+        return EngineRefusedError(f"{label}: vLLM does not run this model here ({error}); use --sampler transformers")
 
     def _unhook(self, why: str) -> None:
         """Draw without entropies from now on; a hook that nothing asks for does nothing."""

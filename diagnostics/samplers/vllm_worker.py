@@ -12,8 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-#: The entropy of a step is computed on as many rows at a time as keep a tensor at 128 MiB.
-_ELEMENTS_PER_CHUNK = 1 << 25
+#: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache.
+_ELEMENTS_PER_CHUNK = 1 << 18
+#: exp of it is 0 in every precision.
+_LEAST_LOGP = -1e4
 
 
 class WorkerExtension:
@@ -64,7 +66,10 @@ def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " ro
     tensor([0.6931])
     """
     rows_per_chunk = max(1, _ELEMENTS_PER_CHUNK // logp_BV.shape[1])
-    return torch.cat([torch.special.entr(chunk.exp()).sum(dim=-1) for chunk in logp_BV.split(rows_per_chunk)])
+    # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is three times as slow on a CPU
+    return torch.cat(
+        [-chunk.exp().mul_(chunk.clamp(min=_LEAST_LOGP)).sum(-1) for chunk in logp_BV.split(rows_per_chunk)]
+    )
 
 
 def _with_entropy(logp_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:

@@ -102,6 +102,12 @@ def _locate_base(base: Path) -> Candidate:
     return Candidate(label=base.absolute().name, path=located.absolute(), step=0)
 
 
+#: Entries of adapter_config.json that change what the adapter does with its tensors.
+_ADAPTER_LAW = (
+    "peft_type", "r", "lora_alpha", "alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out",
+)  # fmt: skip
+
+
 # ---------------------------------------------------------------- one checkpoint
 
 
@@ -123,8 +129,8 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     model_path = _model_of_adapter(candidate, config, external) if is_adapter else None
     _require_tokenizer(candidate, model_path)
     if path not in known:
-        base_hash = "" if model_path is None else _model_hash(model_path, known)
-        known[path] = weights_hash(files, base_hash=base_hash)
+        under = "" if model_path is None else f"{_model_hash(model_path, known)} {_adapter_law(config)}"
+        known[path] = weights_hash(files, base_hash=under)
     return Checkpoint(
         step=step,
         label=candidate.label,
@@ -133,6 +139,11 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
         weights_hash=known[path],
         base_path=model_path,
     )
+
+
+def _adapter_law(config: dict[str, Any]) -> str:
+    """What an adapter computes besides its tensors: two with equal tensors and other scales are two checkpoints."""
+    return json.dumps({name: config[name] for name in _ADAPTER_LAW if config.get(name)}, sort_keys=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -24,13 +24,13 @@ def dynamics(context: Context) -> Section:
 def _lead(context: Context, series: SeriesSource) -> str:
     parts = [
         f"{noun} gained most where {where}, {numbers.points(most)} points, and least where {and_least}, "
-        f"{numbers.points(least)} points"
+        f"{numbers.points(least)} points (groups of fewer than {FEW_PROBLEMS} left aside)"
         for measure, noun in (("winner_take_all", "success rates"), ("squeeze", "correct modes"))
         if (extremes := _extremes(context, series, measure)) is not None
         for where, most, and_least, least in (extremes,)
     ]
     if not parts:
-        return "no gain by base success has a value at the last checkpoint; the reasons are below."
+        return f"no two groups by base success hold {FEW_PROBLEMS} or more; what there is stands below."
     return f"by the last checkpoint {'; '.join(parts)}."
 
 

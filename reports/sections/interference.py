@@ -61,13 +61,14 @@ def _lead(context: Context, series: SeriesSource) -> str:
 
 
 def _link(context: Context, series: SeriesSource) -> str:
-    """Whether problems that interference hit also lost pass@k, at the largest k that was tested."""
+    """Whether problems that interference hit also lost pass@k, at the largest k that still bears inference."""
     tested = known(context.source.findings, "interference_correlation_p", series=series.name)
+    tested = tested[tested["k"] <= max(1, series.n // 2)]
     if tested.empty:
         return ""
     row = tested.sort_values("k").iloc[-1]
     p = float(row["value"])
-    p_text = f"p = {numbers.fixed(p, 3)}"
+    p_text = f"p = {numbers.number(p, 'p-value')}"
     if p <= SIGNIFICANT:
         return f" The problems it hit are those that changed in pass@{int(row['k'])} ({p_text})."
     return f" Whether the problems it hit are those that changed in pass@{int(row['k'])} cannot be told ({p_text})."

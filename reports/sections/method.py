@@ -63,8 +63,9 @@ def _lead(context: Context) -> tuple[str, ...]:
     if same:
         first = context.series[0]
         more = "" if first.n_base == first.n else f", the base {numbers.plural(first.n_base, 'time')},"
+        at_most = "up to " if any("fewer samples" in key for key in settings) else ""
         lead.append(
-            f"Every checkpoint was sampled {numbers.plural(first.n, 'time')} per problem{more} at temperature "
+            f"Every checkpoint was sampled {at_most}{numbers.plural(first.n, 'time')} per problem{more} at temperature "
             f"{settings['temperature']:g}, top-p {settings['top_p']:g} and at most {settings['max_tokens']} tokens, "
             f"seed {settings['seed']}, by {settings['sampler']}."
         )

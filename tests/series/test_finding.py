@@ -206,6 +206,17 @@ def test_the_hash_of_an_adapter_depends_on_its_model(tmp_path: Path) -> None:
     assert hashes[0] != hashes[1]
 
 
+def test_the_hash_of_an_adapter_depends_on_its_scale(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "model", 1)
+    hashes = set()
+    for alpha in (8, 64):
+        adapter = write_adapter(tmp_path / f"run{alpha}/checkpoint-10", 10, str(tmp_path / "model"))
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 2, "lora_alpha": alpha}))
+        hashes.add(find_series([adapter.parent]).checkpoints[-1].weights_hash)
+    assert len(hashes) == 2
+
+
 def test_an_adapter_whose_model_is_elsewhere_asks_for_it(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_adapter(run / "checkpoint-10", 10, "/gone/model")

@@ -1,0 +1,73 @@
+"""What the entropy hook costs: the same draws with and without it, taking turns on one engine.
+
+Besides wall seconds it counts the CPU seconds of the engine's process: with one thread they are the same on a quiet
+machine, and still mean something on a busy one.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnostics.models import ModelHolder
+from diagnostics.samplers import SamplerContext, SampleRequest
+from diagnostics.samplers.vllm import VllmSampler
+from diagnostics.types import Checkpoint, Problem, SamplingSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookCost:
+    """Medians over the turns, wall seconds and CPU seconds of the engine, with the hook and without."""
+
+    turns: int
+    tokens: int
+    hooked_wall_s: float
+    plain_wall_s: float
+    hooked_cpu_s: float
+    plain_cpu_s: float
+
+
+def hook_cost(path: Path, problems: Sequence[Problem], *, n: int, max_tokens: int, turns: int) -> HookCost:
+    """Draw ``n`` responses per problem in each turn, once with entropies and once without, in alternating order."""
+    settings = SamplingSettings(sampler="vllm", max_tokens=max_tokens)
+    checkpoint = Checkpoint(step=0, label=path.name, path=path, kind="full", weights_hash=path.name)
+    requests = [SampleRequest(problem=problem, sample_indices=tuple(range(n))) for problem in problems]
+    sampler = VllmSampler(SamplerContext(models=ModelHolder(device="cpu")))
+    wall_s: dict[bool, list[float]] = {True: [], False: []}
+    cpu_s: dict[bool, list[float]] = {True: [], False: []}
+    try:
+        for turn in range(-1, turns):  # the first warms up
+            for hook in (True, False) if turn % 2 else (False, True):
+                if turn >= 0:
+                    sampler._engines.ships_entropy = hook
+                start = time.perf_counter()
+                start_cpu_s = _cpu_s(sampler) if turn >= 0 else 0.0
+                samples = [sample for batch in sampler.sample(checkpoint, requests, settings) for sample in batch]
+                elapsed_s = time.perf_counter() - start
+                if turn < 0:
+                    continue
+                wall_s[hook].append(elapsed_s)
+                cpu_s[hook].append(_cpu_s(sampler) - start_cpu_s)
+                if hook is not all(sample.entropy_sum is not None for sample in samples):
+                    raise SystemExit(f"hook {hook}: the entropies do not tell the same")
+    finally:
+        sampler.close()
+    return HookCost(
+        turns=turns,
+        tokens=sum(sample.n_tokens for sample in samples),
+        hooked_wall_s=statistics.median(wall_s[True]),
+        plain_wall_s=statistics.median(wall_s[False]),
+        hooked_cpu_s=statistics.median(cpu_s[True]),
+        plain_cpu_s=statistics.median(cpu_s[False]),
+    )
+
+
+def _cpu_s(sampler: VllmSampler) -> float:
+    """CPU seconds that the engine's process has taken."""
+    # after the name in brackets, which may hold anything: user and system time are fields 14 and 15, from 1
+    stat = Path(f"/proc/{sampler._engines.running.process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,142 @@
+"""The models that the speed of vLLM and of scoring is measured with, made once and kept in ``runs/speed``.
+
+A series of nine checkpoints of Countdown-mini: the demo's model has attention heads of size 24, which vLLM's CPU
+kernels refuse, so this one has larger heads. It is trained in the same way for fewer steps, and GRPO makes the series;
+that takes a minute. And a model with a vocabulary of 32,768 and random weights, as tiny vocabularies flatter whatever
+is computed over all of one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from diagnostics.models import cpu_threads, quiet_transformers
+from diagnostics.tasks import countdown
+from trainers import checkpointing, countdown_base
+from trainers.config import SftConfig, TrainConfig
+from trainers.loop import train
+from trainers.sft import BETAS, batch_table, learning_rate, response_loss
+
+SFT_STEPS = 500
+GRPO_STEPS, SAVE_EVERY = 32, 4
+STEPS = tuple(range(0, GRPO_STEPS + 1, SAVE_EVERY))
+SEED = 0
+WIDE_VOCABULARY = 32_768
+
+
+def make_series(folder: Path) -> Path:
+    """The run directory in ``folder``, trained unless it is complete."""
+    base, run = folder / "base", folder / "grpo"
+    if not all(checkpointing.checkpoint_path(run, step).is_dir() for step in STEPS):
+        if not base.is_dir():
+            _train_base(base)
+        config = TrainConfig(
+            model=str(base),
+            task=countdown.TASK,
+            output_dir=run,
+            max_steps=GRPO_STEPS,
+            save_every=SAVE_EVERY,
+            device="cpu",
+            resume=True,
+        )
+        train(config)
+    return run
+
+
+def _train_base(folder: Path) -> None:
+    config = SftConfig(output_dir=folder, max_steps=SFT_STEPS, seed=SEED)
+    train_queries, _ = countdown.split_queries()
+    rows = countdown_base.examples(train_queries, config.n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
+    example_NT = torch.tensor(rows)
+    model = _countdown_model().train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=config.weight_decay, fused=True
+    )
+    with cpu_threads(1):
+        for step, batch_B in enumerate(batch_table(config), start=1):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(step, config)
+            optimizer.zero_grad(set_to_none=True)
+            response_loss(model, example_NT[batch_B]).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+            optimizer.step()
+    _save(model, countdown_base.build_tokenizer(), folder)
+
+
+def make_wide_model(folder: Path) -> Path:
+    """A checkpoint with random weights: 12 million parameters, 8 million of them in the tied embedding.
+
+    Its tokens are the words ``w2`` to ``w32767``, a padding and an end token.
+    """
+    path = folder / "wide"
+    if not path.is_dir():
+        words = [countdown_base.PAD, countdown_base.END, *(f"w{number}" for number in range(2, WIDE_VOCABULARY))]
+        tokenizer = Tokenizer(WordLevel({word: index for index, word in enumerate(words)}))
+        tokenizer.pre_tokenizer = WhitespaceSplit()
+        config = Qwen3Config(
+            vocab_size=WIDE_VOCABULARY,
+            hidden_size=256,
+            intermediate_size=768,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=64,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=words.index(countdown_base.END),
+            pad_token_id=words.index(countdown_base.PAD),
+        )
+        fast = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, pad_token=countdown_base.PAD, eos_token=countdown_base.END
+        )
+        _save(_initialised(config), fast, path)
+    return path
+
+
+def _countdown_model() -> Qwen3ForCausalLM:
+    """The demo's Qwen3 with larger heads, and a context that holds the longest probe of the vLLM sampler."""
+    config = Qwen3Config(
+        vocab_size=len(countdown_base.VOCABULARY),
+        hidden_size=96,
+        intermediate_size=288,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=countdown_base.VOCABULARY.index(countdown_base.END),
+        pad_token_id=countdown_base.VOCABULARY.index(countdown_base.PAD),
+    )
+    return _initialised(config)
+
+
+def _initialised(config: Qwen3Config) -> Qwen3ForCausalLM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = Qwen3ForCausalLM(config)
+    # spelled out because the library's own default truncates sampling to the 50 likeliest tokens
+    model.generation_config = GenerationConfig(
+        do_sample=True, top_k=0, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
+    )
+    return model
+
+
+def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    with checkpointing.atomic_folder(folder) as temporary, quiet_transformers():
+        model.eval().save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)

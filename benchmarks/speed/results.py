@@ -1,0 +1,70 @@
+"""What every result file tells: the machine, the versions; how processes are timed and numbers rounded."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Took:
+    """What a process took, with every one that it started and waited for: wall and CPU seconds."""
+
+    wall_s: float
+    cpu_s: float
+    output: str
+
+
+def timed(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Took:
+    """Run a command, with these variables over our own. Raises ``CalledProcessError`` if it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    own = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=own)
+    wall_s = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Took(wall_s=wall_s, cpu_s=cpu_s, output=done.stdout)
+
+
+def circumstances(packages: Iterable[str]) -> dict[str, Any]:
+    """Machine and versions; a package that is not installed is left out."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    load = os.getloadavg()[0]
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} at the end",
+        "versions": versions,
+    }
+
+
+def write(name: str, result: dict[str, Any]) -> None:
+    """Write ``benchmarks/results/NAME.json`` and print it."""
+    text = json.dumps(result, indent=2)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+    print(text)
+
+
+def digits(number: float, significant: int = 3) -> float:
+    """``number`` to so many significant digits.
+
+    >>> digits(12345.678), digits(0.0123456)
+    (12300.0, 0.0123)
+    """
+    return float(f"{number:.{significant}g}")

@@ -1,0 +1,218 @@
+"""The sampling stage of an audit with vLLM in one process, taken apart: start, load, swap, probe, draw, store.
+
+``python benchmarks/speed/sampling_stage.py SERIES OUT --n 256`` draws into ``OUT/audit.duckdb`` what an audit would
+draw, grades it, and prints its timings, its memory and the number of correct samples per problem as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnostics.models import ModelHolder
+from diagnostics.samplers import SamplerContext, SampleRequest
+from diagnostics.samplers.vllm import VllmSampler
+from diagnostics.samplers.vllm_series import SeriesEngine
+from diagnostics.series import find_series
+from diagnostics.store import Store
+from diagnostics.tasks import countdown
+from diagnostics.types import Checkpoint, Problem, SamplingSettings, response_id
+from diagnostics.verifiers import Verifiers
+
+MEMORY_ROWS = 20
+GIB = 2**20  # in KiB, which the operating system counts in
+
+
+class TimedEngines(SeriesEngine):
+    """Notes how long starts, swaps and probes take."""
+
+    def __init__(self, context: SamplerContext) -> None:
+        super().__init__(context)
+        self.wall_s: dict[str, float] = defaultdict(float)
+
+    def _start(self, *arguments: Any) -> None:
+        self._timed("start", lambda: super(TimedEngines, self)._start(*arguments))
+
+    def _swap(self, checkpoint: Checkpoint) -> bool:
+        return self._timed("swap", lambda: super(TimedEngines, self)._swap(checkpoint))
+
+    def _probe(self, *arguments: Any, fresh: bool) -> Any:
+        return self._timed("probe", lambda: super(TimedEngines, self)._probe(*arguments, fresh=fresh))
+
+    def _timed(self, what: str, act: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return act()
+        finally:
+            self.wall_s[what] += time.perf_counter() - start
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointTimes:
+    """Wall seconds of one checkpoint; ``draw_s`` is what is left of ``all_s``."""
+
+    label: str
+    samples: int
+    tokens: int
+    all_s: float
+    load_s: float
+    start_s: float
+    swap_s: float
+    probe_s: float
+    store_s: float
+    draw_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRow:
+    """Resident memory when so many samples were stored."""
+
+    samples: int
+    main_gib: float
+    engine_gib: float
+
+
+def resident_gib(process: int | str, *, peak: bool = False) -> float:
+    """Resident memory of a process, now or at its highest."""
+    field = "VmHWM:" if peak else "VmRSS:"
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / GIB
+
+
+class Stage:
+    """One sampler, one store, and what was measured."""
+
+    def __init__(self, out: Path, settings: SamplingSettings) -> None:
+        self._settings = settings
+        context = SamplerContext(models=ModelHolder(device="cpu"), note=print_note)
+        self._models = context.models
+        self._sampler = VllmSampler(context)
+        self._engines = self._sampler._engines = TimedEngines(context)
+        self._store = Store.open(out / "audit.duckdb")
+        self.times: list[CheckpointTimes] = []
+        self.memory: list[MemoryRow] = []
+
+    def register(self, series: Any, problems: Sequence[Problem]) -> None:
+        self._store.add_series(series)
+        self._store.add_problems(problems)
+
+    def draw(self, checkpoint: Checkpoint, problems: Sequence[Problem], n: int) -> None:
+        """Draw and store the samples of one checkpoint."""
+        start = time.perf_counter()
+        self._engines.wall_s.clear()
+        self._models.load(checkpoint)
+        load_s = time.perf_counter() - start
+        requests = [SampleRequest(problem=problem, sample_indices=tuple(range(n))) for problem in problems]
+        samples = tokens = 0
+        store_s = 0.0
+        for batch in self._sampler.sample(checkpoint, requests, self._settings):
+            before = time.perf_counter()
+            self._store.add_samples(self._settings.settings_id, checkpoint.checkpoint_id, batch)
+            store_s += time.perf_counter() - before
+            samples += len(batch)
+            tokens += sum(sample.n_tokens for sample in batch)
+            self._note_memory(samples, n * len(problems))
+        all_s = time.perf_counter() - start
+        steps = {f"{step}_s": self._engines.wall_s[step] for step in ("start", "swap", "probe")}
+        self.times.append(
+            CheckpointTimes(
+                label=checkpoint.label,
+                samples=samples,
+                tokens=tokens,
+                all_s=all_s,
+                load_s=load_s,
+                store_s=store_s,
+                draw_s=all_s - load_s - store_s - sum(steps.values()),
+                **steps,
+            )
+        )
+
+    def peak_gib(self) -> dict[str, float]:
+        """Highest resident memory of this process and of the engine."""
+        main_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB
+        return {"main": main_gib, "engine": resident_gib(self._engines.running.process_id, peak=True)}
+
+    def correct(self, checkpoint: Checkpoint, problems: Sequence[Problem]) -> dict[str, int]:
+        """Prompt → how many of the checkpoint's samples are correct; grades go into the store."""
+        by_id = {problem.problem_id: problem for problem in problems}
+        texts = self._store.frame(
+            """
+            SELECT problem_id, text, count(*) AS n
+            FROM samples
+            WHERE checkpoint_id = $checkpoint_id
+            GROUP BY problem_id, text
+            ORDER BY problem_id, text
+            """,
+            checkpoint_id=checkpoint.checkpoint_id,
+        )
+        items = [(by_id[row.problem_id], row.text) for row in texts.itertuples()]
+        with Verifiers() as verifiers:
+            grades = verifiers.grade(items)
+        self._store.add_grades(
+            (problem.problem_id, response_id(text), problem.verifier, grade)
+            for (problem, text), grade in zip(items, grades, strict=True)
+        )
+        counts = dict.fromkeys((problem.prompt for problem in problems), 0)
+        for (problem, _), grade, n in zip(items, grades, texts["n"].tolist(), strict=True):
+            counts[problem.prompt] += n * grade.correct
+        return counts
+
+    def close(self) -> None:
+        self._sampler.close()
+        self._store.close()
+
+    def _note_memory(self, samples: int, planned: int) -> None:
+        if samples >= planned * (len(self.memory) + 1) / MEMORY_ROWS:
+            engine = self._engines.running.process_id
+            row = MemoryRow(samples=samples, main_gib=resident_gib("self"), engine_gib=resident_gib(engine))
+            self.memory.append(row)
+
+
+def print_note(line: str) -> None:
+    """A benchmark in which the engine had to be started again is void: say so."""
+    raise SystemExit(f"the sampler did not run as it should: {line}")
+
+
+def main() -> None:
+    """Draw, and print what was measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("series", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--n", type=int, required=True)
+    parser.add_argument("--problems", type=int, default=countdown.N_AUDIT)
+    parser.add_argument("--checkpoints", type=int)
+    parser.add_argument("--max-tokens", type=int, default=countdown.RESPONSE_TOKENS)
+    arguments = parser.parse_args()
+    start = time.perf_counter()
+    split = "audit" if arguments.problems <= countdown.N_AUDIT else "train"
+    problems = countdown.problems(split, limit=arguments.problems)
+    series = find_series([arguments.series])
+    stage = Stage(arguments.out, SamplingSettings(sampler="vllm", max_tokens=arguments.max_tokens))
+    try:
+        stage.register(series, problems)
+        checkpoints = series.checkpoints[: arguments.checkpoints]
+        for checkpoint in checkpoints:
+            stage.draw(checkpoint, problems, arguments.n)
+        peak_gib = stage.peak_gib()
+        correct = stage.correct(checkpoints[0], problems)
+    finally:
+        stage.close()
+    result = {
+        "wall_s": time.perf_counter() - start,
+        "times": [asdict(row) for row in stage.times],
+        "memory": [asdict(row) for row in stage.memory],
+        "peak_gib": peak_gib,
+        "correct": correct,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
