@@ -119,8 +119,8 @@ def test_a_click_on_a_head_sorts_the_table_by_number(browser: Any, reports: dict
 
 def test_the_report_is_useful_without_script(browser: Any, reports: dict[str, Path]) -> None:
     with opened(browser, reports["plain"], 1440, script=False) as page:
-        page.locator("#pass-at-k summary").click()
-        assert page.locator("#pass-at-k table").is_visible()
+        page.locator("#measure-pass-at-k summary").click()
+        assert page.locator("#measure-pass-at-k table").is_visible()
         assert page.get_by_text("pass@1 rose while pass@4 fell").is_visible()
 
 

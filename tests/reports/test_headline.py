@@ -108,7 +108,7 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
         assert f"Exact values for all problems are unknown: {REASON}." in card.sentences
     else:
         (modes,) = [s for s in page.sections if s.section_id == "modes"]
-        (figure,) = [b for b in modes.blocks if isinstance(b, Figure) and b.figure_id == "modes-fallen-10x"]
+        (figure,) = [b for b in modes.blocks if isinstance(b, Figure) and b.figure_id == "measure-modes-fallen-10x"]
         assert figure.title.endswith(", problems that list their modes")
         assert figure.notes == (f"No value for all problems: {REASON}.",)
         assert figure.panels[0].lines[0].y == (0.6, 0.7, 0.8)

@@ -65,7 +65,7 @@ def test_coverage_says_for_which_k_the_curve_moved(page: Page) -> None:
 
 
 def test_curves_are_drawn_for_base_middle_and_last(page: Page) -> None:
-    curves = next(f for f in blocks(section(page, "coverage"), Figure) if f.figure_id == "pass-at-k")
+    curves = next(f for f in blocks(section(page, "coverage"), Figure) if f.figure_id == "measure-pass-at-k")
     assert [panel.title for panel in curves.panels] == ["grpo", "iac"]
     lines = curves.panels[0].lines
     assert [line.label for line in lines] == ["base (step 0)", "step 20", "step 30"]
