@@ -54,10 +54,9 @@ def stage(run: Path, *flags: str) -> tuple[Took, dict[str, Any]]:
 def against_fresh_processes(run: Path, problems: tuple[Problem, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The whole series with one engine, with a fresh process before it, and the others after."""
 
-    def fresh(step: int, *, tuned: bool = True) -> Took:
-        return fresh_vllm(checkpoint_path(run, step), problems, n=N_SHORT, max_tokens=RESPONSE_TOKENS, tuned=tuned)
+    def fresh(step: int) -> Took:
+        return fresh_vllm(checkpoint_path(run, step), problems, n=N_SHORT, max_tokens=RESPONSE_TOKENS)
 
-    untuned = fresh(PEER_STEPS[0], tuned=False)
     processes = [fresh(PEER_STEPS[0])]
     ours, told = stage(run, "--n", str(N_SHORT))
     processes += [fresh(step) for step in PEER_STEPS[1:]]
@@ -73,8 +72,6 @@ def against_fresh_processes(run: Path, problems: tuple[Problem, ...]) -> tuple[d
         "fresh_processes_extrapolated_to": len(STEPS),
         "ratio_wall": digits(fresh_s * len(STEPS) / ours.wall_s),
         "ratio_cpu": digits(fresh_cpu_s * len(STEPS) / ours.cpu_s),
-        "fresh_process_as_vllm_starts_by_itself_wall_s": digits(untuned.wall_s),
-        "ratio_wall_to_that": digits(untuned.wall_s * len(STEPS) / ours.wall_s),
         "goal_ratio": 5,
     }
     return result, told["times"]

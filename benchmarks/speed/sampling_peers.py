@@ -28,8 +28,6 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
-#: What a script sets that nobody tuned for a tiny model.
-UNTUNED = ("HF_HUB_OFFLINE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS")
 #: Least ``max_num_batched_tokens`` with which the CPU build draws seeded responses; see ``vllm_engine``.
 BATCHED_TOKENS = 16384
 CONTEXT, ROWS = 512, 256
@@ -98,15 +96,10 @@ class HarnessRun:
     pass_at_1: dict[str, float]
 
 
-def fresh_vllm(model: Path, problems: Sequence[Problem], *, n: int, max_tokens: int, tuned: bool = True) -> Took:
-    """A fresh process that draws ``n`` responses per problem from one checkpoint.
-
-    Not ``tuned``: as vLLM starts by itself, its engine in a process of its own and the model compiled.
-    """
+def fresh_vllm(model: Path, problems: Sequence[Problem], *, n: int, max_tokens: int) -> Took:
+    """A fresh process that draws ``n`` responses per problem from one checkpoint."""
     prompts = json.dumps([problem.prompt for problem in problems])
-    script = FRESH if tuned else FRESH.replace("enforce_eager=True, ", "")
-    environment = ENVIRONMENT if tuned else {name: ENVIRONMENT[name] for name in UNTUNED}
-    return timed([sys.executable, "-c", script, str(model), prompts, str(n), str(max_tokens)], environment)
+    return timed([sys.executable, "-c", FRESH, str(model), prompts, str(n), str(max_tokens)], ENVIRONMENT)
 
 
 def harness(
