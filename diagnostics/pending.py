@@ -219,26 +219,26 @@ def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> p
     return store.frame(
         """
         WITH chosen AS (
-        SELECT s.problem_id, s.response_id, p.prompt, s.text, true AS ends, s.token_ids
-        FROM samples AS s
-        JOIN series_checkpoints AS b
-            ON b.series = $series
-            AND b.is_base
-            AND b.checkpoint_id = s.checkpoint_id
-        JOIN audit_problems AS ap
-            ON ap.problem_id = s.problem_id
-            AND ap.audit_id = $audit_id
-        JOIN problems AS p ON p.problem_id = s.problem_id
-        JOIN response_scores AS r
-            ON r.checkpoint_id = $checkpoint_id
-            AND r.problem_id = s.problem_id
-            AND r.settings_id = $settings_id
-            AND r.response_id = s.response_id
-        WHERE s.settings_id = $panel_settings_id AND NOT s.greedy AND s.sample_index < $panel
-          AND s.token_ids IS NOT NULL
-        QUALIFY row_number() OVER (PARTITION BY s.problem_id, s.response_id ORDER BY s.sample_index) = 1
-        ORDER BY s.problem_id, s.response_id
-        LIMIT $limit
+            SELECT s.problem_id, s.response_id, p.prompt, s.text, true AS ends, s.token_ids
+            FROM samples AS s
+            JOIN series_checkpoints AS b
+                ON b.series = $series
+                AND b.is_base
+                AND b.checkpoint_id = s.checkpoint_id
+            JOIN audit_problems AS ap
+                ON ap.problem_id = s.problem_id
+                AND ap.audit_id = $audit_id
+            JOIN problems AS p ON p.problem_id = s.problem_id
+            JOIN response_scores AS r
+                ON r.checkpoint_id = $checkpoint_id
+                AND r.problem_id = s.problem_id
+                AND r.settings_id = $settings_id
+                AND r.response_id = s.response_id
+            WHERE s.settings_id = $panel_settings_id AND NOT s.greedy AND s.sample_index < $panel
+              AND s.token_ids IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY s.problem_id, s.response_id ORDER BY s.sample_index) = 1
+            ORDER BY s.problem_id, s.response_id
+            LIMIT $limit
         )
         FROM chosen AS c
         WHERE NOT EXISTS (

@@ -16,8 +16,9 @@ import pytest
 from diagnostics import open_store
 from diagnostics.audit import audit
 from diagnostics.config import DEFAULT_SAMPLES, AuditConfig
-from diagnostics.errors import CheckpointError, ConfigError, StoreError
+from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
 from diagnostics.progress import SilentProgress
+from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
@@ -192,6 +193,29 @@ def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     assert drawn == [[0, 16], [20, 4], [40, 4]]
     assert values["value"].tolist() == [0.0] * 6
     assert audit([countdown_series], _config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
+
+
+def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
+    countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, context: SamplerContext) -> Sampler:
+        if name == "vllm":
+            raise EngineRefusedError("checkpoint-0: vLLM does not run this model here")
+        return make_sampler(name, context)
+
+    def choose(name: str, *_: object, **__: object) -> tuple[str, str]:
+        return ("vllm" if name == "auto" else name), "planted"
+
+    monkeypatch.setattr("diagnostics.audit.choose_sampler", choose)
+    monkeypatch.setattr("diagnostics.engine.make_sampler", refuse)
+    notes: list[str] = []
+    result = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
+    assert any("does not run this model" in note for note in notes)
+    with open_store(result.store_path) as store:
+        drew = "SELECT DISTINCT sampler FROM samples JOIN settings USING (settings_id)"
+        assert store.frame(drew)["sampler"].tolist() == ["transformers"]
+    with pytest.raises(EngineRefusedError):  # who asks for vLLM gets its refusal
+        audit([countdown_series], _config(tmp_path / "asked", sampler="vllm"))
 
 
 def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_path: Path) -> None:

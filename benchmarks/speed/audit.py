@@ -8,23 +8,20 @@ keeping neither log-probabilities nor seeds. It runs on three of the checkpoints
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from importlib.metadata import version
 from pathlib import Path
 
+from results import Took, circumstances, timed, write
+
+from diagnostics import open_store
+
 ROOT = Path(__file__).parents[2]
-RESULT = ROOT / "benchmarks" / "results" / "audit_speed.json"
 SERIES = ROOT / "runs" / "demo" / "grpo"
 N_PROBLEMS, N_SAMPLES, BATCH = 100, 256, 1024
 PEER_STEPS = (0, 80, 160)
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 PEER = f"""
 import sys, torch
@@ -43,16 +40,6 @@ assert len(texts) == len(rows)
 """
 
 
-def timed(command: list[str]) -> tuple[float, float]:
-    """Wall and CPU seconds of one process and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.perf_counter()
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    wall_s = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def main() -> int:
     """Measure, write the result file and print it; needs the demo's series on disk. Always 0."""
     if not SERIES.is_dir():
@@ -61,33 +48,33 @@ def main() -> int:
     out = Path(tempfile.mkdtemp(prefix="oversharp-speed-"))
     flags = ["--task", "countdown", "--n", str(N_SAMPLES), "--out", str(out), "--quiet"]
     oversharp = [sys.executable, "-c", "from diagnostics.cli import main; main()", "audit", str(SERIES), *flags]
-    peer_s: list[tuple[float, float]] = []
-    peer_s.append(timed([sys.executable, "-c", PEER, str(SERIES / f"checkpoint-{PEER_STEPS[0]}")]))
-    audit_wall_s, audit_cpu_s = timed(oversharp)
-    again_wall_s, _ = timed(oversharp)
-    peer_s += [timed([sys.executable, "-c", PEER, str(SERIES / f"checkpoint-{step}")]) for step in PEER_STEPS[1:]]
-    peer_wall_s = sum(wall for wall, _ in peer_s) / len(peer_s)
-    peer_cpu_s = sum(cpu for _, cpu in peer_s) / len(peer_s)
-    from diagnostics import open_store
+
+    def peer(step: int) -> Took:
+        return timed([sys.executable, "-c", PEER, str(SERIES / f"checkpoint-{step}")], ONE_THREAD)
+
+    peers = [peer(PEER_STEPS[0])]
+    audit = timed(oversharp, ONE_THREAD)
+    again = timed(oversharp, ONE_THREAD)
+    peers += [peer(step) for step in PEER_STEPS[1:]]
+    peer_wall_s = sum(took.wall_s for took in peers) / len(peers)
+    peer_cpu_s = sum(took.cpu_s for took in peers) / len(peers)
 
     with open_store(out / "audit.duckdb") as store:
         stages = store.frame("SELECT stage, sum(wall_s) AS wall_s FROM events GROUP BY stage ORDER BY stage")
     result = {
-        "what": f"{n_checkpoints} checkpoints x {N_PROBLEMS} problems x n={N_SAMPLES}, one thread",
-        "audit_wall_s": round(audit_wall_s, 1),
-        "audit_cpu_s": round(audit_cpu_s, 1),
+        "what": f"{n_checkpoints} checkpoints x {N_PROBLEMS} problems x n={N_SAMPLES}, twice that from the base, one thread",
+        "audit_wall_s": round(audit.wall_s, 1),
+        "audit_cpu_s": round(audit.cpu_s, 1),
         "goal_wall_s": 180,
         "stages_wall_s": {row.stage: round(row.wall_s, 2) for row in stages.itertuples()},
-        "nothing_to_do_wall_s": round(again_wall_s, 1),
+        "nothing_to_do_wall_s": round(again.wall_s, 1),
         "peer_script_wall_s_per_checkpoint": round(peer_wall_s, 2),
         "peer_script_cpu_s_per_checkpoint": round(peer_cpu_s, 2),
-        "peer_over_audit_cpu": round(peer_cpu_s * n_checkpoints / audit_cpu_s, 2),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {name: version(name) for name in ("oversharp", "torch", "transformers", "duckdb")},
+        "peer_over_audit_cpu": round(peer_cpu_s * n_checkpoints / audit.cpu_s, 2),
+        **circumstances(("oversharp", "torch", "transformers", "duckdb")),
     }
     shutil.rmtree(out)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
+    write("audit_speed", result)
     return 0
 
 

@@ -22,9 +22,11 @@ Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, probing data;
 
 from __future__ import annotations
 
+from diagnostics.measures._clip import MOMENTS_OF_PAIRS
 from diagnostics.measures.contract import Measure, Plot
 
-SQL = """
+SQL = (
+    """
 WITH scored AS (
     SELECT checkpoint_id, step, problem_id, sample_index, token_logps
     FROM panel_tokens
@@ -58,40 +60,9 @@ complete AS (
     FROM pairs
     CROSS JOIN planned
     GROUP BY checkpoint_id
-),
-tokens AS (
-    SELECT
-        checkpoint_id,
-        step,
-        problem_id,
-        unnest(token_logps)::DOUBLE AS logp,
-        unnest(token_logps_before)::DOUBLE AS logp_before
-    FROM pairs
-),
-shares AS (
-    SELECT
-        checkpoint_id,
-        step,
-        problem_id,
-        avg((logp - logp_before NOT BETWEEN ln(1 - 0.2) AND ln(1 + 0.2))::INTEGER) AS share
-    FROM tokens
-    GROUP BY ALL
-),
-moments AS (
-    SELECT
-        checkpoint_id,
-        step,
-        count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
-        avg(share ORDER BY problem_id) AS share,
-        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
-        CASE
-            WHEN count(*) >= 30
-            THEN 1.959964 * sqrt((count(*) - 1) * var_samp(share ORDER BY problem_id) + 1) / count(*)
-        END AS half_width
-    FROM shares
-    GROUP BY ALL
-)
+),"""
+    + MOMENTS_OF_PAIRS
+    + """
 SELECT
     checkpoint_id,
     'all' AS scope,
@@ -104,6 +75,7 @@ FROM moments
 JOIN complete USING (checkpoint_id)
 ORDER BY step
 """
+)
 
 MEASURE = Measure(
     name="clip_violations_panel",

@@ -20,43 +20,18 @@ Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, training data
 
 from __future__ import annotations
 
+from diagnostics.measures._clip import MOMENTS_OF_PAIRS
 from diagnostics.measures.contract import Measure, Plot
 
-SQL = """
-WITH tokens AS (
-    SELECT
-        checkpoint_id,
-        step,
-        problem_id,
-        unnest(token_logps)::DOUBLE AS logp,
-        unnest(token_logps_before)::DOUBLE AS logp_before
+SQL = (
+    """
+WITH pairs AS (
+    SELECT checkpoint_id, step, problem_id, token_logps, token_logps_before
     FROM training_tokens
     WHERE series = $series
-),
-shares AS (
-    SELECT
-        checkpoint_id,
-        step,
-        problem_id,
-        avg((logp - logp_before NOT BETWEEN ln(1 - 0.2) AND ln(1 + 0.2))::INTEGER) AS share
-    FROM tokens
-    GROUP BY ALL
-),
-moments AS (
-    SELECT
-        checkpoint_id,
-        step,
-        count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
-        avg(share ORDER BY problem_id) AS share,
-        -- (P−1)s² + 1 over P²: one more prompt that deviates by a full point
-        CASE
-            WHEN count(*) >= 30
-            THEN 1.959964 * sqrt((count(*) - 1) * var_samp(share ORDER BY problem_id) + 1) / count(*)
-        END AS half_width
-    FROM shares
-    GROUP BY ALL
-)
+),"""
+    + MOMENTS_OF_PAIRS
+    + """
 SELECT
     checkpoint_id,
     'all' AS scope,
@@ -68,6 +43,7 @@ SELECT
 FROM moments
 ORDER BY step
 """
+)
 
 MEASURE = Measure(
     name="clip_violations_training",
