@@ -62,7 +62,7 @@ def main() -> int:
     with open_store(out / "audit.duckdb") as store:
         stages = store.frame("SELECT stage, sum(wall_s) AS wall_s FROM events GROUP BY stage ORDER BY stage")
     result = {
-        "what": f"{n_checkpoints} checkpoints x {N_PROBLEMS} problems x n={N_SAMPLES}, twice that from the base, one thread",
+        "what": f"{n_checkpoints} checkpoints x {N_PROBLEMS} problems x n={N_SAMPLES}, twice from the base, one thread",
         "audit_wall_s": round(audit.wall_s, 1),
         "audit_cpu_s": round(audit.cpu_s, 1),
         "goal_wall_s": 180,
