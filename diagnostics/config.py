@@ -99,7 +99,7 @@ class AuditConfig:
     max_model_len
         Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
     cpu_cache_gib
-        Memory of vLLM's KV cache where there is no GPU.
+        Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
     """
 
     base: Path | None = None

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from diagnostics.config import AuditConfig
+from diagnostics.model_holder import ModelHolder
 from diagnostics.samplers import EngineSettings, Sampler, SamplerContext, SampleRequest, make_sampler
 from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
-
-if TYPE_CHECKING:
-    from diagnostics.models import ModelHolder
 
 
 class Engine:
@@ -36,16 +33,8 @@ class Engine:
         self._sampler_name, self._why = sampler_name, why
         self._lora_ranks = lora_ranks
         self._note = note
-        self._holder: ModelHolder | None = None
+        self._models = ModelHolder(device=config.device, dtype=config.dtype)
         self._sampler: Sampler | None = None
-
-    @property
-    def _models(self) -> ModelHolder:
-        if self._holder is None:
-            from diagnostics.models import ModelHolder
-
-            self._holder = ModelHolder(device=self._config.device, dtype=self._config.dtype)
-        return self._holder
 
     def sample(
         self,
@@ -66,7 +55,7 @@ class Engine:
             )
             context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
             self._sampler = make_sampler(self._sampler_name, context)
-            self._note(f"sampler {self._sampler_name}: {self._why}")
+            self._note(f"sampler {self._sampler_name} on {self._models.device}: {self._why}")
         requests = [
             SampleRequest(
                 problem=problem, sample_indices=missing[problem.problem_id][0], greedy=missing[problem.problem_id][1]
@@ -111,6 +100,5 @@ class Engine:
         """Let go of the engine and the model."""
         if self._sampler is not None:
             self._sampler.close()
-        if self._holder is not None:
-            self._holder.close()
-        self._sampler = self._holder = None
+        self._models.close()
+        self._sampler = None

@@ -221,28 +221,6 @@ def load_path(
     )
 
 
-class ModelHolder:
-    """Loads checkpoints for sampling and scoring, and keeps the one it loaded last."""
-
-    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32") -> None:
-        self.device = pick_device(device)
-        self.dtype: Dtype = dtype
-        self._held: tuple[str, LoadedModel] | None = None
-
-    def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
-        if self._held is None or self._held[0] != checkpoint.weights_hash:
-            self.close()
-            self._held = (checkpoint.weights_hash, load_model(checkpoint, device=self.device, dtype=self.dtype))
-        return self._held[1]
-
-    def close(self) -> None:
-        """Let go of the model and give back its GPU memory; the next ``load`` reads one again."""
-        self._held = None
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-
-
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
     """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
 

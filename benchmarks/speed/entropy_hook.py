@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.models import ModelHolder
+from diagnostics.model_holder import ModelHolder
 from diagnostics.samplers import SamplerContext, SampleRequest
 from diagnostics.samplers.vllm import VllmSampler
 from diagnostics.types import Checkpoint, Problem, SamplingSettings

@@ -83,7 +83,7 @@ def with_many_samples(
     """At the n of an audit: fresh process, ours, and the harness on the same checkpoint, problems and n."""
     first = checkpoint_path(run, STEPS[0])
     fresh = fresh_vllm(first, problems, n=N_LONG, max_tokens=RESPONSE_TOKENS)
-    ours, told = stage(run, "--n", str(N_LONG), "--checkpoints", str(LONG_CHECKPOINTS))
+    ours, told = stage(run, "--n", str(N_LONG), "--checkpoints", str(LONG_CHECKPOINTS), "--grade")
     swapped_s = statistics.mean(times["all_s"] for times in told["times"][1:])
     first_s = ours.wall_s - swapped_s * (LONG_CHECKPOINTS - 1)
     series_s = first_s + swapped_s * (len(STEPS) - 1)

@@ -1,7 +1,8 @@
 """The sampling stage of an audit with vLLM in one process, taken apart: start, load, swap, probe, draw, store.
 
 ``python benchmarks/speed/sampling_stage.py SERIES OUT --n 256`` draws into ``OUT/audit.duckdb`` what an audit would
-draw, grades it, and prints its timings, its memory and the number of correct samples per problem as JSON.
+draw, and prints its timings and its memory as JSON. ``--grade`` adds how many samples of the first checkpoint are
+correct, by prompt.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.models import ModelHolder
-from diagnostics.samplers import SamplerContext, SampleRequest
-from diagnostics.samplers.vllm import VllmSampler
-from diagnostics.samplers.vllm_series import SeriesEngine
+from diagnostics.model_holder import ModelHolder
+from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
 from diagnostics.series import find_series
 from diagnostics.store import Store
 from diagnostics.tasks import countdown
@@ -27,31 +26,27 @@ from diagnostics.types import Checkpoint, Problem, SamplingSettings, response_id
 from diagnostics.verifiers import Verifiers
 
 MEMORY_ROWS = 20
+STEPS = ("start", "swap", "probe")
 GIB = 2**20  # in KiB, which the operating system counts in
 
 
-class TimedEngines(SeriesEngine):
+class TimedSteps:
     """Notes how long starts, swaps and probes take."""
 
-    def __init__(self, context: SamplerContext) -> None:
-        super().__init__(context)
+    def __init__(self, engines: Any) -> None:
         self.wall_s: dict[str, float] = defaultdict(float)
+        for step in STEPS:
+            setattr(engines, f"_{step}", self._timed(step, getattr(engines, f"_{step}")))
 
-    def _start(self, *arguments: Any) -> None:
-        self._timed("start", lambda: super(TimedEngines, self)._start(*arguments))
+    def _timed(self, step: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return act(*arguments, **named)
+            finally:
+                self.wall_s[step] += time.perf_counter() - start
 
-    def _swap(self, checkpoint: Checkpoint) -> bool:
-        return self._timed("swap", lambda: super(TimedEngines, self)._swap(checkpoint))
-
-    def _probe(self, *arguments: Any, fresh: bool) -> Any:
-        return self._timed("probe", lambda: super(TimedEngines, self)._probe(*arguments, fresh=fresh))
-
-    def _timed(self, what: str, act: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        try:
-            return act()
-        finally:
-            self.wall_s[what] += time.perf_counter() - start
+        return timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +88,8 @@ class Stage:
         self._settings = settings
         context = SamplerContext(models=ModelHolder(device="cpu"), note=print_note)
         self._models = context.models
-        self._sampler = VllmSampler(context)
-        self._engines = self._sampler._engines = TimedEngines(context)
+        self._sampler: Any = make_sampler("vllm", context)
+        self._steps = TimedSteps(self._sampler._engines)
         self._store = Store.open(out / "audit.duckdb")
         self.times: list[CheckpointTimes] = []
         self.memory: list[MemoryRow] = []
@@ -106,7 +101,7 @@ class Stage:
     def draw(self, checkpoint: Checkpoint, problems: Sequence[Problem], n: int) -> None:
         """Draw and store the samples of one checkpoint."""
         start = time.perf_counter()
-        self._engines.wall_s.clear()
+        self._steps.wall_s.clear()
         self._models.load(checkpoint)
         load_s = time.perf_counter() - start
         requests = [SampleRequest(problem=problem, sample_indices=tuple(range(n))) for problem in problems]
@@ -120,7 +115,7 @@ class Stage:
             tokens += sum(sample.n_tokens for sample in batch)
             self._note_memory(samples, n * len(problems))
         all_s = time.perf_counter() - start
-        steps = {f"{step}_s": self._engines.wall_s[step] for step in ("start", "swap", "probe")}
+        steps = {f"{step}_s": self._steps.wall_s[step] for step in STEPS}
         self.times.append(
             CheckpointTimes(
                 label=checkpoint.label,
@@ -137,7 +132,7 @@ class Stage:
     def peak_gib(self) -> dict[str, float]:
         """Highest resident memory of this process and of the engine."""
         main_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB
-        return {"main": main_gib, "engine": resident_gib(self._engines.running.process_id, peak=True)}
+        return {"main": main_gib, "engine": resident_gib(self._sampler._engines.running.process_id, peak=True)}
 
     def correct(self, checkpoint: Checkpoint, problems: Sequence[Problem]) -> dict[str, int]:
         """Prompt → how many of the checkpoint's samples are correct; grades go into the store."""
@@ -170,7 +165,7 @@ class Stage:
 
     def _note_memory(self, samples: int, planned: int) -> None:
         if samples >= planned * (len(self.memory) + 1) / MEMORY_ROWS:
-            engine = self._engines.running.process_id
+            engine = self._sampler._engines.running.process_id
             row = MemoryRow(samples=samples, main_gib=resident_gib("self"), engine_gib=resident_gib(engine))
             self.memory.append(row)
 
@@ -189,6 +184,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=countdown.N_AUDIT)
     parser.add_argument("--checkpoints", type=int)
     parser.add_argument("--max-tokens", type=int, default=countdown.RESPONSE_TOKENS)
+    parser.add_argument("--grade", action="store_true")
     arguments = parser.parse_args()
     start = time.perf_counter()
     split = "audit" if arguments.problems <= countdown.N_AUDIT else "train"
@@ -201,7 +197,7 @@ def main() -> None:
         for checkpoint in checkpoints:
             stage.draw(checkpoint, problems, arguments.n)
         peak_gib = stage.peak_gib()
-        correct = stage.correct(checkpoints[0], problems)
+        correct = stage.correct(checkpoints[0], problems) if arguments.grade else None
     finally:
         stage.close()
     result = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -66,9 +67,13 @@ def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
 def make_sampler(name: str, context: SamplerContext) -> Sampler:
     """The sampler that ``choose_sampler`` named."""
     if name == "vllm":
+        from diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
+
+        # it imports vLLM while this process imports torch and loads the first model
+        process = EngineProcess(engine_environment(context.models.device_name, context.engine, os.environ))
         from diagnostics.samplers.vllm import VllmSampler
 
-        return VllmSampler(context)
+        return VllmSampler(context, process)
     if name == "transformers":
         from diagnostics.samplers.transformers import TransformersSampler
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from diagnostics.model_holder import ModelHolder
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
-
-if TYPE_CHECKING:
-    from diagnostics.models import ModelHolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +26,9 @@ class EngineSettings:
     """How an inference engine is built; never part of a sample's identity.
 
     ``gpu_memory_share`` of each GPU is the engine's, the rest is left to the model that scores. ``max_model_len`` in
-    tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib`` sizes the KV cache
-    where there is no GPU. ``lora_ranks``: the largest rank of the adapters on each model, for which room is kept from
-    the start.
+    tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib``: most memory
+    for the KV cache where there is no GPU. ``lora_ranks``: the largest rank of the adapters on each model, for which
+    room is kept from the start.
     """
 
     tensor_parallel: int = 1
@@ -70,3 +69,13 @@ class Sampler(Protocol):
 
     def close(self) -> None:
         """Let go of the engine and its memory. Closing twice is allowed."""
+
+
+def row_key(*identity: str | int) -> int:
+    """A signed 64-bit hash of what a row of samples depends on.
+
+    >>> row_key(0, "weights", "problem", 1) == row_key(0, "weights", "problem", 11)
+    False
+    """
+    blob = "\x1f".join(map(str, identity)).encode()
+    return int.from_bytes(blake2b(blob, digest_size=8).digest(), "little", signed=True)

@@ -1,13 +1,12 @@
 """Draws tokens so that a sample depends on its own identity alone, whatever else is in the batch.
 
-The random numbers are no stream but a function: token ``t`` of a row uses number ``t`` of the row's key. The key is a
-hash of seed, weights, problem and sample index, so neither the size of the batch nor its order can matter.
+The random numbers are no stream but a function: token ``t`` of a row uses number ``t`` of the row's key
+(``contract.row_key``), so neither the size of the batch nor its order can matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,16 +29,6 @@ _ELEMENTS_PER_CHUNK = 1 << 24
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
-
-
-def row_key(*identity: str | int) -> int:
-    """A signed 64-bit hash of what a row of samples depends on.
-
-    >>> row_key(0, "weights", "problem", 1) == row_key(0, "weights", "problem", 11)
-    False
-    """
-    blob = "\x1f".join(map(str, identity)).encode()
-    return int.from_bytes(blake2b(blob, digest_size=8).digest(), "little", signed=True)
 
 
 def uniform(key_B: Int[Tensor, " row"], position: int) -> Float[Tensor, " row"]:

@@ -20,8 +20,8 @@ from diagnostics.models import (
     response_texts,
     suitable_threads,
 )
-from diagnostics.samplers.contract import SamplerContext, SampleRequest
-from diagnostics.samplers.drawing import SeededDraw, row_key
+from diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
+from diagnostics.samplers.drawing import SeededDraw
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 
 MAX_ROWS = 1024

@@ -15,9 +15,8 @@ import numpy as np
 
 from diagnostics.errors import SamplerError
 from diagnostics.models import LoadedModel, encode_prompt, require_fit, response_texts
-from diagnostics.samplers.contract import SamplerContext, SampleRequest
-from diagnostics.samplers.drawing import row_key
-from diagnostics.samplers.vllm_engine import EngineLostError
+from diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
+from diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
 from diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from diagnostics.samplers.vllm_series import SeriesEngine
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
@@ -50,14 +49,14 @@ class VllmSampler:
     """Draws responses with vLLM.
 
     ``batch_size`` is in rows (responses) that the engine works on at a time, by default 256; it is halved when the
-    engine runs out of memory. Samples do not depend on it.
+    engine runs out of memory. Samples do not depend on it. ``process``, if given, becomes the first engine's.
     """
 
     name = "vllm"
 
-    def __init__(self, context: SamplerContext) -> None:
+    def __init__(self, context: SamplerContext, process: EngineProcess | None = None) -> None:
         self._models = context.models
-        self._engines = SeriesEngine(context)
+        self._engines = SeriesEngine(context, process)
         self._tickets = itertools.count()
 
     def sample(

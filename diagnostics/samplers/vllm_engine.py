@@ -27,6 +27,7 @@ from diagnostics.samplers.vllm_messages import (
     Drawn,
     Failed,
     Order,
+    Reply,
     ResetPrefixCache,
     Start,
     Stop,
@@ -58,7 +59,7 @@ class EnginePlan:
     """What an engine is built with; a change of any field needs a new one.
 
     ``max_model_len`` in tokens, prompt and response together. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU,
-    None: as many as vLLM takes.
+    None: as many as vLLM takes. ``token_bytes``: keys and values of one token, None where that is not known.
     """
 
     model: Path
@@ -69,12 +70,26 @@ class EnginePlan:
     max_lora_rank: int
     eager: bool
     threads: int | None
+    token_bytes: int | None
     settings: EngineSettings
 
     @property
     def on_cpu(self) -> bool:
         """Whether the engine computes without a GPU."""
         return self.device == "cpu"
+
+    @property
+    def cache_bytes(self) -> int:
+        """Size of the KV cache on a CPU: room for all responses at their longest, or what the user allows.
+
+        vLLM writes zeros over all of it before the first token, which takes seconds per GiB.
+        """
+        allowed = self.settings.cpu_cache_gib << 30
+        if self.token_bytes is None:
+            return allowed
+        blocks_per_row = -(-self.max_model_len // CPU_BLOCK_TOKENS)
+        blocks = self.max_num_seqs * blocks_per_row + 1  # one is vLLM's own
+        return min(allowed, blocks * CPU_BLOCK_TOKENS * self.token_bytes)
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of ``vllm.LLM``."""
@@ -97,7 +112,7 @@ class EnginePlan:
             "worker_extension_cls": WORKER_EXTENSION,
         }
         if self.on_cpu:
-            arguments["block_size"] = CPU_BLOCK_TOKENS
+            arguments |= {"block_size": CPU_BLOCK_TOKENS, "kv_cache_memory_bytes": self.cache_bytes}
         if self.max_lora_rank:
             arguments |= {
                 "enable_lora": True,
@@ -107,35 +122,30 @@ class EnginePlan:
             }
         return arguments
 
-    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Environment variables of the process; what the user set stays."""
-        defaults = {
-            "HF_HUB_OFFLINE": "1",
-            "DO_NOT_TRACK": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_LOGGING_LEVEL": "ERROR",
-            "VLLM_USE_V2_MODEL_RUNNER": "0",  # its sampler is another one, which the entropy hook does not reach
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a process of its own already
-            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-            "VLLM_CPU_KVCACHE_SPACE": str(self.settings.cpu_cache_gib),
-        }
-        if self.eager:
-            defaults["TORCHDYNAMO_DISABLE"] = "1"  # vLLM compiles a helper all the same, for 5 seconds
-        if self.threads is not None:
-            defaults["OMP_NUM_THREADS"] = str(self.threads)
-        # the child must find the modules where this process finds them
-        own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **_visible_gpus(self, inherited)}
-        return defaults | dict(inherited) | own
+
+def engine_environment(device: str | None, settings: EngineSettings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables of an engine's process; what the user set stays. ``device`` as the user named it."""
+    defaults = {
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # its sampler is another one, which the entropy hook does not reach
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a process of its own already
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+    # the child must find the modules where this process finds them
+    own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return defaults | dict(inherited) | own | _visible_gpus(device, settings.tensor_parallel, inherited)
 
 
-class VllmEngine:
-    """One running engine. Raises ``EngineLostError`` from any method once the process ended or raised.
+class EngineProcess:
+    """The process of one engine, which imports vLLM while it waits for the order to build.
 
-    Orders that are answered must not be given while draws are unfinished.
+    ``send`` and ``receive`` raise ``EngineLostError`` once the process ended or raised.
     """
 
-    def __init__(self, plan: EnginePlan) -> None:
-        self.plan = plan
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the engine
         ours, theirs = socket.socketpair()
         with theirs:
@@ -152,12 +162,81 @@ class VllmEngine:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=plan.environment(os.environ),
+                env=environment,
                 start_new_session=True,  # Ctrl-C is ours to handle
             )
         self._connection = Connection(ours.detach())
+        self._idle = True
+
+    @property
+    def process_id(self) -> int:
+        """Its id, which is that of its process group too."""
+        return self._process.pid
+
+    def send(self, order: Order) -> None:
+        """Give an order."""
+        self._idle = False
         try:
-            self._ask(Start(arguments=plan.arguments()))
+            self._connection.send(order)
+        except OSError:
+            raise self._lost() from None
+
+    def receive(self, timeout_s: float | None = None) -> Answer | Drawn | None:
+        """The next reply; None if there is none within ``timeout_s``."""
+        try:
+            if not self._connection.poll(timeout_s):
+                return None
+            reply: Reply = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._lost() from None
+        if isinstance(reply, Failed):
+            raise self._lost(reply.error)
+        return reply
+
+    def close(self) -> None:
+        """End the process and every one it started. Closing twice is allowed."""
+        with contextlib.suppress(OSError):
+            self._connection.send(Stop())
+        self._connection.close()
+        try:
+            # without an engine there is nothing to take down, and it may be in the midst of its imports
+            self._process.wait(timeout=0.0 if self._idle else _STOP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._log.close()
+
+    def _lost(self, error: str | None = None) -> EngineLostError:
+        """What became of the process, in one line."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_STOP_S)
+        code = self._process.returncode
+        if error is None and code is not None and code < 0:
+            return EngineLostError(f"killed by {signal.Signals(-code).name}", short_of_memory=True)
+        line = _first_line(error) if error is not None else self._last_line() or f"exit code {code}"
+        return EngineLostError(line, short_of_memory="memory" in (error or line).lower())
+
+    def _last_line(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4096))
+        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
+        return next((line[:200] for line in reversed(lines) if line), "")
+
+
+class VllmEngine:
+    """One running engine. Raises ``EngineLostError`` from any method once the process ended or raised.
+
+    Orders that are answered must not be given while draws are unfinished.
+    """
+
+    def __init__(self, plan: EnginePlan, process: EngineProcess) -> None:
+        """Build the engine in ``process``, which is closed if that fails."""
+        self.plan = plan
+        self._process = process
+        try:
+            self._ask(Start(arguments=plan.arguments(), threads=plan.threads, eager=plan.eager))
         except BaseException:
             self.close()
             raise
@@ -165,7 +244,7 @@ class VllmEngine:
     @property
     def process_id(self) -> int:
         """Id of the engine's process, which is that of its process group too."""
-        return self._process.pid
+        return self._process.process_id
 
     def reload_weights(self, path: Path) -> None:
         """Read the weights in ``path`` into the model that runs."""
@@ -189,75 +268,29 @@ class VllmEngine:
 
     def submit(self, draw: Draw) -> None:
         """Queue a draw."""
-        self._send(draw)
+        self._process.send(draw)
 
     def collect(self, *, timeout_s: float | None = None) -> Drawn | None:
         """The next finished draw, in any order; None if there is none within ``timeout_s``."""
-        try:
-            if not self._connection.poll(timeout_s):
-                return None
-            reply = self._connection.recv()
-        except (EOFError, OSError):
-            raise self._lost() from None
-        if isinstance(reply, Failed):
-            raise self._lost(reply.error)
-        if not isinstance(reply, Drawn):
+        reply = self._process.receive(timeout_s)
+        if isinstance(reply, Answer):
             raise TypeError(f"{reply} is no draw")
         return reply
 
     def abort(self) -> None:
         """Drop what is unfinished; draws that were finished before may still be collected."""
         with contextlib.suppress(EngineLostError):
-            self._send(Abort())
+            self._process.send(Abort())
 
     def close(self) -> None:
-        """End the process and every one it started. Closing twice is allowed."""
-        with contextlib.suppress(OSError):
-            self._connection.send(Stop())
-        self._connection.close()
-        try:
-            self._process.wait(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._log.close()
+        """End the process. Closing twice is allowed."""
+        self._process.close()
 
     def _ask(self, order: Order) -> Any:
-        self._send(order)
-        while True:
-            try:
-                reply = self._connection.recv()
-            except (EOFError, OSError):
-                raise self._lost() from None
-            if isinstance(reply, Failed):
-                raise self._lost(reply.error)
-            if isinstance(reply, Answer):
-                return reply.value
-            # else a draw that was finished before it could be aborted
-
-    def _send(self, order: Order) -> None:
-        try:
-            self._connection.send(order)
-        except OSError:
-            raise self._lost() from None
-
-    def _lost(self, error: str | None = None) -> EngineLostError:
-        """What became of the process, in one line."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=_STOP_S)
-        code = self._process.returncode
-        if error is None and code is not None and code < 0:
-            return EngineLostError(f"killed by {signal.Signals(-code).name}", short_of_memory=True)
-        line = _first_line(error) if error is not None else self._last_line() or f"exit code {code}"
-        return EngineLostError(line, short_of_memory="memory" in (error or line).lower())
-
-    def _last_line(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4096))
-        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
-        return next((line[:200] for line in reversed(lines) if line), "")
+        self._process.send(order)
+        while not isinstance(reply := self._process.receive(), Answer):
+            pass  # a draw that was finished before it could be aborted
+        return reply.value
 
 
 def _first_line(error: str) -> str:
@@ -267,17 +300,17 @@ def _first_line(error: str) -> str:
     return lines[0][:200] if lines else "no reason given"
 
 
-def _visible_gpus(plan: EnginePlan, inherited: Mapping[str, str]) -> dict[str, str]:
+def _visible_gpus(device: str | None, tensor_parallel: int, inherited: Mapping[str, str]) -> dict[str, str]:
     """The GPUs that ``device`` names, as vLLM takes them: it always starts with the first one that it sees."""
-    _, _, index = plan.device.partition(":")
-    if plan.on_cpu or not index:
+    kind, _, index = (device or "").partition(":")
+    if kind == "cpu" or not index:
         return {}
-    first, count = int(index), plan.settings.tensor_parallel
+    first = int(index)
     visible = inherited.get("CUDA_VISIBLE_DEVICES")
-    names = [str(gpu) for gpu in range(first + count)] if visible is None else visible.split(",")
-    if len(names) < first + count:
+    names = [str(gpu) for gpu in range(first + tensor_parallel)] if visible is None else visible.split(",")
+    if len(names) < first + tensor_parallel:
         raise SamplerError(
-            f"--device {plan.device} --tensor-parallel {count}: CUDA_VISIBLE_DEVICES={visible} names {len(names)}; "
-            "use --device cuda or fewer GPUs"
+            f"--device {device} --tensor-parallel {tensor_parallel}: CUDA_VISIBLE_DEVICES={visible} names "
+            f"{len(names)}; use --device cuda or fewer GPUs"
         )
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + count])}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + tensor_parallel])}

@@ -25,6 +25,8 @@ _HARMLESS = frozenset(
         "use_cache",
     }
 )
+_ATTENTION = frozenset({"attention", "full_attention", "sliding_attention", "chunked_attention"})
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 #: The LoRA ranks that vLLM reserves room for.
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -80,6 +82,25 @@ def lora_rank(checkpoint: Checkpoint) -> int:
             "use --sampler transformers"
         )
     return fitting
+
+
+def token_bytes(config: Any, dtype: str) -> int | None:
+    """Keys and values of one token in all layers of a model; None where its configuration does not tell.
+
+    >>> from transformers import Qwen3Config
+    >>> token_bytes(Qwen3Config(num_hidden_layers=2, num_key_value_heads=4, head_dim=64), "bfloat16")
+    2048
+    """
+    text = config.get_text_config()
+    kinds = [*(getattr(text, "layer_types", None) or ()), *(getattr(text, "layers_block_type", None) or ())]
+    if any(kind not in _ATTENTION for kind in kinds):
+        return None  # a recurrent state is not counted in tokens
+    layers, query_heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
+    if not layers or not query_heads:
+        return None
+    heads = getattr(text, "num_key_value_heads", None) or query_heads
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // query_heads
+    return int(2 * layers * heads * head_size * _BYTES[dtype])
 
 
 def _config(folder: Path) -> dict[str, Any]:

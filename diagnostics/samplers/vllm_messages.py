@@ -20,9 +20,11 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Build the engine: keyword arguments of ``vllm.LLM``."""
+    """Build the engine: keyword arguments of ``vllm.LLM``; CPU threads, None: vLLM chooses; ``eager``: no compiling."""
 
     arguments: dict[str, Any]
+    threads: int | None
+    eager: bool
 
 
 @dataclass(frozen=True, kw_only=True)

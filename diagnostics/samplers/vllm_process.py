@@ -5,6 +5,7 @@ vLLM binds threads, replaces functions of torch and talks to the terminal; here 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -59,15 +60,15 @@ class Server:
             self._step()
 
     def shut_down(self) -> None:
-        """Let the engine end the processes that it started itself."""
-        if self._llm is not None:
+        """Let the engine end the processes that it started itself; without any it would take a second for nothing."""
+        if self._llm is not None and self._llm.llm_engine.vllm_config.parallel_config.world_size > 1:
             self._llm.llm_engine.engine_core.shutdown()
 
     def _carry_out(self, order: Any) -> None:
         if isinstance(order, Draw):
             self._add(order)
         elif isinstance(order, Start):
-            self._start(order.arguments)
+            self._start(order)
             self._outbox.put(Answer(value=None))
         elif isinstance(order, Call):
             self._outbox.put(Answer(value=self._llm.collective_rpc(order.method, kwargs=order.arguments)))
@@ -79,12 +80,18 @@ class Server:
             self._llm.llm_engine.abort_request(list(self._inner_ids.values()), internal=True)
             self._draws, self._inner_ids = {}, {}
 
-    def _start(self, arguments: dict[str, Any]) -> None:
+    def _start(self, order: Start) -> None:
+        import torch
+        from vllm import LLM
+
+        if order.eager:
+            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM compiles a helper all the same, for 5 seconds
+        if order.threads is not None and "OMP_NUM_THREADS" not in os.environ:
+            os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for the processes that vLLM starts
+            torch.set_num_threads(order.threads)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from vllm import LLM
-
-            self._llm = LLM(**arguments)
+            self._llm = LLM(**order.arguments)
 
     def _add(self, draw: Draw) -> None:
         from vllm import SamplingParams
@@ -152,6 +159,16 @@ def _end_with(parent: int) -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)  # the group is our own, with every worker that vLLM started
 
 
+def _import_vllm() -> None:
+    """Before the first order, as it takes longest of all; what is imported stays, so no collector need look at it."""
+    gc.disable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from vllm import LLM  # noqa: F401
+    gc.freeze()
+    gc.enable()
+
+
 def main() -> None:
     """Serve on the file descriptor given first, for the process whose id is given second."""
     connection = Connection(int(sys.argv[1]))
@@ -161,6 +178,7 @@ def main() -> None:
     sender.start()
     server = Server(connection, outbox)
     try:
+        _import_vllm()
         server.run()
     except Exception as error:
         outbox.put(Failed(error=f"{type(error).__name__}: {error}"))

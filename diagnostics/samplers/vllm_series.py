@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ import numpy as np
 from diagnostics.errors import EngineRefusedError, SamplerError
 from diagnostics.models import ONE_THREAD_BELOW_PARAMETERS, LoadedModel
 from diagnostics.samplers.contract import SamplerContext
-from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, VllmEngine
-from diagnostics.samplers.vllm_files import lora_rank, why_no_swap
+from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, EngineProcess, VllmEngine, engine_environment
+from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
 from diagnostics.samplers.vllm_messages import Adapter, Draw, DrawnRow
 from diagnostics.samplers.vllm_probe import (
     ENTROPY_TOLERANCE_NATS,
@@ -34,12 +35,13 @@ _LENGTH_STEP = 256
 
 
 class SeriesEngine:
-    """Keeps one engine, its weights swapped or an adapter added for each checkpoint."""
+    """Keeps one engine, its weights swapped or an adapter added for each checkpoint; the first one in ``process``."""
 
-    def __init__(self, context: SamplerContext) -> None:
+    def __init__(self, context: SamplerContext, process: EngineProcess | None = None) -> None:
         self._context = context
         self._rows = context.batch_size or DEFAULT_ROWS
         self._engine: VllmEngine | None = None
+        self._waiting = process
         self._model: tuple[Path, str | None] | None = None  # whose weights the engine holds, with their hash if known
         self._proved: str | None = None
         self._adapters: dict[str, Adapter] = {}
@@ -114,8 +116,10 @@ class SeriesEngine:
 
     def close(self) -> None:
         """End the engine's process."""
-        if self._engine is not None:
-            self._engine.close()
+        for running in (self._engine, self._waiting):
+            if running is not None:
+                running.close()
+        self._waiting = None
         self._engine = self._model = self._proved = self.adapter = None
         self._adapters = {}
 
@@ -156,6 +160,7 @@ class SeriesEngine:
             max_lora_rank=rank,
             eager=small or models.device.type == "cpu",
             threads=1 if small else None,
+            token_bytes=token_bytes(loaded.model.config, models.dtype),
             settings=self._context.engine,
         )
 
@@ -184,9 +189,10 @@ class SeriesEngine:
         return path == checkpoint.path.resolve() and weights_hash in (None, checkpoint.weights_hash)
 
     def _start(self, plan: EnginePlan, checkpoint: Checkpoint, prompts: Sequence[tuple[int, ...]]) -> None:
+        process, self._waiting = self._waiting or self._new_process(), None
         self.close()
         try:
-            self._engine = VllmEngine(replace(plan, max_num_seqs=self._rows))
+            self._engine = VllmEngine(replace(plan, max_num_seqs=self._rows), process)
             if self._hook:
                 self._engine.hook_entropy()
         except EngineLostError as error:
@@ -196,6 +202,10 @@ class SeriesEngine:
         self.ships_entropy = self._hook
         self._model = (plan.model, checkpoint.weights_hash if checkpoint.kind == "full" else None)
         self._long_prompt = long_prompt(max(prompts, key=len), max_model_len=plan.max_model_len)
+
+    def _new_process(self) -> EngineProcess:
+        device = self._context.models.device_name
+        return EngineProcess(engine_environment(device, self._context.engine, os.environ))
 
     def _swap(self, checkpoint: Checkpoint) -> bool:
         """Read the checkpoint's weights into the engine; False if its prefix cache would not let go of the old ones."""

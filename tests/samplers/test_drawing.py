@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from diagnostics.samplers.drawing import draw_tokens, row_key, uniform
+from diagnostics.samplers.contract import row_key
+from diagnostics.samplers.drawing import draw_tokens, uniform
 
 MASK = (1 << 64) - 1
 

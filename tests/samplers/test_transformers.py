@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 import diagnostics.samplers.transformers as sampler_module
 from diagnostics.errors import CheckpointError, SamplerError
-from diagnostics.models import LoadedModel, ModelHolder, encode_prompt
+from diagnostics.model_holder import ModelHolder
+from diagnostics.models import LoadedModel, encode_prompt
 from diagnostics.samplers import SamplerContext, SampleRequest
 from diagnostics.samplers.transformers import TransformersSampler
 from diagnostics.scoring import ScoreRequest, score

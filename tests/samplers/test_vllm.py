@@ -19,7 +19,7 @@ import torch
 from scipy.stats import chisquare
 
 from diagnostics.errors import SamplerError
-from diagnostics.models import ModelHolder
+from diagnostics.model_holder import ModelHolder
 from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest, vllm_engine
 from diagnostics.samplers.transformers import TransformersSampler
 from diagnostics.samplers.vllm import VllmSampler
@@ -155,6 +155,8 @@ def test_seed_and_weights_change_the_samples(series: Series) -> None:
     assert by_identity(series.draw(series.first, all_requests(), settings_with(seed=1))) != drawn
     renamed = checkpoint_at(series.first.path, weights_hash="other")
     assert by_identity(series.draw(renamed, all_requests(), settings_with(seed=0))) != drawn
+    # a swap to the same weights under the name of others looks like one that failed: not to be met by the next test
+    series.draw(series.second, all_requests(1))
 
 
 def test_sampling_that_is_broken_off_leaves_nothing_behind(series: Series) -> None:
@@ -361,7 +363,7 @@ def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, mon
     def die(*_: object, **__: object) -> None:
         raise EngineLostError("out of memory", short_of_memory=True)
 
-    monkeypatch.setattr(VllmEngine, "__init__", die)
+    monkeypatch.setattr(VllmEngine, "_ask", die)
     notes: list[str] = []
     sampler = new_sampler(series.models, notes)
     with pytest.raises(SamplerError, match=r"again and again.*--batch-size.*--sampler transformers"):
@@ -405,20 +407,19 @@ def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_pa
     sampler.close()
 
 
-def test_no_engine_outlives_a_process_that_is_killed(series: Series) -> None:
-    code = f"""
-from pathlib import Path
-from diagnostics.samplers.contract import EngineSettings
-from diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine
-import os, subprocess
+def test_no_engine_outlives_a_process_that_is_killed() -> None:
+    code = """
+from diagnostics.model_holder import ModelHolder
+from diagnostics.samplers import SamplerContext, make_sampler
+import time, subprocess
 real = subprocess.Popen
 def told(*arguments, **settings):
     process = real(*arguments, **settings)
     print(process.pid, flush=True)
     return process
 subprocess.Popen = told
-VllmEngine(EnginePlan(model=Path({str(series.first.path)!r}), dtype="float32", device="cpu", max_model_len=512,
-    max_num_seqs=8, max_lora_rank=0, eager=True, threads=1, settings=EngineSettings(cpu_cache_gib=1)))
+sampler = make_sampler("vllm", SamplerContext(models=ModelHolder(device="cpu")))
+time.sleep(60)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     with process:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GPT2Config, MambaConfig, Qwen3Config
 
 from diagnostics.errors import SamplerError
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm import contiguous
-from diagnostics.samplers.vllm_engine import EnginePlan
-from diagnostics.samplers.vllm_files import lora_rank, why_no_swap
+from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
+from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
 from diagnostics.types import Checkpoint
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
@@ -102,31 +103,52 @@ def test_a_sample_has_one_seed_however_its_indices_are_cut_into_requests() -> No
         assert all(n <= most for _, n in runs)
 
 
-def plan_for(device: str, *, tensor_parallel: int = 1) -> EnginePlan:
+def plan_for(*, token_bytes: int | None, cpu_cache_gib: int = 2) -> EnginePlan:
     return EnginePlan(
         model=Path("model"),
         dtype="float32",
-        device=device,
-        max_model_len=512,
+        device="cpu",
+        max_model_len=500,
         max_num_seqs=8,
         max_lora_rank=0,
         eager=True,
         threads=1,
-        settings=EngineSettings(tensor_parallel=tensor_parallel),
+        token_bytes=token_bytes,
+        settings=EngineSettings(cpu_cache_gib=cpu_cache_gib),
     )
 
 
+def test_the_kv_cache_holds_every_response_at_its_longest_and_no_more_than_allowed() -> None:
+    rows_of_whole_blocks = 8 * 512 + 32
+    assert plan_for(token_bytes=1000).cache_bytes == rows_of_whole_blocks * 1000
+    assert plan_for(token_bytes=1 << 20).cache_bytes == 2 << 30
+    assert plan_for(token_bytes=None, cpu_cache_gib=3).cache_bytes == 3 << 30
+
+
+def test_a_model_whose_layers_are_not_all_attention_tells_no_size_of_its_cache() -> None:
+    config = Qwen3Config(num_hidden_layers=2, layer_types=["full_attention", "sliding_attention"])
+    assert token_bytes(config, "float32") == 2 * 2 * config.num_key_value_heads * config.head_dim * 4
+    config.layer_types = ["full_attention", "linear_attention"]
+    assert token_bytes(config, "float32") is None
+    assert token_bytes(GPT2Config(n_layer=3, n_embd=64, n_head=4), "float16") == 2 * 3 * 64 * 2
+    assert token_bytes(MambaConfig(), "float32") is None
+
+
+def environment(device: str, inherited: dict[str, str], *, tensor_parallel: int = 1) -> dict[str, str]:
+    return engine_environment(device, EngineSettings(tensor_parallel=tensor_parallel), inherited)
+
+
 def test_the_engine_sees_the_gpus_that_the_device_names() -> None:
-    assert "CUDA_VISIBLE_DEVICES" not in plan_for("cuda").environment({})
-    assert "CUDA_VISIBLE_DEVICES" not in plan_for("cpu").environment({})
-    assert plan_for("cuda:1").environment({})["CUDA_VISIBLE_DEVICES"] == "1"
-    assert plan_for("cuda:1").environment({"CUDA_VISIBLE_DEVICES": "4,6"})["CUDA_VISIBLE_DEVICES"] == "6"
-    assert plan_for("cuda:1", tensor_parallel=2).environment({})["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert "CUDA_VISIBLE_DEVICES" not in environment("cuda", {})
+    assert "CUDA_VISIBLE_DEVICES" not in environment("cpu", {})
+    assert environment("cuda:1", {})["CUDA_VISIBLE_DEVICES"] == "1"
+    assert environment("cuda:1", {"CUDA_VISIBLE_DEVICES": "4,6"})["CUDA_VISIBLE_DEVICES"] == "6"
+    assert environment("cuda:1", {}, tensor_parallel=2)["CUDA_VISIBLE_DEVICES"] == "1,2"
     with pytest.raises(SamplerError, match="CUDA_VISIBLE_DEVICES=4,6 names 2"):
-        plan_for("cuda:1", tensor_parallel=2).environment({"CUDA_VISIBLE_DEVICES": "4,6"})
+        environment("cuda:1", {"CUDA_VISIBLE_DEVICES": "4,6"}, tensor_parallel=2)
 
 
 def test_what_the_user_set_in_the_environment_stays() -> None:
-    assert plan_for("cpu").environment({})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert environment("cpu", {})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "DEBUG", "OMP_NUM_THREADS": "3"}
-    assert own.items() <= plan_for("cpu").environment(own).items()
+    assert own.items() <= environment("cpu", own).items()

@@ -1,0 +1,51 @@
+"""Keeps one model at a time. Light: torch and transformers are imported when the first model is wanted."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from diagnostics.types import Checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+    from diagnostics.models import Dtype, LoadedModel
+
+
+class ModelHolder:
+    """Loads checkpoints for sampling and scoring, and keeps the one it loaded last.
+
+    ``device_name`` is as the user gave it; None: a GPU if there is one.
+    """
+
+    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32") -> None:
+        self.device_name = device
+        self.dtype: Dtype = dtype
+        self._held: tuple[str, LoadedModel] | None = None
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the models are. Raises ``ConfigError`` for a device that is not there."""
+        from diagnostics.models import pick_device
+
+        return pick_device(self.device_name)
+
+    def load(self, checkpoint: Checkpoint) -> LoadedModel:
+        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
+        from diagnostics.models import load_model
+
+        if self._held is None or self._held[0] != checkpoint.weights_hash:
+            self.close()
+            self._held = (checkpoint.weights_hash, load_model(checkpoint, device=self.device, dtype=self.dtype))
+        return self._held[1]
+
+    def close(self) -> None:
+        """Let go of the model and give back its GPU memory; the next ``load`` reads one again."""
+        if self._held is None:
+            return
+        self._held = None
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
