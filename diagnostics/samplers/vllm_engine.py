@@ -25,6 +25,7 @@ from diagnostics.samplers.vllm_messages import (
     Call,
     Draw,
     Drawn,
+    Draws,
     Failed,
     Order,
     Reply,
@@ -266,9 +267,9 @@ class VllmEngine:
         """Load an adapter, so that a fault of its shows now."""
         self._ask(AddAdapter(adapter=adapter))
 
-    def submit(self, draw: Draw) -> None:
-        """Queue a draw."""
-        self._process.send(draw)
+    def submit(self, *draws: Draw) -> None:
+        """Queue draws; an idle engine begins them all in one step."""
+        self._process.send(Draws(draws=draws))
 
     def collect(self, *, timeout_s: float | None = None) -> Drawn | None:
         """The next finished draw, in any order; None if there is none within ``timeout_s``."""

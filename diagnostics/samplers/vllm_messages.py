@@ -69,6 +69,13 @@ class Draw:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Draws:
+    """Draws that the engine takes up in the same step if it is idle."""
+
+    draws: tuple[Draw, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Abort:
     """Drop every draw that is not finished. Not answered; what was finished before may still come."""
 
@@ -78,7 +85,7 @@ class Stop:
     """End the process."""
 
 
-Order = Start | Call | ResetPrefixCache | AddAdapter | Draw | Abort | Stop
+Order = Start | Call | ResetPrefixCache | AddAdapter | Draws | Abort | Stop
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from diagnostics.models import LoadedModel, suitable_threads
 from diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8
-#: Prompts of the call that are probed, besides a long one.
+#: Prompts of the engine's first call that are probed, besides a long one.
 PROBE_PROMPTS = 3
 #: Length of the long prompt. A prefix cache holds whole blocks of at most 128 tokens, so this fills two.
 LONG_PROBE_TOKENS = 288

@@ -27,6 +27,7 @@ from diagnostics.samplers.vllm_messages import (
     Draw,
     Drawn,
     DrawnRow,
+    Draws,
     Failed,
     Reply,
     ResetPrefixCache,
@@ -65,8 +66,9 @@ class Server:
             self._llm.llm_engine.engine_core.shutdown()
 
     def _carry_out(self, order: Any) -> None:
-        if isinstance(order, Draw):
-            self._add(order)
+        if isinstance(order, Draws):
+            for draw in order.draws:
+                self._add(draw)
         elif isinstance(order, Start):
             self._start(order)
             self._outbox.put(Answer(value=None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +46,8 @@ class SeriesEngine:
         self._proved: str | None = None
         self._adapters: dict[str, Adapter] = {}
         self._adapter_numbers = itertools.count(1)
-        self._long_prompt: tuple[int, ...] = ()
-        self._probed: dict[tuple[int, ...], DrawnRow] = {}  # by prompt, what the engine said when it was probed last
+        self._probe_prompts: list[tuple[int, ...]] = []
+        self._probed: list[DrawnRow] = []  # what the engine answered to them last
         self._hook = True
         self.adapter: Adapter | None = None
         self.ships_entropy = False
@@ -75,27 +75,26 @@ class SeriesEngine:
         if self._engine is not None and reason is None and self._proved == checkpoint.weights_hash:
             return
         self._proved = None
-        fresh = self._engine is None or reason is not None
+        fresh, swapped = self._engine is None or reason is not None, False
         if reason is not None:
             self._context.note(f"{checkpoint.label}: vLLM is started again, {reason}")
+        if not fresh and not self._holds(checkpoint):
+            swapped = self._swap(checkpoint)
+            if not swapped:
+                self._context.note(f"{checkpoint.label}: vLLM is started again, its prefix cache could not be reset")
+                fresh = True
         if fresh:
             self._start(plan, checkpoint, prompts)
-        elif not self._holds(checkpoint):
-            fresh = not self._swap(checkpoint)
-            if fresh:
-                self._context.note(f"{checkpoint.label}: vLLM is started again, its prefix cache could not be reset")
-                self._start(plan, checkpoint, prompts)
         self.adapter = self._add_adapter(checkpoint)
-        # an adapter that does nothing yet is the base, bit for bit
-        before = self._probed if checkpoint.kind == "full" else {}
-        result = self._probe(checkpoint.label, loaded, prompts, fresh=fresh)
+        before = self._probed
+        result = self._probe(checkpoint.label, loaded, fresh=fresh)
         tolerance = LOGP_TOLERANCE_NATS[plan.dtype]
-        fault = None if fresh else _fault_of_swap(result, before, self._probed, tolerance)
+        fault = _fault_of_swap(result, before, self._probed, tolerance) if swapped else None
         if fault is not None:
             self._context.note(f"{checkpoint.label}: vLLM is started again, {fault} after the swap of weights")
             self._start(plan, checkpoint, prompts)
             self.adapter = self._add_adapter(checkpoint)
-            result = self._probe(checkpoint.label, loaded, prompts, fresh=True)
+            result = self._probe(checkpoint.label, loaded, fresh=True)
         self._require_agreement(result, checkpoint, tolerance)
         self._check_entropy(result, plan)
         self._proved = checkpoint.weights_hash
@@ -201,7 +200,8 @@ class SeriesEngine:
             raise self._does_not_run(checkpoint.label, error) from None
         self.ships_entropy = self._hook
         self._model = (plan.model, checkpoint.weights_hash if checkpoint.kind == "full" else None)
-        self._long_prompt = long_prompt(max(prompts, key=len), max_model_len=plan.max_model_len)
+        long = long_prompt(max(prompts, key=len), max_model_len=plan.max_model_len)
+        self._probe_prompts, self._probed = [*probe_prompts(prompts), long], []
 
     def _new_process(self) -> EngineProcess:
         device = self._context.models.device_name
@@ -235,13 +235,10 @@ class SeriesEngine:
 
     # ---------------------------------------------------------------- the proof
 
-    def _probe(
-        self, label: str, loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], *, fresh: bool
-    ) -> ProbeResult:
-        """Greedy tokens after some prompts of the call and a long one, the same at every swap."""
-        probed = [*probe_prompts(prompts), self._long_prompt]
+    def _probe(self, label: str, loaded: LoadedModel, *, fresh: bool) -> ProbeResult:
+        """Greedy tokens after the same prompts at every swap."""
         try:
-            rows = [self._probe_one(-1 - place, prompt_ids) for place, prompt_ids in enumerate(probed)]
+            rows = self._probe_rows()
         except EngineLostError as error:
             if not fresh or error.short_of_memory:
                 raise
@@ -250,18 +247,21 @@ class SeriesEngine:
             # it may have been our hook: without it the next engine shows
             self._unhook(f"vLLM fails with the entropy hook ({error})")
             raise
-        self._probed = dict(zip(probed, rows, strict=True))
-        return compare(loaded, probed, rows)
+        self._probed = rows
+        return compare(loaded, self._probe_prompts, rows)
 
-    def _probe_one(self, ticket: int, prompt_ids: tuple[int, ...]) -> DrawnRow:
-        """One draw alone: in company the shape of the batch, and with it the last bits, would hang on the clock."""
-        self.running.submit(self._probe_draw(ticket, prompt_ids, self.running.plan.max_model_len))
-        while True:
+    def _probe_rows(self) -> list[DrawnRow]:
+        """All in one batch, which has the same shape every time: the last bits hang on that."""
+        draws = [self._probe_draw(-1 - place, prompt_ids) for place, prompt_ids in enumerate(self._probe_prompts)]
+        self.running.submit(*draws)
+        rows: dict[int, DrawnRow] = {}
+        while len(rows) < len(draws):
             drawn = self.running.collect()
-            if drawn is not None and drawn.ticket == ticket:
-                return drawn.rows[0]
+            if drawn is not None and drawn.ticket < 0:  # else it is of a call that was broken off
+                rows[drawn.ticket] = drawn.rows[0]
+        return [rows[draw.ticket] for draw in draws]
 
-    def _probe_draw(self, ticket: int, prompt_ids: tuple[int, ...], max_model_len: int) -> Draw:
+    def _probe_draw(self, ticket: int, prompt_ids: tuple[int, ...]) -> Draw:
         return Draw(
             ticket=ticket,
             prompt_ids=prompt_ids,
@@ -270,7 +270,7 @@ class SeriesEngine:
             temperature=0.0,
             top_p=1.0,
             top_k=0,
-            max_tokens=min(PROBE_TOKENS, max_model_len - len(prompt_ids)),
+            max_tokens=min(PROBE_TOKENS, self.running.plan.max_model_len - len(prompt_ids)),
             end_ids=(),
             entropy=self.ships_entropy,
             adapter=self.adapter,
@@ -305,8 +305,8 @@ class SeriesEngine:
 
 def _fault_of_swap(
     result: ProbeResult,
-    before: Mapping[tuple[int, ...], DrawnRow],
-    now: Mapping[tuple[int, ...], DrawnRow],
+    before: Sequence[DrawnRow],
+    now: Sequence[DrawnRow],
     tolerance: float,
 ) -> str | None:
     """What is wrong with an engine whose weights were swapped; None if nothing can be seen.
@@ -318,8 +318,7 @@ def _fault_of_swap(
         return None  # the model's fault
     if result.logp > tolerance:
         return f"its log-probabilities are off by {result.logp:.2g} nats"
-    common = before.keys() & now.keys()
-    if common and all(_same(before[prompt], now[prompt]) for prompt in common):
+    if len(before) == len(now) and all(map(_same, before, now)):
         return "it answers bit for bit as the checkpoint before"
     return None
 
