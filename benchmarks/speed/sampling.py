@@ -23,7 +23,6 @@ from measured_models import STEPS, WIDE_VOCABULARY, make_series, make_wide_model
 from results import Took, circumstances, digits, timed, write
 from sampling_peers import HarnessRun, fresh_vllm, harness, pass_at_1_difference
 
-from diagnostics.samplers import EngineSettings
 from diagnostics.tasks import countdown
 from diagnostics.tasks.countdown import RESPONSE_TOKENS
 from diagnostics.types import Problem
@@ -34,7 +33,6 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
 STAGE = Path(__file__).with_name("sampling_stage.py")
 N_SHORT, N_LONG = 16, 256
-PEER_STEPS = STEPS[:3]
 LONG_CHECKPOINTS = 2
 MEMORY_PROBLEMS = 1000
 #: Two standard errors and a half: by chance outside it in one run of 80.
@@ -52,26 +50,26 @@ def stage(run: Path, *flags: str) -> tuple[Took, dict[str, Any]]:
 
 
 def against_fresh_processes(run: Path, problems: tuple[Problem, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The whole series with one engine, with a fresh process before it, and the others after."""
+    """The whole series with one engine, in the midst of a fresh process for each of its checkpoints."""
 
     def fresh(step: int) -> Took:
         return fresh_vllm(checkpoint_path(run, step), problems, n=N_SHORT, max_tokens=RESPONSE_TOKENS)
 
-    processes = [fresh(PEER_STEPS[0])]
+    middle = len(STEPS) // 2
+    processes = [fresh(step) for step in STEPS[:middle]]
     ours, told = stage(run, "--n", str(N_SHORT))
-    processes += [fresh(step) for step in PEER_STEPS[1:]]
-    fresh_s = statistics.median(process.wall_s for process in processes)
-    fresh_cpu_s = statistics.median(process.cpu_s for process in processes)
+    processes += [fresh(step) for step in STEPS[middle:]]
+    fresh_s = sum(process.wall_s for process in processes)
+    fresh_cpu_s = sum(process.cpu_s for process in processes)
     result = {
         "n": N_SHORT,
         "one_engine_wall_s": digits(ours.wall_s),
         "one_engine_cpu_s": digits(ours.cpu_s),
         "of_which_engine_start_wall_s": digits(told["times"][0]["start_s"]),
-        "fresh_processes_measured_wall_s": [digits(process.wall_s) for process in processes],
-        "fresh_process_median_cpu_s": digits(fresh_cpu_s),
-        "fresh_processes_extrapolated_to": len(STEPS),
-        "ratio_wall": digits(fresh_s * len(STEPS) / ours.wall_s),
-        "ratio_cpu": digits(fresh_cpu_s * len(STEPS) / ours.cpu_s),
+        "fresh_processes_wall_s": [digits(process.wall_s) for process in processes],
+        "fresh_processes_cpu_s": digits(fresh_cpu_s),
+        "ratio_wall": digits(fresh_s / ours.wall_s),
+        "ratio_cpu": digits(fresh_cpu_s / ours.cpu_s),
         "goal_ratio": 5,
     }
     return result, told["times"]
@@ -136,10 +134,10 @@ def swaps_and_probes(short: list[dict[str, Any]], long: list[dict[str, Any]]) ->
         "swap_s_most": digits(max(times["swap_s"] for times in swapped)),
         "goal_swap_s": 2,
         "probe_s_median": digits(statistics.median(times["probe_s"] for times in swapped)),
-        "load_for_the_probe_s_median": digits(statistics.median(times["load_s"] for times in swapped)),
+        "load_in_transformers_s_median": digits(statistics.median(times["load_s"] for times in swapped)),
         **{
-            f"probe_and_load_share_at_n_{n}": digits(
-                statistics.median((times["probe_s"] + times["load_s"]) / times["all_s"] for times in checkpoints[1:])
+            f"probe_share_at_n_{n}": digits(
+                statistics.median(times["probe_s"] / times["all_s"] for times in checkpoints[1:])
             )
             for n, checkpoints in ((N_SHORT, short), (N_LONG, long))
         },
@@ -186,7 +184,7 @@ def memory(run: Path, n: int) -> dict[str, Any]:
         "engine_gib_by_quarter": [digits(row["engine_gib"]) for row in quarters],
         "peak_main_gib": digits(peak["main"]),
         "peak_engine_gib": digits(peak["engine"]),
-        "of_which_kv_cache_gib": EngineSettings().cpu_cache_gib,
+        "of_which_kv_cache_gib": digits(peak["kv_cache"]),
         "peak_both_gib": digits(peak["main"] + peak["engine"]),
         "goal_gib_besides_the_model": 4,
     }

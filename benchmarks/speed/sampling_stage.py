@@ -130,9 +130,13 @@ class Stage:
         )
 
     def peak_gib(self) -> dict[str, float]:
-        """Highest resident memory of this process and of the engine."""
-        main_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB
-        return {"main": main_gib, "engine": resident_gib(self._sampler._engines.running.process_id, peak=True)}
+        """Highest resident memory of this process and of the engine, and the size of the engine's KV cache."""
+        engine = self._sampler._engines.running
+        return {
+            "main": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB,
+            "engine": resident_gib(engine.process_id, peak=True),
+            "kv_cache": engine.plan.cache_bytes / 2**30,
+        }
 
     def correct(self, checkpoint: Checkpoint, problems: Sequence[Problem]) -> dict[str, int]:
         """Prompt → how many of the checkpoint's samples are correct; grades go into the store."""
