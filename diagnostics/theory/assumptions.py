@@ -1,0 +1,144 @@
+"""Which assumptions of [A]'s Theorem 2.4 a real kernel fulfils. Source: [A] (arXiv 2601.15609), 2.3 and Appendix E."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from diagnostics.theory._checks import vector
+from diagnostics.theory.coupling import (
+    RELATIVE_CUTOFF,
+    KernelExtremes,
+    dual_coefficients,
+    effective_rank,
+    kernel_extremes,
+    symmetric,
+)
+
+#: A float32 kernel is right to 1e-5 of √(K_ii K_jj), a squared distance to four times that.
+SAME_ROW = 4e-5
+RELATIVE_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class CouplingFlags:
+    """What holds of one batch's kernel. ``condition_number`` is None where K is singular to the cutoff.
+
+    ``share_aligned`` is the share of pairs of different modes with K_ij ≥ 0 (Assumption 2.1 asks for all of them),
+    ``self_exceeds_cross`` Assumption 2.3 (λ_min ≥ ρ_max), ``psd_order`` whether K ⪰ M(λ_min, ρ_min), which the proof
+    uses (only if the row with λ_min is ρ_min elsewhere: hardly ever for three rows or more), ``denominator_positive``
+    whether λ_min + (G−1)ρ_min > 0, ``n_negative_alpha`` how many entries of α = K⁺ y are below 0, ``target_residual``
+    ‖Kα − y‖/‖y‖, ``n_repeats`` how many rows repeat an earlier one.
+    """
+
+    extremes: KernelExtremes
+    share_aligned: float
+    self_exceeds_cross: bool
+    psd_order: bool
+    denominator_positive: bool
+    n_negative_alpha: int
+    target_residual: float
+    n_repeats: int
+    condition_number: float | None
+    effective_rank: float
+
+    @property
+    def gradients_aligned(self) -> bool:
+        """Assumption 2.1 within the batch: no two modes have opposed gradients."""
+        return self.share_aligned == 1.0
+
+
+def repeats(kernel_NN: ArrayLike) -> Int[np.ndarray, " row"]:
+    """The number of the first row that each row's gradient repeats, itself where it is new.
+
+    Rows are the same where ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is within 4e-5 of the larger diagonal entry.
+
+    >>> repeats([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]]).tolist()
+    [0, 0, 2]
+    """
+    kernel_NN = symmetric(kernel_NN)
+    lambda_N = np.diag(kernel_NN)
+    distance_NN = lambda_N[:, None] + lambda_N[None, :] - 2.0 * kernel_NN
+    same_NN = distance_NN <= SAME_ROW * np.maximum(lambda_N[:, None], lambda_N[None, :])
+    return same_NN.argmax(axis=1)
+
+
+def coupling_flags(
+    kernel_GG: ArrayLike,
+    target_G: ArrayLike,
+    mode_G: Int[np.ndarray, " sample"] | None = None,
+    *,
+    relative_cutoff: float = RELATIVE_CUTOFF,
+) -> CouplingFlags:
+    """All flags of one batch. Without ``mode_G`` rows with the same gradient are one mode (``repeats``).
+
+    Raises ``ValueError`` if the batch has fewer than two modes.
+
+    >>> flags = coupling_flags([[2.0, 1.0], [1.0, 2.0]], [1.0, 0.1])
+    >>> flags.gradients_aligned, flags.self_exceeds_cross, flags.psd_order, flags.n_negative_alpha
+    (True, True, True, 1)
+    """
+    kernel_GG = symmetric(kernel_GG, "kernel_GG")
+    target_G = vector(target_G, "target_G", length=len(kernel_GG))
+    mode_G = repeats(kernel_GG) if mode_G is None else np.asarray(mode_G)
+    extremes = kernel_extremes(kernel_GG, mode_G)
+    alpha_G = dual_coefficients(kernel_GG, target_G, relative_cutoff=relative_cutoff)
+    eigenvalue_G = np.linalg.eigvalsh(kernel_GG)
+    least, most = float(eigenvalue_G[0]), float(eigenvalue_G[-1])
+    target_norm = float(np.linalg.norm(target_G))
+    missed = float(np.linalg.norm(kernel_GG @ alpha_G - target_G))
+    pair_X = kernel_GG[mode_G[:, None] != mode_G[None, :]]
+    return CouplingFlags(
+        extremes=extremes,
+        share_aligned=float(np.mean(pair_X >= 0.0)),
+        self_exceeds_cross=extremes.lambda_min >= extremes.rho_max,
+        psd_order=_dominates(kernel_GG, extremes),
+        denominator_positive=extremes.lambda_min + (len(kernel_GG) - 1) * extremes.rho_min > 0.0,
+        n_negative_alpha=int(np.sum(alpha_G < -RELATIVE_ROUNDING * np.abs(alpha_G).max())),
+        target_residual=missed / target_norm if target_norm else 0.0,
+        n_repeats=len(mode_G) - len(np.unique(mode_G)),
+        condition_number=most / least if least > relative_cutoff * most else None,
+        effective_rank=effective_rank(kernel_GG),
+    )
+
+
+def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
+    """K ⪰ M(λ_min, ρ_min), up to rounding."""
+    lower_GG = np.full_like(kernel_GG, extremes.rho_min)
+    np.fill_diagonal(lower_GG, extremes.lambda_min)
+    least = float(np.linalg.eigvalsh(kernel_GG - lower_GG)[0])
+    return least >= -RELATIVE_ROUNDING * extremes.lambda_max * len(kernel_GG)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecayFit:
+    """η of Assumption 2.2 by least squares, and ‖k − ηK‖/‖k‖: 0 where it is exact, 1 where η explains nothing."""
+
+    eta: float
+    residual: float
+
+    @property
+    def in_range(self) -> bool:
+        """Whether η lies in [0, 1], as the assumption has it."""
+        return 0.0 <= self.eta <= 1.0
+
+
+def fit_decay(cross_TG: Float[np.ndarray, "mode sample"], within_TG: Float[np.ndarray, "mode sample"]) -> DecayFit:
+    """Fit k((q′,o),(q,o_s)) ≈ η K((q,o),(q,o_s)) over matching modes o (rows) and samples s (columns).
+
+    Raises ``ValueError`` unless both have one shape and a nonzero entry each. Source: [A] Assumption 2.2.
+
+    >>> fit_decay(np.array([[0.5, 1.0]]), np.array([[1.0, 2.0]]))
+    DecayFit(eta=0.5, residual=0.0)
+    """
+    cross_TG, within_TG = np.asarray(cross_TG, dtype=np.float64), np.asarray(within_TG, dtype=np.float64)
+    if cross_TG.shape != within_TG.shape or not cross_TG.any() or not within_TG.any():
+        raise ValueError(
+            f"cross_TG and within_TG: need one shape and a nonzero entry; got {cross_TG.shape} and {within_TG.shape}"
+        )
+    eta = float(np.sum(cross_TG * within_TG) / np.sum(within_TG**2))
+    residual = float(np.linalg.norm(cross_TG - eta * within_TG) / np.linalg.norm(cross_TG))
+    return DecayFit(eta=eta, residual=residual)

@@ -1,0 +1,173 @@
+"""[A] 2.3: how an update on one batch moves everything else, from the gradient kernel.
+
+K_ij = ⟨∇f_i, ∇f_j⟩ with f the (log-)probability or logit of row i. ``kernel_GG`` is the kernel of a batch of G samples,
+``cross_TG`` that of T targets with them. Unit of a kernel: nats² per squared parameter. ``target_G`` (y) is the shift
+in nats that the batch asks of each of its samples. Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from diagnostics.theory._checks import counts, positive, vector
+
+#: Eigenvalues below this share of the largest are taken for zero by the pseudo-inverse.
+RELATIVE_CUTOFF = 1e-10
+
+
+def symmetric(kernel_NN: ArrayLike, name: str = "kernel") -> Float[np.ndarray, "row row"]:
+    """``kernel_NN`` in float64 without the last-bit asymmetry of a matrix product.
+
+    Raises ``ValueError`` unless it is a square, finite matrix that agrees with its transpose to 1e-6 of its largest
+    diagonal entry, with positive diagonal.
+
+    >>> symmetric([[2.0, 1.0], [1.0, 2.0]]).tolist()
+    [[2.0, 1.0], [1.0, 2.0]]
+    """
+    kernel_NN = np.asarray(kernel_NN, dtype=np.float64)
+    if kernel_NN.ndim != 2 or kernel_NN.shape[0] != kernel_NN.shape[1] or not kernel_NN.size:
+        raise ValueError(f"{name}: needs a square matrix; got shape {kernel_NN.shape}")
+    if not np.isfinite(kernel_NN).all() or np.diag(kernel_NN).min() <= 0.0:
+        raise ValueError(f"{name}: needs finite entries and a positive diagonal: leave out rows without gradient")
+    if np.abs(kernel_NN - kernel_NN.T).max() > 1e-6 * np.diag(kernel_NN).max():
+        raise ValueError(f"{name}: needs a symmetric matrix")
+    return (kernel_NN + kernel_NN.T) / 2.0
+
+
+def target_shifts(
+    mode_G: Int[np.ndarray, " sample"], advantage_G: ArrayLike, *, beta: float, signed: bool = False
+) -> Float[np.ndarray, " sample"]:
+    """y_s = N_s |A_s| / (βG) in nats, with N_s how often the mode of sample s is in the batch; A_sum is its sum.
+
+    ``mode_G`` labels samples of one mode alike. The absolute value is the paper's: it moves the sign of A into the
+    gradient. On a kernel of plain gradients ask for ``signed``, N A/(βG), or wrong answers count as rewarded ones; both
+    give the same shift once rows and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
+
+    >>> target_shifts(np.array([7, 7, 3, 5]), [1.0, 1.0, -1.0, -1.0], beta=0.5).tolist()
+    [1.0, 1.0, 0.5, 0.5]
+    >>> target_shifts(np.array([7, 7, 3, 5]), [1.0, 1.0, -1.0, -1.0], beta=0.5, signed=True).tolist()
+    [1.0, 1.0, -0.5, -0.5]
+    """
+    advantage_G = vector(advantage_G, "advantage_G")
+    mode_G = np.asarray(mode_G)
+    if mode_G.shape != advantage_G.shape:
+        raise ValueError(f"mode_G: needs one label for each of the {len(advantage_G)} advantages; got {mode_G.shape}")
+    _, number_G, size_M = np.unique(mode_G, return_inverse=True, return_counts=True)
+    shift_G = size_M[number_G] * advantage_G / (positive(beta, "beta") * len(advantage_G))
+    return shift_G if signed else np.abs(shift_G)
+
+
+def dual_coefficients(
+    kernel_GG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
+) -> Float[np.ndarray, " sample"]:
+    """α = K⁺ y: the smallest weights of the batch's gradients whose sum moves the batch by y.
+
+    The pseudo-inverse, because K is singular as soon as a mode repeats, where the paper's K⁻¹ does not exist. What the
+    kernel cannot tell from rounding must fall under ``relative_cutoff``: about 1e-6 for a kernel of float32 gradients.
+    Source: [A] 2.3 and Appendix D, corrected.
+
+    >>> dual_coefficients([[2.0, 2.0], [2.0, 2.0]], [1.0, 1.0]).round(6).tolist()
+    [0.25, 0.25]
+    """
+    kernel_GG = symmetric(kernel_GG, "kernel_GG")
+    target_G = vector(target_G, "target_G", length=len(kernel_GG))
+    return np.linalg.pinv(kernel_GG, rcond=relative_cutoff, hermitian=True) @ target_G
+
+
+def induced_shift(
+    kernel_GG: ArrayLike, cross_TG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
+) -> Float[np.ndarray, " target"]:
+    """Δf = k^T K⁺ y in nats for every target: the exact first-order effect of the batch's minimum-norm update.
+
+    A target that is itself in the batch moves by its own y; where its cross kernel is η times that row, by η·y.
+    Source: [A] 2.3, Appendix D.
+
+    >>> induced_shift([[2.0, 0.0], [0.0, 4.0]], [[1.0, 1.0]], [2.0, 4.0]).round(6).tolist()
+    [2.0]
+    """
+    cross_TG = np.asarray(cross_TG, dtype=np.float64)
+    alpha_G = dual_coefficients(kernel_GG, target_G, relative_cutoff=relative_cutoff)
+    if cross_TG.ndim != 2 or cross_TG.shape[1] != len(alpha_G):
+        raise ValueError(f"cross_TG: needs {len(alpha_G)} columns, one per sample; got shape {cross_TG.shape}")
+    return cross_TG @ alpha_G
+
+
+def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
+    """K_ij / √(K_ii K_jj), from −1 to 1: the primary form, since K_ii grows with the length of a response.
+
+    >>> cosine_kernel([[4.0, 1.0], [1.0, 1.0]]).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    kernel_NN = symmetric(kernel_NN)
+    norm_N = np.sqrt(np.diag(kernel_NN))
+    cosine_NN = np.clip(kernel_NN / np.outer(norm_N, norm_N), -1.0, 1.0)
+    np.fill_diagonal(cosine_NN, 1.0)
+    return cosine_NN
+
+
+def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.ndarray, "row row"]:
+    """K_ij / (T_i T_j): the kernel of per-token means ([C] Eq 16) from that of sums over T response tokens ([C] 3).
+
+    >>> kernel_of_means([[4.0, 2.0], [2.0, 9.0]], [2, 1]).tolist()
+    [[1.0, 1.0], [1.0, 9.0]]
+    """
+    kernel_NN = symmetric(kernel_NN)
+    n_tokens_N = counts(n_tokens_N, "n_tokens_N", length=len(kernel_NN))
+    if n_tokens_N.min() < 1:
+        raise ValueError("n_tokens_N: needs at least one token in every response")
+    return kernel_NN / np.outer(n_tokens_N, n_tokens_N)
+
+
+def effective_rank(kernel_NN: ArrayLike) -> float:
+    """exp(−Σ p log p) with p the eigenvalues of K over their sum: from 1 to N, the number of directions in use.
+
+    Roy and Vetterli's effective rank of K itself; that of the gradient matrix, whose singular values are the square
+    roots, is larger. Negative eigenvalues are rounding and count as 0. Source: Roy and Vetterli 2007 (EUSIPCO),
+    Definition 1; [C] C.2 speaks of the rank of this kernel.
+
+    >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6), round(effective_rank([[1.0, 1.0], [1.0, 1.0]]), 6)
+    (2.0, 1.0)
+    """
+    eigenvalue_N = np.maximum(np.linalg.eigvalsh(symmetric(kernel_NN)), 0.0)
+    share_N = eigenvalue_N / eigenvalue_N.sum()
+    share_N = share_N[share_N > 0.0]
+    return float(np.exp(-np.sum(share_N * np.log(share_N))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelExtremes:
+    """Least and largest self-similarity λ = K_ii, and cross-similarity ρ = K_ij of different modes."""
+
+    lambda_min: float
+    lambda_max: float
+    rho_min: float
+    rho_max: float
+
+
+def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None = None) -> KernelExtremes:
+    """λ and ρ of a kernel, ρ over pairs of different modes (``mode_N``; without it every row is a mode of its own).
+
+    The paper takes ρ over all i ≠ j; two samples of one mode then make ρ_max a λ, and Assumption 2.3 void.
+    Raises ``ValueError`` if there are fewer than two modes. Source: [A] 2.3.
+
+    >>> kernel_extremes([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]], np.array([0, 0, 1]))
+    KernelExtremes(lambda_min=2.0, lambda_max=3.0, rho_min=0.5, rho_max=0.5)
+    """
+    kernel_NN = symmetric(kernel_NN)
+    mode_N = np.arange(len(kernel_NN)) if mode_N is None else np.asarray(mode_N)
+    if mode_N.shape != (len(kernel_NN),):
+        raise ValueError(f"mode_N: needs one label for each of the {len(kernel_NN)} rows; got shape {mode_N.shape}")
+    rho_X = kernel_NN[mode_N[:, None] != mode_N[None, :]]
+    if not rho_X.size:
+        raise ValueError("mode_N: cross-similarity needs two different modes")
+    lambda_N = np.diag(kernel_NN)
+    return KernelExtremes(
+        lambda_min=float(lambda_N.min()),
+        lambda_max=float(lambda_N.max()),
+        rho_min=float(rho_X.min()),
+        rho_max=float(rho_X.max()),
+    )

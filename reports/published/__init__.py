@@ -1,0 +1,97 @@
+"""The published tables of the three papers as data, to lay a user's own audit beside them.
+
+One CSV file per table, long: one row per value, with the columns of ``COLUMNS``. The first two lines of a file say
+which paper and table it is and what its units are. Numbers stand as printed; what is not printed is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from reports.citations import PAPERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: ``k`` is the samples per problem of pass@k and avg@k, ``plus_minus`` what the paper prints behind ±, ``setting`` what
+#: varies besides the method, ``why`` the reason where ``value`` is unknown.
+COLUMNS = (
+    "paper", "table", "model", "method", "setting", "benchmark", "metric", "k", "value", "plus_minus", "unit", "why",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedTable:
+    """One table: the letter of its paper (``reports.citations``), its number and title there, and its file here."""
+
+    paper: str
+    number: int
+    title: str
+
+    @property
+    def citation(self) -> str:
+        """Paper, identifier and table, in words.
+
+        >>> TABLES[0].citation
+        'When Sharpening Becomes Collapse, arXiv 2601.15609, Table 2'
+        """
+        return f"{PAPERS[self.paper]}, Table {self.number}"
+
+    @property
+    def file_name(self) -> str:
+        """The CSV file beside this module."""
+        return f"{self.paper.lower()}_table_{self.number}.csv"
+
+
+TABLES = (
+    PublishedTable(paper="A", number=2, title="AVG@8 of various methods across six benchmarks"),
+    PublishedTable(paper="A", number=3, title="PASS@8 of various methods across six benchmarks"),
+    PublishedTable(paper="A", number=4, title="Compatibility analysis using Qwen3-8B"),
+    PublishedTable(paper="A", number=5, title="Sensitivity of IAC to the calibration strength α"),
+    PublishedTable(paper="B", number=1, title="pass@k of Qwen2.5-Math-7B in and out of domain"),
+    PublishedTable(paper="B", number=2, title="pass@k of Llama-3.2-3B-Instruct"),
+    PublishedTable(paper="B", number=3, title="pass@k of Qwen2.5-Math-7B on MATH-500"),
+    PublishedTable(paper="B", number=4, title="Entropy of answers (bits) and tokens across math benchmarks"),
+    PublishedTable(paper="C", number=1, title="pass@k of base, GRPO and SELF on mathematical benchmarks"),
+    PublishedTable(paper="C", number=4, title="pass@k of base, GRPO and SELF on ReasoningGym"),
+    PublishedTable(paper="C", number=5, title="F1 of decoding strategies that filter solvable problems"),
+)
+
+
+def published_table(table: PublishedTable) -> pd.DataFrame:
+    """One table, rows in the order of print. Text, or None; ``table`` and ``k`` whole numbers, ``value`` in ``unit``.
+
+    Units: ``percent`` from 0 to 100, ``bits``, and ``unstated`` where the paper gives none.
+
+    >>> row = published_table(TABLES[0]).iloc[0]
+    >>> row["model"], row["method"], row["benchmark"], float(row["value"])
+    ('Qwen3-4B', 'GRPO', 'GSM8K', 93.72)
+    """
+    import pandas as pd
+
+    types = {"table": "int64", "k": "Int64", "value": "Float64", "plus_minus": "Float64"}
+    with files(__name__).joinpath(table.file_name).open(encoding="utf-8") as lines:
+        rows = pd.read_csv(
+            lines,
+            comment="#",
+            dtype={column: types.get(column, "string") for column in COLUMNS},
+            keep_default_na=False,
+            na_values=[""],
+        )
+    text = [column for column in COLUMNS if column not in types]
+    rows[text] = rows[text].astype(object).where(rows[text].notna(), None)
+    return rows
+
+
+def published_tables() -> pd.DataFrame:
+    """All tables, one below the other, with the columns of ``COLUMNS``.
+
+    >>> rows = published_tables()
+    >>> len(rows), sorted(set(rows["paper"]))
+    (779, ['A', 'B', 'C'])
+    """
+    import pandas as pd
+
+    return pd.concat([published_table(table) for table in TABLES], ignore_index=True)

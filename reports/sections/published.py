@@ -1,0 +1,281 @@
+"""Beside the papers: the audit's own changes and those that [B] and [C] print, as a scale for their size.
+
+[A] prints no base model, so none of its tables has a change to lay beside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from reports import numbers
+from reports.context import Context
+from reports.published import published_tables
+from reports.records import Block, Cell, Column, Missing, Section, Table
+from reports.source import SeriesSource
+from reports.tables import display_of
+from reports.wording import bound, value_at
+
+OWN = "own"
+FULL_DATA = "reports.published.published_tables()"
+#: The method that both papers train with; the others are remedies and variants, shown folded.
+PLAIN = "GRPO"
+CAUTION = "Tasks, models, training and sampling differ: this is a scale for the size of a change, not a comparison."
+_DASH = Cell(text="–")
+_DIFFERENCE = display_of("probability", signed=True)
+_UNITS = {"percent": 0.01, "bits": math.log(2.0), "unstated": 1.0}  # to probabilities and nats; unstated as printed
+_DECIMALS = 4  # the papers print percents to two: beyond that stand the traces of the division by 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A base and a model trained from it in one published table.
+
+    ``values``: base and trained by (metric, k); probabilities, nats, and for token entropies the unstated unit.
+    """
+
+    table: str  # "[B] 1"
+    model: str
+    method: str
+    benchmark: str
+    values: Mapping[tuple[str, int | None], tuple[float, float]]
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The k above 1 of its pass@k."""
+        return tuple(sorted(k for metric, k in self.values if metric == "pass@k" and k is not None and k > 1))
+
+    def levels(self, metric: str, k: int | None = None) -> tuple[float, float] | None:
+        """Base and trained of ``metric``, None where the paper does not print both."""
+        return self.values.get((metric, k))
+
+
+def pairs() -> tuple[Pair, ...]:
+    """Every base and trained model that stand in the same table, in the order of print.
+
+    >>> first = pairs()[0]
+    >>> first.table, first.method, first.benchmark, first.levels("pass@k", 1)
+    ('[B]\\xa01', 'GRPO', 'AMC 2023', (0.404, 0.604))
+    """
+    printed: dict[tuple[str, str, str], dict[str, dict[tuple[str, int | None], float]]] = {}
+    for row in published_tables().to_dict("records"):
+        if (value := bound(row["value"])) is None or not row["benchmark"]:
+            continue
+        k = bound(row["k"])
+        where = (f"[{row['paper']}]\N{NO-BREAK SPACE}{row['table']}", str(row["model"]), str(row["benchmark"]))
+        own = printed.setdefault(where, {}).setdefault(str(row["method"]), {})
+        own[(str(row["metric"]), None if k is None else int(k))] = round(value * _UNITS[row["unit"]], _DECIMALS)
+    return tuple(
+        Pair(
+            table=table,
+            model=model,
+            method=method,
+            benchmark=benchmark,
+            values={at: (methods["base"][at], trained) for at, trained in values.items() if at in methods["base"]},
+        )
+        for (table, model, benchmark), methods in printed.items()
+        if "base" in methods
+        for method, values in methods.items()
+        if method != "base"
+    )
+
+
+def nearest_k(k: int, printed: Iterable[int]) -> int:
+    """The k of ``printed`` at the smallest ratio to ``k``, of two the smaller.
+
+    >>> nearest_k(100, [16, 64, 128]), nearest_k(4, [2, 8])
+    (128, 2)
+    """
+    return min(sorted(printed), key=lambda other: abs(math.log(other / k)))
+
+
+def published(context: Context) -> Section:
+    """Own series first, then what the papers print at the same k or the nearest."""
+    pass_pairs = tuple(pair for pair in pairs() if pair.levels("pass@k", 1) is not None)
+    ks = _own_ks(context)
+    blocks: tuple[Block, ...] = _entropies(context)
+    if not ks:
+        why = "the series share no k with a pass@k at base and at a later checkpoint"
+        blocks = (Missing(title="Changes of pass@k beside the papers", why=(why,)), *blocks)
+    else:
+        blocks = (*_changes(context, pass_pairs, ks), *blocks)
+    lead = _lead(context, pass_pairs, ks) if ks else ()
+    return Section(section_id="published", title="Beside the papers", lead=lead, blocks=blocks)
+
+
+def _own_ks(context: Context) -> tuple[int, ...]:
+    """k = 1 and the largest k that all series with a change share, with a paired interval where there is one."""
+    shared: set[int] | None = None
+    for series in context.series:
+        ks = context.inference_ks(series) or context.known_ks(series)
+        own = {k for k in ks if context.pass_change(series, k) is not None}
+        if own:
+            shared = own if shared is None else shared & own
+    if not shared:
+        return ()
+    return tuple(sorted({1, max(shared)} & shared))
+
+
+def _lead(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -> tuple[str, str, str]:
+    """Own changes, their range in the papers, and how far that may be read.
+
+    "Moved" claims no direction: the intervals stand in the table.
+    """
+    own: list[str] = []
+    theirs: list[str] = []
+    for k in ks:
+        moved = [(s.name, change.delta) for s in context.series if (change := context.pass_change(s, k)) is not None]
+        unit, named = ("", False) if own else (" points", len(context.series) > 1)
+        each = (f"{numbers.points(delta)}{f'{unit} ({name})' if named else unit}" for name, delta in moved)
+        own.append(f"pass@{k}{'' if own else ' moved'} by {numbers.listing(tuple(each))}")
+        near = 1 if k == 1 else nearest_k(k, {printed for pair in pass_pairs for printed in pair.ks})
+        found = [levels for pair in pass_pairs if (levels := pair.levels("pass@k", near)) is not None]
+        deltas = [trained - base for base, trained in found]
+        pairs_of = "" if theirs else " of trained model and benchmark"
+        silent = len(pass_pairs) - len(deltas)
+        theirs.append(
+            f"{'' if theirs else 'from '}{numbers.points(min(deltas))} to {numbers.points(max(deltas))} in pass@{near} "
+            f"({f'the k nearest to {k}; ' if near != k else ''}{len(deltas)} pairs{pairs_of}, "
+            f"median {numbers.points(median(deltas))}{f'; the other {silent} do not print it' if silent else ''})"
+        )
+    return (
+        f"From base to last checkpoint {numbers.listing(tuple(own))}.",
+        f"In points, the changes that [B] and [C] print range {numbers.listing(tuple(theirs))}.",
+        CAUTION,
+    )
+
+
+def _changes(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -> tuple[Table, ...]:
+    plain = [_pair_row(pair, ks) for pair in pass_pairs if pair.method == PLAIN]
+    others = [pair for pair in pass_pairs if pair.method != PLAIN]
+    own = [_own_row(context, series, ks) for series in context.series]
+    names = numbers.listing(tuple(dict.fromkeys(pair.method for pair in others)))
+    return (
+        Table(
+            title=f"Changes from base to trained model: this audit, then {PLAIN} in the papers",
+            columns=_pass_columns(ks),
+            rows=(*own, *plain),
+            note="Base → trained: probability (the papers' percents divided by 100); change: points. "
+            f"Brackets: {numbers.NINETY_FIVE} interval over problems; the papers print none for a change. "
+            f"{_own_size(context)} Where a paper does not print the k of this audit, its nearest one stands. Tables "
+            "with a base are [B] 1 to 3, [C] 1 and 4; [A] prints no base. All published values, at every k: "
+            f"{FULL_DATA}.",
+        ),
+        Table(
+            title=f"Changes by the other methods of the papers: {names}",
+            columns=_pass_columns(ks, methods=True),
+            rows=tuple(_pair_row(pair, ks) for pair in others),
+            folded=True,
+        ),
+    )
+
+
+def _own_size(context: Context) -> str:
+    sizes = {
+        f"{numbers.plural(len(series.problem_ids), 'problem')}, {numbers.plural(series.n, 'sample')} each": None
+        for series in context.series
+    }
+    return f"Own series: {'; '.join(sizes)}."
+
+
+def _head_columns(*, methods: bool = False) -> tuple[Column, ...]:
+    names = ("table", "series or model", *(("method",) if methods else ()), "benchmark")
+    return tuple(Column(name=name, numeric=False) for name in names)
+
+
+def _pass_columns(ks: tuple[int, ...], *, methods: bool = False) -> tuple[Column, ...]:
+    names: list[str] = []
+    for k in ks:
+        names += ["pass@1", "change"] if k == 1 else ["k", "pass@k", "change"]
+    return (*_head_columns(methods=methods), *(Column(name=name) for name in names))
+
+
+def _pair_row(pair: Pair, ks: tuple[int, ...]) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    for k in ks:
+        near = 1 if k == 1 else nearest_k(k, pair.ks)
+        cells += [] if k == 1 else [Cell(text=str(near), sort=near)]
+        if (levels := pair.levels("pass@k", near)) is None:
+            cells += [_DASH] * 2
+        else:
+            cells += [_path(*levels), _DIFFERENCE.cell(round(levels[1] - levels[0], _DECIMALS), None, None)]
+    return (*_pair_head(pair), *cells)
+
+
+def _own_row(context: Context, series: SeriesSource, ks: tuple[int, ...]) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    for k in ks:
+        change = context.pass_change(series, k)
+        cells += [] if k == 1 else [Cell(text=str(k), sort=k)]
+        if change is None:
+            cells += [_DASH] * 2
+        else:
+            cells += [_path(change.before, change.after), _DIFFERENCE.cell(change.delta, change.low, change.high)]
+    return (*_own_head(context, series), *cells)
+
+
+def _pair_head(pair: Pair) -> tuple[Cell, ...]:
+    """Without the method where the table's title says it."""
+    method = () if pair.method == PLAIN else (pair.method,)
+    return tuple(Cell(text=text) for text in (pair.table, pair.model, *method, pair.benchmark))
+
+
+def _own_head(context: Context, series: SeriesSource) -> tuple[Cell, ...]:
+    problems = context.source.problems
+    tasks = sorted({str(task) for task in problems.loc[problems["problem_id"].isin(series.problem_ids), "task"]})
+    return (Cell(text=OWN), Cell(text=series.name), Cell(text=numbers.listing(tuple(tasks))))
+
+
+def _path(base: float, trained: float) -> Cell:
+    """Base and trained in one cell, which sorts by the base: two columns more would not fit on a page."""
+    return Cell(text=f"{numbers.fixed(base, 3)} → {numbers.fixed(trained, 3)}", sort=round(base, _DECIMALS))
+
+
+def _entropies(context: Context) -> tuple[Table, ...]:
+    """Entropies of answers and tokens beside [B] Table 4, if the audit has one of them at base and last checkpoint."""
+    own: list[tuple[Cell, ...]] = []
+    for series in context.series:
+        answer = _own_levels(context, series, "answer_entropy", scope="plug_in")
+        token = _own_levels(context, series, "token_entropy", scope="all")
+        if answer is not None or token is not None:
+            own.append((*_own_head(context, series), *_entropy_cells(answer, token)))
+    if not own:
+        return ()
+    theirs = [
+        (*_pair_head(pair), *_entropy_cells(answer, pair.levels("token_entropy")))
+        for pair in pairs()
+        if pair.method == PLAIN and (answer := pair.levels("answer_entropy")) is not None
+    ]
+    names = ("answer entropy", "change", "token entropy")
+    counts = numbers.listing(tuple(sorted({str(series.n) for series in context.series}, key=int)))
+    return (
+        Table(
+            title=f"Entropies of answers and tokens: this audit, then {PLAIN} in [B] Table 4",
+            columns=(*_head_columns(), *(Column(name=name) for name in names)),
+            rows=(*own, *theirs),
+            note="Base → trained. Answer entropies: nats, plug-in estimates as in [B] C.5, which grow with the number "
+            f"of samples ({counts} per problem here, 256 there); [B] prints bits. Token entropies: nats per token here "
+            "and as printed there, for [B] states no unit.",
+            folded=True,
+        ),
+    )
+
+
+def _own_levels(context: Context, series: SeriesSource, measure: str, *, scope: str) -> tuple[float, float] | None:
+    """Base and last checkpoint, None if one is unknown or both are the same."""
+    findings = context.source.findings
+    base = value_at(findings, measure, series.name, series.base_step, scope=scope)
+    last = value_at(findings, measure, series.name, series.last_step, scope=scope)
+    if base is None or last is None or series.base_step == series.last_step:
+        return None
+    return float(base["value"]), float(last["value"])
+
+
+def _entropy_cells(answer: tuple[float, float] | None, token: tuple[float, float] | None) -> tuple[Cell, Cell, Cell]:
+    change = _DASH
+    if answer is not None:
+        delta = round(answer[1] - answer[0], _DECIMALS)
+        change = Cell(text=numbers.fixed(delta, 3, signed=True), sort=delta)
+    return (_DASH if answer is None else _path(*answer), change, _DASH if token is None else _path(*token))

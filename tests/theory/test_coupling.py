@@ -1,0 +1,177 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnostics.theory.assumptions import coupling_flags, fit_decay, repeats
+from diagnostics.theory.coupling import (
+    cosine_kernel,
+    dual_coefficients,
+    effective_rank,
+    induced_shift,
+    kernel_extremes,
+    kernel_of_means,
+    target_shifts,
+)
+
+seeds = st.integers(0, 10**6)
+
+
+def features(rng: np.random.Generator, n_rows: int, n_dimensions: int = 40) -> np.ndarray:
+    return rng.normal(size=(n_rows, n_dimensions)) + 0.7
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_the_exact_shift_is_the_solved_system_and_the_minimum_norm_update(seed):
+    rng = np.random.default_rng(seed)
+    gradient_GD, other_TD, target_G = features(rng, 6), features(rng, 3), rng.normal(size=6)
+    kernel_GG, cross_TG = gradient_GD @ gradient_GD.T, other_TD @ gradient_GD.T
+    shift_T = induced_shift(kernel_GG, cross_TG, target_G)
+    assert shift_T == pytest.approx(cross_TG @ np.linalg.solve(kernel_GG, target_G), rel=1e-8, abs=1e-9)
+    update_D = np.linalg.lstsq(gradient_GD, target_G, rcond=None)[0]
+    assert shift_T == pytest.approx(other_TD @ update_D, rel=1e-8, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.floats(0.0, 1.0))
+def test_a_seen_mode_moves_by_eta_times_its_target_even_where_the_kernel_is_singular(seed, eta):
+    rng = np.random.default_rng(seed)
+    mode_G = np.array([0, 1, 0, 2, 0, 1])
+    mode_kernel_MM = (lambda f: f @ f.T)(features(rng, 3))
+    kernel_GG = mode_kernel_MM[np.ix_(mode_G, mode_G)]
+    target_G = target_shifts(mode_G, rng.normal(size=3)[mode_G], beta=0.1, signed=True)
+    shift_T = induced_shift(kernel_GG, eta * mode_kernel_MM[:, mode_G], target_G)
+    assert shift_T == pytest.approx(eta * target_G[[0, 1, 3]], abs=1e-7)
+
+
+def test_targets_by_hand():
+    # N = 3, 1 and β·G = 0.4
+    assert target_shifts(np.array([5, 5, 5, 9]), [0.5, 0.5, 0.5, -1.5], beta=0.1).tolist() == pytest.approx(
+        [3.75, 3.75, 3.75, 3.75]
+    )
+
+
+def test_signed_targets_on_a_plain_kernel_are_the_papers_on_a_kernel_with_the_signs_absorbed():
+    rng = np.random.default_rng(3)
+    gradient_GD, other_TD = features(rng, 4), features(rng, 2)
+    advantage_G, mode_G = np.array([1.0, -1.0, 1.0, -1.0]), np.arange(4)
+    sign_G = np.sign(advantage_G)
+    kernel_GG, cross_TG = gradient_GD @ gradient_GD.T, other_TD @ gradient_GD.T
+    plain = induced_shift(kernel_GG, cross_TG, target_shifts(mode_G, advantage_G, beta=1.0, signed=True))
+    absorbed = induced_shift(
+        kernel_GG * np.outer(sign_G, sign_G), cross_TG * sign_G, target_shifts(mode_G, advantage_G, beta=1.0)
+    )
+    assert plain == pytest.approx(absorbed)
+    unsigned = induced_shift(kernel_GG, cross_TG, target_shifts(mode_G, advantage_G, beta=1.0))
+    assert not np.allclose(plain, unsigned)
+
+
+def test_effective_rank_by_hand_and_whatever_the_scale():
+    assert effective_rank(np.eye(5)) == pytest.approx(5)
+    assert effective_rank(np.ones((5, 5))) == pytest.approx(1)
+    # eigenvalues 3 and 1: entropy of (3/4, 1/4)
+    expected = np.exp(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
+    assert effective_rank([[2.0, 1.0], [1.0, 2.0]]) == pytest.approx(expected)
+    assert effective_rank([[2e9, 1e9], [1e9, 2e9]]) == pytest.approx(expected)
+
+
+def test_cosine_and_mean_kernels_by_hand():
+    assert cosine_kernel([[4.0, -3.0], [-3.0, 9.0]]).tolist() == [[1.0, -0.5], [-0.5, 1.0]]
+    assert kernel_of_means([[4.0, 6.0], [6.0, 36.0]], [2, 3]).tolist() == [[1.0, 1.0], [1.0, 4.0]]
+
+
+def test_cross_similarity_is_between_modes_not_between_samples():
+    kernel_NN = np.array([[2.0, 2.0, -0.5], [2.0, 2.0, -0.5], [-0.5, -0.5, 1.0]])
+    by_sample, by_mode = kernel_extremes(kernel_NN), kernel_extremes(kernel_NN, np.array([4, 4, 7]))
+    assert by_sample.rho_max == 2.0
+    assert (by_mode.rho_max, by_mode.rho_min, by_mode.lambda_min, by_mode.lambda_max) == (-0.5, -0.5, 1.0, 2.0)
+    with pytest.raises(ValueError, match="two different modes"):
+        kernel_extremes(kernel_NN[:2, :2], np.array([4, 4]))
+
+
+def test_repeated_rows_are_found_without_labels_within_float32():
+    rng = np.random.default_rng(0)
+    gradient_ND = features(rng, 4)[[0, 1, 0, 2, 1]]
+    kernel_NN = (gradient_ND @ gradient_ND.T) * (1 + 1e-7 * rng.normal(size=(5, 5)))
+    assert repeats((kernel_NN + kernel_NN.T) / 2).tolist() == [0, 1, 0, 3, 1]
+
+
+def test_flags_of_an_ideal_kernel():
+    kernel_GG = np.full((4, 4), 1.0) + np.eye(4)
+    flags = coupling_flags(kernel_GG, np.ones(4))
+    assert flags.gradients_aligned
+    assert flags.self_exceeds_cross
+    assert flags.psd_order
+    assert flags.denominator_positive
+    assert (flags.n_negative_alpha, flags.n_repeats) == (0, 0)
+    assert flags.condition_number == pytest.approx(5.0)
+    assert flags.target_residual == pytest.approx(0.0, abs=1e-12)
+
+
+def test_flags_of_a_bad_kernel():
+    kernel_GG = np.array([[1.0, 1.2, -1.0], [1.2, 4.0, -1.5], [-1.0, -1.5, 4.0]])
+    flags = coupling_flags(kernel_GG, [1.0, 0.1, 1.0])
+    assert flags.share_aligned == pytest.approx(1 / 3)
+    assert not flags.gradients_aligned
+    assert not flags.self_exceeds_cross  # λ_min = 1 < ρ_max = 1.2
+    assert not flags.psd_order
+    assert not flags.denominator_positive  # 1 + 2·(−1.5)
+    assert flags.n_negative_alpha == np.sum(np.linalg.solve(kernel_GG, [1.0, 0.1, 1.0]) < 0) > 0
+
+
+def test_flags_of_a_batch_with_a_repeat():
+    kernel_GG = np.array([[2.0, 2.0, 1.0], [2.0, 2.0, 1.0], [1.0, 1.0, 2.0]])
+    flags = coupling_flags(kernel_GG, [1.0, 1.0, 1.0])
+    assert (flags.n_repeats, flags.condition_number) == (1, None)
+    assert flags.self_exceeds_cross
+    assert flags.target_residual == pytest.approx(0.0, abs=1e-12)
+    # One mode cannot move by two amounts at once.
+    assert coupling_flags(kernel_GG, [1.0, 0.0, 1.0]).target_residual > 0.4
+
+
+def test_entrywise_bounds_do_not_give_the_order_that_the_proof_uses():
+    """K − M(λ_min, ρ_min) has a zero on its diagonal, so it is positive only if that row of K is ρ_min throughout."""
+    for seed in range(100):
+        gradient_GD = features(np.random.default_rng(seed), 4)
+        assert not coupling_flags(gradient_GD @ gradient_GD.T, np.ones(4)).psd_order
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.floats(-2.0, 2.0).filter(lambda eta: abs(eta) > 1e-3))
+def test_an_exact_decay_is_fitted_without_residual(seed, eta):
+    within_TG = np.random.default_rng(seed).normal(size=(3, 5))
+    fit = fit_decay(eta * within_TG, within_TG)
+    assert fit.eta == pytest.approx(eta)
+    assert fit.residual < 1e-9
+    assert fit.in_range == (0 <= fit.eta <= 1)
+
+
+def test_an_unrelated_query_has_a_residual_near_one():
+    rng = np.random.default_rng(0)
+    assert fit_decay(rng.normal(size=(20, 20)), rng.normal(size=(20, 20))).residual > 0.95
+
+
+@pytest.mark.parametrize(
+    ("kernel_GG", "target_G", "what"),
+    [
+        ([[1.0, 0.0]], [1.0], "square"),
+        ([[1.0, 0.5], [0.2, 1.0]], [1.0, 1.0], "symmetric"),
+        ([[1.0, 0.0], [0.0, 0.0]], [1.0, 1.0], "positive diagonal"),
+        ([[1.0, 0.0], [0.0, 1.0]], [1.0], "target_G: needs 2"),
+    ],
+)
+def test_what_is_no_kernel_is_refused(kernel_GG, target_G, what):
+    with pytest.raises(ValueError, match=what):
+        dual_coefficients(kernel_GG, target_G)
+
+
+def test_mismatched_shapes_are_refused():
+    with pytest.raises(ValueError, match="2 columns"):
+        induced_shift(np.eye(2), [[1.0]], [1.0, 1.0])
+    with pytest.raises(ValueError, match="mode_G"):
+        target_shifts(np.array([1]), [1.0, 2.0], beta=1.0)
+    with pytest.raises(ValueError, match="one shape"):
+        fit_decay(np.ones((1, 2)), np.ones((2, 1)))
+    with pytest.raises(ValueError, match="at least one token"):
+        kernel_of_means(np.eye(2), [0, 1])
