@@ -1,0 +1,53 @@
+"""Numbers over seeds or random instances, each with its 95 % interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from benchmarks.papers.claim import Estimate
+from diagnostics.statistics.intervals import mean_interval
+from trainers.toy import wilson
+
+
+def share(hit_S: Bool[np.ndarray, " seed"], *, of: str = "seeds") -> Estimate:
+    """Share of seeds (or instances) with a property, with Wilson's interval; unknown among none.
+
+    >>> some = share(np.array([True] * 9 + [False]))
+    >>> some.value, round(some.low, 4), round(some.high, 4)
+    (0.9, 0.5958, 0.9821)
+    """
+    if not np.size(hit_S):
+        return Estimate(value=None, low=None, high=None, n=0, of=of, unit=f"share of {of}")
+    found = wilson(int(np.count_nonzero(hit_S)), int(np.size(hit_S)))
+    return Estimate(value=found.share, low=found.low, high=found.high, n=found.n, of=of, unit=f"share of {of}")
+
+
+def mean(value_S: Float[np.ndarray, " seed"], *, unit: str, of: str = "seeds") -> Estimate:
+    """Mean over seeds with Student's t interval; pass the differences per seed for a comparison.
+
+    >>> mean(np.array([1.0, 2.0, 3.0]), unit="steps").value
+    2.0
+    """
+    found = mean_interval(np.asarray(value_S, dtype=np.float64))
+    return Estimate(value=float(found.mean), low=found.low, high=found.high, n=found.n, of=of, unit=unit)
+
+
+def exact(value: float, *, unit: str, n: int = 1, of: str = "value") -> Estimate:
+    """A number that no chance touches.
+
+    >>> exact(0.885, unit="squared norm").low is None
+    True
+    """
+    return Estimate(value=float(value), low=None, high=None, n=n, of=of, unit=unit)
+
+
+def counterexamples(bad: Sequence[bool]) -> Estimate:
+    """Share of instances that refute a universal statement.
+
+    >>> counterexamples([False] * 100).value
+    0.0
+    """
+    return share(np.asarray(bad, dtype=bool), of="instances")

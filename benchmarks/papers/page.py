@@ -1,0 +1,162 @@
+"""The claims as one HTML page: the report's own records, look and rules (nothing loaded, nothing run)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from benchmarks.papers.claim import Claim, Effort, Family
+from benchmarks.papers.table import counts_text, estimate_text, number, numbers_text, rules_text
+from benchmarks.papers.verdicts import RULE, agreement, named, verdict
+from reports.citations import PAPERS, key
+from reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
+
+_FEW = 3  # numbers that a table cell takes
+_LIMITS = (
+    "The toy worlds have four labels, three or four actions, or one bandit; a claim that holds here may still fail on "
+    "a language model, and the other way round.",
+    "The papers leave some settings of their figures unsaid (learning rates, starting probabilities). What was "
+    "run stands with every family and claim.",
+    "Shares of random instances depend on how the instances were drawn; a universal statement does not.",
+)
+
+
+def build_page(families: Sequence[Family], effort: Effort) -> Page:
+    """All families as sections of a page; every claim is in it."""
+    claims = [claim for family in families for claim in family.claims]
+    return Page(
+        title="The papers' claims, run again",
+        subtitle=f"{len(claims)} claims · {effort.seeds} seeds · {effort.steps} steps · "
+        f"{effort.instances} random instances · seed {effort.seed}",
+        headline=Headline(
+            definition=RULE,
+            cards=tuple(_card(letter, own) for letter, own in _by_paper(claims)),
+            limits=_LIMITS,
+            figure=_first_figure(families),
+        ),
+        sections=tuple(_section(i, family) for i, family in enumerate(families)),
+    )
+
+
+def _by_paper(claims: Sequence[Claim]) -> list[tuple[str, list[Claim]]]:
+    ordered = sorted(claims, key=lambda claim: claim.paper)
+    return [(letter, list(own)) for letter, own in itertools.groupby(ordered, key=lambda claim: claim.paper)]
+
+
+def _card(letter: str, claims: Sequence[Claim]) -> Card:
+    kinds = [verdict(claim.checks).kind for claim in claims]
+    failing = [claim for claim, kind in zip(claims, kinds, strict=True) if kind == "fails"]
+    sentences = [f"Fails: {claim.statement} ({claim.place})." for claim in failing]
+    reported = [text for claim in claims if (text := agreement(claim))]
+    agreeing = sum(text.startswith("agrees") for text in reported)
+    tiles = tuple(
+        Tile(title=kind, value=str(kinds.count(kind)), change=f"of {len(claims)}", direction="unknown")
+        for kind in ("holds", "holds when", "fails")
+    )
+    return Card(
+        series=f"[{letter}]",
+        subtitle=PAPERS[letter],
+        reading=counts_text(claims),
+        direction="unknown",
+        sentences=(
+            *sentences,
+            f"An independent implementation agrees in {agreeing} of {len(reported)} claims.",
+        ),
+        tiles=tiles,
+    )
+
+
+def _first_figure(families: Sequence[Family]) -> Figure | Missing:
+    """The headline wants one picture; without any it says so. Its section shows the others."""
+    for family in families:
+        if family.figures:
+            return family.figures[0]
+    return Missing(title="Figures", why=("No family drew one.",))
+
+
+def _section(i: int, family: Family) -> Section:
+    shown = family.figures[1:] if i == 0 else family.figures
+    letters = "".join(sorted({claim.paper for claim in family.claims}))
+    return Section(
+        section_id=f"family-{i}",
+        title=family.title,
+        lead=(family.setting,),
+        blocks=(*shown, _claims_table(family), _numbers_table(family), _settings_table(family)),
+        sources=key(letters),
+    )
+
+
+def _claims_table(family: Family) -> Table:
+    return Table(
+        title="Claims",
+        columns=_text_columns("claim", "where", "verdict", "numbers (95 %)", "independent"),
+        rows=tuple(
+            (
+                Cell(text=claim.statement),
+                Cell(text=f"[{claim.paper}] {claim.place}"),
+                Cell(text=verdict(claim.checks).text),
+                Cell(text=_numbers(claim)),
+                Cell(text=_told(claim)),
+            )
+            for claim in family.claims
+        ),
+    )
+
+
+def _numbers(claim: Claim) -> str:
+    """All numbers where they are few, else their range; the table below has every one."""
+    values = [check.estimate.value for check in claim.checks if check.estimate.value is not None]
+    if len(claim.checks) <= _FEW or not values:
+        return numbers_text(claim, between="; ")
+    quantities = "; ".join(dict.fromkeys(check.quantity for check in claim.checks))
+    return f"{quantities}: {number(min(values))} to {number(max(values))} over {len(claim.checks)} settings"
+
+
+def _numbers_table(family: Family) -> Table:
+    columns = ("claim", "setting", "quantity", "number (95 %)", "n", "independent", "outcome")
+    return Table(
+        title="Numbers of these claims",
+        columns=tuple(Column(name=name, numeric=name in ("number (95 %)", "n", "independent")) for name in columns),
+        rows=tuple(
+            (
+                Cell(text=claim.statement),
+                Cell(text=", ".join(named(factor, level) for factor, level in check.setting)),
+                Cell(text=check.quantity),
+                Cell(text=estimate_text(check.estimate), sort=check.estimate.value),
+                Cell(text=str(check.estimate.n), sort=float(check.estimate.n)),
+                Cell(
+                    text="" if check.independent is None else number(check.independent),
+                    sort=check.independent,
+                ),
+                Cell(text=check.outcome),
+            )
+            for claim in family.claims
+            for check in claim.checks
+        ),
+        folded=True,
+    )
+
+
+def _settings_table(family: Family) -> Table:
+    return Table(
+        title="Settings and rules of these claims",
+        columns=_text_columns("claim", "setting", "rule"),
+        rows=tuple(
+            (
+                Cell(text=claim.statement),
+                Cell(text=f"{claim.setting} {claim.note}".strip()),
+                Cell(text=rules_text(claim)),
+            )
+            for claim in family.claims
+        ),
+        folded=True,
+    )
+
+
+def _told(claim: Claim) -> str:
+    text = claim.independent.text if claim.independent else ""
+    return f"{text} ({agrees})" if text and (agrees := agreement(claim)) else text
+
+
+def _text_columns(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(name=name, numeric=False) for name in names)

@@ -1,0 +1,129 @@
+"""Verdicts on numbers made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.papers.claim import PART, Above, Below, Check, Claim, Estimate, Finding, Never, Printed, Rule
+from benchmarks.papers.estimates import counterexamples, exact, mean, share
+from benchmarks.papers.verdicts import agreement, condition, same_share, verdict
+
+
+def estimate(low: float, high: float, *, value: float | None = None, n: int = 200) -> Estimate:
+    middle = (low + high) / 2 if value is None else value
+    return Estimate(value=middle, low=low, high=high, n=n, of="seeds", unit="share of seeds")
+
+
+HIGH, LOW, ACROSS = estimate(0.9, 0.95), estimate(0.1, 0.2), estimate(0.4, 0.6)
+
+
+def check(number: Estimate, *setting: tuple[str, str], rule: Rule = Above(threshold=0.5)) -> Check:  # noqa: B008
+    return Check(setting=setting, quantity="share", estimate=number, rule=rule)
+
+
+def claim(*checks: Check, independent: Finding | None = None) -> Claim:
+    return Claim(
+        claim_id="made-up",
+        paper="A",
+        place="nowhere",
+        statement="It holds",
+        setting="None.",
+        checks=checks,
+        independent=independent,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "outcome"),
+    [
+        (Above(threshold=0.5), HIGH, "holds"),
+        (Above(threshold=0.5), LOW, "fails"),
+        (Above(threshold=0.5), ACROSS, "undecided"),
+        (Above(threshold=0.4), ACROSS, "undecided"),  # a bound on the threshold decides nothing
+        (Below(threshold=0.5), LOW, "holds"),
+        (Below(threshold=0.5), HIGH, "fails"),
+        (Below(threshold=0.5), ACROSS, "undecided"),
+        (Never(), estimate(0.0, 0.01, value=0.0), "holds"),
+        (Never(), estimate(0.0, 0.01, value=0.0001), "fails"),
+        (Printed(number=1.38, decimals=2), exact(1.3849, unit="ratio"), "holds"),
+        (Printed(number=1.38, decimals=2), exact(1.3851, unit="ratio"), "fails"),
+        (Above(threshold=0.0), exact(0.1, unit="ratio"), "holds"),
+        (Above(threshold=0.0), exact(0.0, unit="ratio"), "fails"),  # no interval, no doubt
+    ],
+)
+def test_a_rule_decides_where_the_interval_lies_on_one_side(rule: Rule, number: Estimate, outcome: str) -> None:
+    assert rule.outcome(number) == outcome
+
+
+@pytest.mark.parametrize("rule", [Above(threshold=0.5), Below(threshold=0.5), Never(), Printed(number=0.0, decimals=1)])
+def test_no_seed_at_all_decides_nothing(rule: Rule) -> None:
+    assert rule.outcome(share(np.zeros(0, dtype=bool))) == "undecided"
+
+
+def test_all_settings_must_hold_for_a_claim_to_hold() -> None:
+    assert verdict([check(HIGH, ("G", "4")), check(HIGH, ("G", "8"))]).text == "holds"
+    assert verdict([check(LOW, ("G", "4")), check(LOW, ("G", "8"))]).text == "fails"
+    assert verdict([check(ACROSS, ("G", "4")), check(ACROSS, ("G", "8"))]).text == "undecided"
+    assert (
+        verdict([check(LOW, ("G", "4")), check(ACROSS, ("G", "8"))]).text == "fails (fails in 1, undecided in 1 of 2)"
+    )
+
+
+def test_some_settings_that_hold_are_named_as_restrictions_of_factors() -> None:
+    grid = [
+        check(HIGH if name == "raw" and group != "32" else LOW, ("", name), ("G", group))
+        for name in ("raw", "normalised")
+        for group in ("4", "8", "32")
+    ]
+    assert verdict(grid).text == "holds when raw and G = 4 or 8 (fails in 4 of 6)"
+
+
+def test_settings_that_are_no_product_are_listed_by_the_first_factor() -> None:
+    holding = {("raw", "4"), ("raw", "8"), ("normalised", "8")}
+    grid = [
+        check(HIGH if (name, group) in holding else LOW, ("", name), ("G", group))
+        for name in ("raw", "normalised")
+        for group in ("4", "8")
+    ]
+    own = [one for one in grid if one.outcome == "holds"]
+    assert condition(own, grid) == "raw; normalised (G = 8)"
+
+
+def test_a_statement_holds_for_its_parts() -> None:
+    parts = [check(HIGH, (PART, "the first bound")), check(LOW, (PART, "the second bound"))]
+    assert verdict(parts).text == "holds for the first bound (fails in 1 of 2)"
+    assert verdict(parts).kind == "holds when"
+
+
+def test_agreement_compares_the_verdict_and_the_numbers() -> None:
+    same = check(share(np.arange(200) < 100), ("G", "4"))
+    near = Check(**{**vars(same), "independent": 0.55})
+    far = Check(**{**vars(same), "independent": 0.75})
+    assert same_share(near)
+    assert not same_share(far)
+    assert agreement(claim(same)) == ""
+    assert agreement(claim(near)) == "agrees"
+    assert agreement(claim(far)) == "1 of 1 numbers differ beyond chance (99 %)"
+    holds = claim(check(HIGH), independent=Finding(text="holds", kind="holds"))
+    fails = claim(check(LOW), independent=Finding(text="holds", kind="holds"))
+    assert agreement(holds) == "agrees"
+    assert agreement(fails) == "verdict differs: holds there, fails here"
+
+
+def test_a_claim_refuses_what_no_verdict_can_follow_from() -> None:
+    with pytest.raises(ValueError, match="no number, no verdict"):
+        claim()
+    with pytest.raises(ValueError, match="different factors"):
+        claim(check(HIGH, ("G", "4")), check(HIGH, ("τ", "4")))
+    with pytest.raises(ValueError, match="checked twice"):
+        claim(check(HIGH, ("G", "4")), check(LOW, ("G", "4")))
+    with pytest.raises(ValueError, match="NaN"):
+        estimate(float("nan"), 1.0)
+
+
+def test_estimates_know_what_they_count() -> None:
+    assert counterexamples([False, True, False, False]).value == 0.25
+    found = mean(np.array([1.0, 2.0, 3.0]), unit="steps")
+    assert (found.n, found.unit, found.of) == (3, "steps", "seeds")
+    assert found.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-4)

@@ -1,0 +1,30 @@
+"""The papers' softmax worlds, trained over many seeds at once on a CPU.
+
+    run(cat_world(), ToyConfig(estimator="raw", group_size=8)) -> ToyRun
+
+``worlds`` holds the three worlds, ``config`` the settings, ``estimators`` the advantages, ``optimizers`` the update
+rules, ``simulation`` the loop, ``collapse`` the share of seeds that ended on one label. The tensors are small: one
+CPU thread is fastest.
+"""
+
+from __future__ import annotations
+
+from trainers.toy.collapse import Share, ShareByStep, collapsed_share, first_collapsed_step, wilson
+from trainers.toy.config import ToyConfig
+from trainers.toy.simulation import ToyRun, run
+from trainers.toy.worlds import World, bandit_world, cat_world, tabular_world
+
+__all__ = [
+    "Share",
+    "ShareByStep",
+    "ToyConfig",
+    "ToyRun",
+    "World",
+    "bandit_world",
+    "cat_world",
+    "collapsed_share",
+    "first_collapsed_step",
+    "run",
+    "tabular_world",
+    "wilson",
+]
