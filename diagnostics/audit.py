@@ -1,4 +1,4 @@
-"""The whole flow of an audit: series → samples → scores → grades → findings → report.
+"""The whole flow of an audit: series → samples → scores → grades → gradient kernels → findings → report.
 
 Each stage reads what the store has, does what is missing and commits in small transactions. Running the same
 command again continues where the last one ended, however it ended.
@@ -18,8 +18,9 @@ from platform import machine, python_version
 
 from diagnostics import version
 from diagnostics.config import AuditConfig
+from diagnostics.coupling import plan_kernel, upper_triangle
 from diagnostics.engine import Engine
-from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
+from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, KernelError, SamplerError
 from diagnostics.measuring import measure
 from diagnostics.pending import (
     finished_samples,
@@ -140,6 +141,10 @@ def _audit(
                 say.note(f"left out {checkpoint.label}: {why}")
         engine.close()
         _grade(run)
+        for checkpoint in series.checkpoints:
+            if config.kernel_problems and checkpoint.checkpoint_id not in failed:
+                _kernel(run, checkpoint, settings)
+        engine.close()
         measure(store, key, failed, say)
         store.end_audit(key, provenance(command, left_out))
     report_path = config.out / "report.html"
@@ -234,9 +239,10 @@ def _register(
     problem_ids = [problem.problem_id for problem in problems]
     compared = (series.name, settings.settings_id, problem_ids, config.n, config.used_n_base, config.ks)
     panel = (panel_settings.settings_id, config.panel)
+    kernel = (config.kernel_problems, config.kernel_responses)
     taken = (config.used_entropy_samples, config.strategy_regex, config.adaptive)
     key = AuditKey(
-        audit_id=content_hash(*compared, *panel, *taken),
+        audit_id=content_hash(*compared, *panel, *kernel, *taken),
         series=series.name,
         settings_id=settings.settings_id,
         n=config.n,
@@ -244,6 +250,8 @@ def _register(
         entropy_samples=config.used_entropy_samples,
         panel=config.panel,
         panel_settings_id=panel_settings.settings_id,
+        kernel_problems=config.kernel_problems,
+        kernel_responses=config.kernel_responses,
         ks=config.ks,
         strategy_regex=config.strategy_regex,
     )
@@ -302,6 +310,42 @@ def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> Non
     if len(again):
         batches = run.engine.score(checkpoint, run.problems, again, settings, again=True)
         run.store.add_second_scores(run.key, checkpoint_id, [score for batch in batches for score in batch])
+
+
+def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> None:
+    """The gradient kernel of one checkpoint; one that cannot be computed leaves its reason, and the audit goes on."""
+    checkpoint_id = checkpoint.checkpoint_id
+    plan = plan_kernel(run.store, run.key, checkpoint, settings)
+    if plan is None:
+        why = "no panel to choose responses from; run the audit with --panel 4"
+        run.store.add_missing_kernel(run.key, checkpoint_id, why)
+        return
+    if run.store.link_kernel(run.key, checkpoint_id, plan.kernel_id):
+        return
+    start = time.perf_counter()
+    try:
+        with run.say.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
+            kernel, n_tokens = run.engine.kernel(checkpoint, run.problems, plan.rows, settings)
+            advance(len(plan.rows))
+    except (CheckpointError, KernelError, SamplerError) as error:
+        why = str(error).removeprefix(f"{checkpoint.label}: ")
+        run.store.add_missing_kernel(run.key, checkpoint_id, why)
+        run.say.note(f"no gradient kernel of {checkpoint.label}: {why}")
+        return
+    rows = plan.rows[["problem_id", "response_id"]].assign(
+        position=range(len(plan.rows)), logp_sum=kernel.logp_sum_N, n_tokens=n_tokens
+    )
+    run.store.add_kernel(
+        run.key,
+        checkpoint_id,
+        plan.kernel_id,
+        certificate=kernel.certificate,
+        rows=rows,
+        roles=plan.roles,
+        values=upper_triangle(kernel.kernel_NN),
+    )
+    wall_s = time.perf_counter() - start
+    run.store.log_event(run.key, "kernel", wall_s=wall_s, rows=len(rows), checkpoint_id=checkpoint_id)
 
 
 def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[list[ResponseScore]]:

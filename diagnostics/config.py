@@ -84,6 +84,12 @@ class AuditConfig:
         checkpoint's own samples are scored under the base.
     panel_temperature
         Temperature of those responses.
+    kernel_problems
+        Problems whose responses go into the gradient kernel of each checkpoint; 0 switches it off.
+    kernel_responses
+        Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
+    kernel_memory_gib
+        Most memory for gradients while a kernel is computed, beside the model's own pass.
     strategy_regex
         A response that matches is counted as strategy "code", any other as "prose".
     device
@@ -127,6 +133,9 @@ class AuditConfig:
     entropy_samples: int = 16
     panel: int = 4
     panel_temperature: float = 0.9
+    kernel_problems: int = 8
+    kernel_responses: int = 6
+    kernel_memory_gib: float = 1.0
     strategy_regex: str = CODE_BLOCK
     device: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -147,6 +156,8 @@ class AuditConfig:
         _at_least("--seed", self.seed, 0)
         _at_least("--entropy-samples", self.entropy_samples, 0)
         _at_least("--panel", self.panel, 0)
+        _at_least("--kernel-problems", self.kernel_problems, 0)
+        _at_least("--kernel-responses", self.kernel_responses, 2)
         if self.top_up is not None:
             self._require_top_up_alone()
         else:
@@ -160,6 +171,8 @@ class AuditConfig:
         for flag, temperature in (("--temperature", self.temperature), ("--panel-temperature", self.panel_temperature)):
             if not 0 < temperature < math.inf:
                 raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
+        if not 0 < self.kernel_memory_gib < math.inf:
+            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be a number above 0")
         if not 0 < self.gpu_memory_share <= 1:
             raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
         if not 0 < self.top_p <= 1:

@@ -18,7 +18,11 @@ from pyarrow import parquet
 from diagnostics import version
 from diagnostics.errors import StoreError
 
-MIGRATIONS = ("schema.sql", "schema_2.sql")  # in order; a new schema version appends a file, none is ever edited
+MIGRATIONS = (
+    "schema.sql",
+    "schema_2.sql",
+    "schema_3.sql",
+)  # in order; a new schema version appends a file, none is ever edited
 SCHEMA_VERSION = len(MIGRATIONS)
 
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -12,6 +13,10 @@ from diagnostics.config import AuditConfig
 from diagnostics.model_holder import ModelHolder
 from diagnostics.samplers import EngineSettings, Sampler, SamplerContext, SampleRequest, make_sampler
 from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
+
+if TYPE_CHECKING:
+    from diagnostics.kernel import GradientKernel
+    from diagnostics.models import LoadedModel
 
 
 class Engine:
@@ -79,22 +84,38 @@ class Engine:
         Text without token ids is tokenized, and ends with the end token where ``ends``. ``again`` computes in smaller
         batches, whose shape rounds in another way, and in float32 whatever the audit's dtype.
         """
-        from diagnostics.models import in_float32, response_ids
+        from diagnostics.models import in_float32
         from diagnostics.scoring import TOKEN_BUDGET, ScoreRequest, score
 
         loaded = self._models.load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
-        requests = []
-        for row in responses.itertuples():
-            if pd.api.types.is_list_like(row.token_ids):
-                token_ids = tuple(map(int, row.token_ids))
-            else:  # NULL
-                ids = response_ids(loaded.tokenizer, str(row.text))
-                token_ids = ids if row.ends else ids[:-1]
-            problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
-            requests.append(ScoreRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
+        requests = [
+            ScoreRequest(
+                problem=by_id.get(str(row.problem_id)) or training_problem(str(row.prompt)),
+                response_id=str(row.response_id),
+                token_ids=_response_ids(loaded, row),
+            )
+            for row in responses.itertuples()
+        ]
         with in_float32(loaded.model) if again else nullcontext():
             yield from score(loaded, requests, settings, token_budget=TOKEN_BUDGET // 8 if again else TOKEN_BUDGET)
+
+    def kernel(
+        self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
+    ) -> tuple[GradientKernel, list[int]]:
+        """The gradient kernel over ``responses`` (columns as for ``score``), and how many tokens each has."""
+        from diagnostics.kernel import KernelRow, gradient_kernel
+        from diagnostics.models import encode_prompt
+
+        loaded = self._models.load(checkpoint)
+        by_id = {problem.problem_id: problem for problem in problems}
+        rows = []
+        for row in responses.itertuples():
+            problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
+            prompt_ids = tuple(encode_prompt(loaded.tokenizer, problem, settings))
+            rows.append(KernelRow(prompt_ids=prompt_ids, token_ids=_response_ids(loaded, row)))
+        memory_bytes = int(self._config.kernel_memory_gib * 2**30)
+        return gradient_kernel(loaded, rows, memory_bytes=memory_bytes), [len(row.token_ids) for row in rows]
 
     def close(self) -> None:
         """Let go of the engine and the model."""
@@ -102,3 +123,13 @@ class Engine:
             self._sampler.close()
         self._models.close()
         self._sampler = None
+
+
+def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
+    """The tokens of a response as they were drawn; where only its text is known, as the tokenizer writes it."""
+    from diagnostics.models import response_ids
+
+    if pd.api.types.is_list_like(row.token_ids):
+        return tuple(map(int, row.token_ids))
+    ids = response_ids(loaded.tokenizer, str(row.text))  # token_ids is NULL
+    return ids if row.ends else ids[:-1]

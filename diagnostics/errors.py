@@ -37,6 +37,12 @@ class EngineRefusedError(SamplerError):
     """An inference engine does not run this model at all: another sampler may."""
 
 
+class KernelError(OversharpError):
+    """The gradient kernel of a checkpoint cannot be computed, or failed its certificate."""
+
+    exit_code = 10
+
+
 class VerifierError(OversharpError):
     """A verifier is unknown or cannot run (a bad response is data, not an error)."""
 

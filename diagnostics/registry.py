@@ -65,7 +65,7 @@ def register_training(database: Database, series: str, responses: Sequence[Train
         if len(rows):
             database.insert(
                 """INSERT OR IGNORE INTO training_responses
-                   SELECT series, step, problem_id, prompt, response_id, text, truncated, correct""",
+                   SELECT series, step, problem_id, prompt, response_id, text, truncated, correct, draws""",
                 rows,
             )
 
@@ -130,14 +130,15 @@ def register_audit(
             database.rows(
                 """
                 INSERT OR REPLACE INTO audits (
-                    audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id, ks,
-                    strategy_regex, updated_at, provenance
+                    audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
+                    kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance
                 )
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
                 """,
                 [
                     *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.entropy_samples),
-                    *(key.panel, key.panel_settings_id, list(key.ks), key.strategy_regex),
+                    *(key.panel, key.panel_settings_id, key.kernel_problems, key.kernel_responses),
+                    *(list(key.ks), key.strategy_regex),
                 ],
             )
         database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)

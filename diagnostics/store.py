@@ -295,6 +295,57 @@ class Store:
                 settings_id=key.settings_id,
             )
 
+    # ------------------------------------------------------------------ gradient kernels
+
+    def link_kernel(self, key: AuditKey, checkpoint_id: str, kernel_id: str) -> bool:
+        """Let the audit use a kernel that the store has; False if it has not."""
+        with self._database.transaction():
+            if not self._database.rows("SELECT 1 FROM kernels WHERE kernel_id = ?", [kernel_id]):
+                return False
+            held = "SELECT 1 FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ? AND kernel_id = ?"
+            if not self._database.rows(held, [key.audit_id, checkpoint_id, kernel_id]):
+                self._database.rows(
+                    "INSERT OR REPLACE INTO audit_kernels VALUES (?, ?, ?, NULL)",
+                    [key.audit_id, checkpoint_id, kernel_id],
+                )
+        return True
+
+    def add_kernel(
+        self,
+        key: AuditKey,
+        checkpoint_id: str,
+        kernel_id: str,
+        *,
+        certificate: float,
+        rows: pd.DataFrame,
+        roles: pd.DataFrame,
+        values: pd.DataFrame,
+    ) -> None:
+        """Add one kernel in one transaction; the frames have the columns of the tables without ``kernel_id``."""
+        with self._database.transaction():
+            self._database.rows("INSERT INTO kernels VALUES (?, ?)", [kernel_id, certificate])
+            for table, columns, frame in (
+                ("kernel_rows", "position, problem_id, response_id, logp_sum, n_tokens", rows),
+                ("kernel_roles", "position, role, sample_index, correct", roles),
+                ("kernel_values", "row_position, column_position, value", values),
+            ):
+                self._database.insert(f"INSERT INTO {table} SELECT $kernel_id, {columns}", frame, kernel_id=kernel_id)
+            self._database.rows(
+                "INSERT OR REPLACE INTO audit_kernels VALUES (?, ?, ?, NULL)", [key.audit_id, checkpoint_id, kernel_id]
+            )
+
+    def add_missing_kernel(self, key: AuditKey, checkpoint_id: str, why: str) -> None:
+        """Note why a checkpoint has no kernel; it is tried again when the audit runs again."""
+        held = self._database.rows(
+            "SELECT why FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ?", [key.audit_id, checkpoint_id]
+        )
+        if held == [(why,)]:
+            return
+        with self._database.transaction():
+            self._database.rows(
+                "INSERT OR REPLACE INTO audit_kernels VALUES (?, ?, NULL, ?)", [key.audit_id, checkpoint_id, why]
+            )
+
     # ------------------------------------------------------------------ findings and events
 
     def replace_findings(self, key: AuditKey, findings: Sequence[Finding]) -> bool:

@@ -229,13 +229,14 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResponse:
-    """One response that the trainer drew on the way to the checkpoint of ``step``."""
+    """One response that the trainer drew on the way to the checkpoint of ``step``, ``draws`` times in its group."""
 
     step: int
     prompt: str
     text: str
     truncated: bool
     correct: bool
+    draws: int = 1
 
 
 def training_problem(prompt: str) -> Problem:
@@ -248,7 +249,8 @@ class AuditKey:
     """What one audit compares: a series, a problem set, sampling settings and how many samples are used.
 
     ``panel`` counts the responses per problem that the base drew under ``panel_settings_id`` for every checkpoint to
-    score, and the own samples of each checkpoint that the base scores.
+    score, and the own samples of each checkpoint that the base scores. The gradient kernel of each checkpoint holds
+    ``kernel_responses`` fixed ones of each of ``kernel_problems`` problems, and as many own samples.
     """
 
     audit_id: str
@@ -259,5 +261,7 @@ class AuditKey:
     entropy_samples: int
     panel: int
     panel_settings_id: str
+    kernel_problems: int
+    kernel_responses: int
     ks: tuple[int, ...]
     strategy_regex: str

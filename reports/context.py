@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from diagnostics.measures.contract import Measure
+from reports.coupling import SeriesKernels
 from reports.plots import measure_block
 from reports.records import Block, Constant, Figure, Missing
 from reports.source import SeriesSource, Source
@@ -16,11 +17,12 @@ from reports.wording import Change, bound, known, value_at
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What section builders read: findings, installed measures, and responses by series."""
+    """What section builders read: findings, installed measures, and responses and kernels by series."""
 
     source: Source
     measures: Mapping[str, Measure]
     responses: Mapping[str, pd.DataFrame]
+    kernels: Mapping[str, SeriesKernels] = field(default_factory=dict)
 
     @property
     def series(self) -> tuple[SeriesSource, ...]:

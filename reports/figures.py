@@ -18,6 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from reports.heatmap import HeatPanel, heat_svg
 from reports.numbers import MINUS
 from reports.palette import PLACEHOLDERS
 from reports.records import Figure, Line, Panel
@@ -61,6 +62,12 @@ _STYLE: dict[Any, Any] = {
 
 def figure_svgs(figure: Figure) -> tuple[str, ...]:
     """One accessible SVG string per panel of ``figure``, without styles, scripts or links to elsewhere."""
+    heat = [panel for panel in figure.panels if isinstance(panel, HeatPanel)]
+    if heat:
+        return tuple(
+            heat_svg(panel, prefix=f"{figure.figure_id}-{i}", title=f"{figure.title}: {panel.title}")
+            for i, panel in enumerate(heat)
+        )
     x_limits, y_limits = _limits(figure)
     return tuple(
         clean_svg(

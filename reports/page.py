@@ -8,6 +8,7 @@ from diagnostics.measures.contract import Measure
 from reports import numbers
 from reports.citations import with_sources
 from reports.context import Context
+from reports.coupling import read_kernels
 from reports.records import Page, Section
 from reports.sections.compare import compare
 from reports.sections.coverage import coverage
@@ -16,10 +17,12 @@ from reports.sections.entropy import entropy
 from reports.sections.headline import headline
 from reports.sections.health import health
 from reports.sections.interference import interference
+from reports.sections.kernel import kernel
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
 from reports.sections.perplexity import perplexity
 from reports.sections.problems import TEXT_CAP, problems, shortlist
+from reports.sections.published import published
 from reports.sections.training import training
 from reports.sections.trust_region import trust_region
 from reports.source import Frames, Source, read_responses, read_source
@@ -31,6 +34,7 @@ SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     problems,
     modes,
     interference,
+    kernel,
     perplexity,
     trust_region,
     dynamics,
@@ -38,6 +42,7 @@ SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     strategy,
     health,
     training,
+    published,
     method,
 )
 
@@ -52,7 +57,10 @@ def load_page(
         for one in source.series
         if one.base_step != one.last_step and (chosen := shortlist(source, one))
     }
-    return build_page(Context(source=source, measures={m.name: m for m in measures}, responses=responses))
+    kernels = {one.name: read_kernels(store, one) for one in source.series}
+    return build_page(
+        Context(source=source, measures={m.name: m for m in measures}, responses=responses, kernels=kernels)
+    )
 
 
 def build_page(context: Context) -> Page:

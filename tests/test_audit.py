@@ -31,7 +31,8 @@ ORDER BY ALL
 
 def _config(out: Path, **changes: object) -> AuditConfig:
     small = {"task": "countdown", "limit": 5, "n": 16, "n_base": 16, "panel": 2, "entropy_samples": 4, "batch_size": 8}
-    return AuditConfig(**{**small, "name": "run", "out": out, **changes})
+    kernel = {"kernel_problems": 1, "kernel_responses": 3}
+    return AuditConfig(**{**small, **kernel, "name": "run", "out": out, **changes})
 
 
 class _Notes(SilentProgress):
@@ -46,7 +47,7 @@ class _Notes(SilentProgress):
 
 def _command(series: Path, out: Path) -> list[str]:
     flags = ["--task", "countdown", "--limit", "5", "--n", "16", "--n-base", "16", "--panel", "2"]
-    flags += ["--entropy-samples", "4", "--batch-size", "8"]
+    flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "1", "--kernel-responses", "3"]
     main = "from diagnostics.cli import main; main()"
     return [sys.executable, "-c", main, "audit", str(series), *flags, "--name", "run", "--out", str(out), "--quiet"]
 

@@ -53,6 +53,7 @@ GROUP BY ALL
 ORDER BY ALL
 """
 GRADES = "SELECT problem_id, response_id, verifier, answer, reward, state FROM grades ORDER BY ALL"
+KERNELS = "SELECT kernel_id, row_position, column_position, value FROM kernel_values ORDER BY ALL"
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 
 
@@ -91,6 +92,7 @@ class Audit:
     @property
     def arguments(self) -> list[str]:
         flags = f"--n {N} --n-base {N} --panel 2 --entropy-samples 4 --max-tokens 6 --batch-size 32 --device cpu"
+        flags += " --kernel-problems 2 --kernel-responses 3"
         flags += f" --sampler {self.sampler} --cpu-cache-gib 1 --name run --problems"
         return ["audit", str(self.run), *flags.split(), str(self.run / "problems.jsonl"), "--out", str(self.out)]
 
@@ -197,7 +199,13 @@ def _only_error(ended: Ended) -> str:
 
 def _require_same(audit: Audit, whole: Audit, *, tolerance: float = 0.0) -> None:
     """Equal samples, grades and findings; numbers that rest on floating point may differ by ``tolerance``."""
-    for sql, rounded in ((SAMPLES, ["logp_sum_raw"]), (SCORES, ["logp_sum"]), (GRADES, []), (FINDINGS, [])):
+    for sql, rounded in (
+        (SAMPLES, ["logp_sum_raw"]),
+        (SCORES, ["logp_sum"]),
+        (GRADES, []),
+        (KERNELS, ["value"]),
+        (FINDINGS, []),
+    ):
         held, expected = audit.frame(sql), whole.frame(sql)
         loose = rounded or [name for name in ("value", "low", "high") if name in expected]
         assert len(held) == len(expected)
@@ -211,8 +219,8 @@ def _require_same(audit: Audit, whole: Audit, *, tolerance: float = 0.0) -> None
 
 def _require_kept(audit: Audit, before: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Every row that was committed before is still there, once; returns all there are now."""
-    now = {sql: audit.frame(sql) for sql in (SAMPLES, SCORES, GRADES, FINDINGS)}
-    for sql in (SAMPLES, SCORES, GRADES):
+    now = {sql: audit.frame(sql) for sql in (SAMPLES, SCORES, GRADES, KERNELS, FINDINGS)}
+    for sql in (SAMPLES, SCORES, GRADES, KERNELS):
         rows = now[sql]
         identity = [name for name in rows.columns if name != "token_ids"]
         assert not rows.duplicated(identity[:5] if sql == SAMPLES else identity[:3]).any()
@@ -233,7 +241,8 @@ def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbe
         (Stroke(fault="kill_main", at="diagnostics.models:load_model", call=2), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.database:Database.write_tokens", call=3, after=True), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_grades", call=2), GRADES),
-        (Stroke(fault="kill_main", at="diagnostics.measuring:_findings", call=20), GRADES),
+        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_kernel", call=2), GRADES),
+        (Stroke(fault="kill_main", at="diagnostics.measuring:_findings", call=20), KERNELS),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.end_audit"), FINDINGS),
     ):
         n_before = len(held.get(growing, ()))

@@ -82,6 +82,8 @@ def _begin(
         entropy_samples=2,
         panel=panel,
         panel_settings_id=PANEL_SETTINGS.settings_id,
+        kernel_problems=0,
+        kernel_responses=0,
         ks=(1, 2),
         strategy_regex="```",
     )

@@ -23,9 +23,21 @@ View = Literal[
     "panel_tokens",
     "own_tokens",
     "training_tokens",
+    "kernel_runs",
+    "kernel_members",
+    "kernel_pairs",
 ]
 Section = Literal[
-    "coverage", "problems", "modes", "interference", "perplexity", "trust_region", "dynamics", "entropy", "health"
+    "coverage",
+    "problems",
+    "modes",
+    "interference",
+    "kernel",
+    "perplexity",
+    "trust_region",
+    "dynamics",
+    "entropy",
+    "health",
 ]
 
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diagnostics.types import TrainingResponse
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _COLUMNS = ["step", "prompt", "response", "truncated", "correct"]
 
@@ -19,9 +23,11 @@ def read_training_responses(
 ) -> tuple[tuple[TrainingResponse, ...], tuple[str, ...]]:
     """Responses that led from each checkpoint to the next, and a ``"file: reason"`` line for each unreadable file.
 
-    ``steps`` are those of the checkpoints in ascending order; of the responses drawn after one and up to the next, at
-    most ``limit`` are taken, evenly spaced over the interval. ``rollouts/step_*.parquet`` as oversharp's trainer
-    writes it, with the columns step, prompt, response, truncated and correct; rows without a response are left out.
+    ``steps`` are those of the checkpoints in ascending order; of the groups drawn after one and up to the next (the
+    responses to one prompt in one batch; a prompt's first batch of the interval only), as many are taken as hold at
+    most ``limit`` distinct responses, evenly spaced over the interval. ``rollouts/step_*.parquet`` as oversharp's
+    trainer writes it, with the columns step, prompt, response, truncated and correct; rows without a response are left
+    out.
     """
     import pandas as pd
 
@@ -34,11 +40,10 @@ def read_training_responses(
             faults.append(f"{path.name}: training responses left out, {path} cannot be read ({first[0][:200]})")
     if not frames:
         return (), tuple(faults)
-    rows = pd.concat(frames).drop_duplicates(["step", "prompt", "response"])
+    rows = pd.concat(frames)
     chosen = []
     for before, step in pairwise(steps):
         between = rows[(rows["step"] > before) & (rows["step"] <= step)]
-        places = [index * len(between) // limit for index in range(limit)] if len(between) > limit else None
         chosen += [
             TrainingResponse(
                 step=step,
@@ -46,7 +51,30 @@ def read_training_responses(
                 text=str(row.response),
                 truncated=bool(row.truncated),
                 correct=bool(row.correct),
+                draws=int(row.draws),
             )
-            for row in (between if places is None else between.iloc[places]).itertuples()
+            for row in _spaced_groups(between, limit).itertuples()
         ]
     return tuple(chosen), tuple(faults)
+
+
+def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
+    """Distinct responses of evenly spaced groups, how often each was drawn as ``draws``."""
+    import pandas as pd
+
+    firsts = rows[rows["step"] == rows.groupby("prompt")["step"].transform("min")]
+    counted = firsts.groupby(["step", "prompt", "response"], sort=False)
+    distinct = counted.agg(
+        truncated=("truncated", "first"), correct=("correct", "first"), draws=("correct", "size")
+    ).reset_index()
+    if len(distinct) <= limit:
+        return distinct
+    groups = [group for _, group in distinct.groupby(["step", "prompt"], sort=False)]
+    wanted = max(1, limit * len(groups) // len(distinct))
+    chosen: list[pd.DataFrame] = []
+    for place in range(wanted):
+        group = groups[place * len(groups) // wanted]
+        if sum(map(len, chosen)) + len(group) <= limit:
+            chosen.append(group)
+    # a group larger than the limit is the one thing that is cut
+    return pd.concat(chosen) if chosen else groups[0].head(limit)

@@ -1,10 +1,13 @@
 """A real in-memory store with the product's schema, filled from plain rows."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import get_args
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -35,6 +38,18 @@ SAMPLE = {
 BASE = "base"
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorldKernel:
+    """The kernel of one checkpoint: ``rows`` are (problem, response, logp_sum, n_tokens, roles).
+
+    Roles are (role, sample_index, correct); a row may have several.
+    """
+
+    rows: Sequence[tuple[str, str, float, int, Sequence[tuple[str, int, bool]]]]
+    kernel: np.ndarray
+    certificate: float = 1e-9
+
+
 class World:
     """One audit of one series. Checkpoints are those named by the samples and scores, ``base`` first."""
 
@@ -50,16 +65,20 @@ class World:
         panel_scores: Sequence[tuple[str, str, str, Sequence[float], Sequence[float]]] = (),
         training: Sequence[tuple[str, str, str, bool, Sequence[float], Sequence[float]]] = (),
         second_scores: Sequence[tuple[str, str, str, float]] = (),
+        kernels: Mapping[str, WorldKernel | str] | None = None,
+        groups: Mapping[str, str] | None = None,
     ) -> None:
         """``panel_scores``: (checkpoint, problem, text of a panel sample, token log-probs, token entropies).
 
         ``training``: (checkpoint, problem, text, correct, token log-probs there, at the checkpoint before).
         ``second_scores``: (checkpoint, problem, text of a panel sample, log-prob sum).
+        ``kernels``: by checkpoint, or the reason why it has none. ``groups``: which problems are related.
         """
+        self.groups = groups or {}
         self.n, self.ks, self.strategy_regex, self.panel = n, ks, strategy_regex, panel
         rows = pd.DataFrame([SAMPLE | sample for sample in samples], columns=list(SAMPLE))
         scores = pd.DataFrame(mode_scores, columns=["checkpoint", "problem", "mode", "logp_sum"])
-        others = [row[0] for rows_of in (panel_scores, training) for row in rows_of]
+        others = [row[0] for rows_of in (panel_scores, training) for row in rows_of] + list(kernels or {})
         names = pd.concat([rows["checkpoint"], scores["checkpoint"], pd.Series(others, dtype=object)]).unique()
         self.checkpoints = sorted(names, key=lambda name: (name != BASE, name))
         self.db = duckdb.connect(":memory:")
@@ -77,12 +96,31 @@ class World:
             previous, response = self.checkpoints[self.checkpoints.index(checkpoint) - 1], f"{checkpoint} {text}"
             step = 20 * self.checkpoints.index(checkpoint)
             row = [step, problem, "prompt", response, text, False, correct]
-            self.db.execute("INSERT INTO training_responses VALUES ('run', ?, ?, ?, ?, ?, ?, ?)", row)
+            self.db.execute("INSERT INTO training_responses VALUES ('run', ?, ?, ?, ?, ?, ?, ?, 1)", row)
             for where, logps in ((checkpoint, now), (previous, before)):
                 self._score(where, problem, response, logps, [0.0] * len(logps))
         for checkpoint, problem, text, logp_sum in second_scores:
             row = [checkpoint, problem, f"panel {problem} {text}", logp_sum]
             self.db.execute("INSERT INTO second_scores VALUES (?, ?, 'settings', ?, ?)", row)
+        for checkpoint, kernel in (kernels or {}).items():
+            self._couple(checkpoint, kernel)
+
+    def _couple(self, checkpoint: str, kernel: WorldKernel | str) -> None:
+        if isinstance(kernel, str):
+            self.db.execute("INSERT INTO audit_kernels VALUES ('audit', ?, NULL, ?)", [checkpoint, kernel])
+            return
+        kernel_id = f"kernel {checkpoint}"
+        self.db.execute("INSERT INTO audit_kernels VALUES ('audit', ?, ?, NULL)", [checkpoint, kernel_id])
+        self.db.execute("INSERT INTO kernels VALUES (?, ?)", [kernel_id, kernel.certificate])
+        kernel_rows = [(kernel_id, i, *row[:4]) for i, row in enumerate(kernel.rows)]
+        roles = [(kernel_id, i, *role) for i, row in enumerate(kernel.rows) for role in row[4]]
+        size = len(kernel.rows)
+        values = [(kernel_id, i, j, float(kernel.kernel[i, j])) for i in range(size) for j in range(i, size)]
+        for table, inserted in (("kernel_rows", kernel_rows), ("kernel_roles", roles), ("kernel_values", values)):
+            frame = pd.DataFrame(inserted)
+            self.db.register("inserted", frame)
+            self.db.execute(f"INSERT INTO {table} SELECT * FROM inserted")
+            self.db.unregister("inserted")
 
     def _score(self, checkpoint: str, problem: str, response: str, logps, entropies) -> None:
         sums = [float(sum(logps)), float(sum(entropies)), len(logps)]
@@ -100,9 +138,11 @@ class World:
             db.execute(
                 "INSERT INTO series_checkpoints VALUES ('run', ?, ?, ?, ?, '')", [name, 20 * step, name, step == 0]
             )
-        tasks = dict.fromkeys(scores["problem"], "sums") | dict(zip(rows["problem"], rows["task"], strict=True))
+        tasks = dict.fromkeys([*scores["problem"], *self.groups], "sums")
+        tasks |= dict(zip(rows["problem"], rows["task"], strict=True))
         for position, (problem, task) in enumerate(sorted(tasks.items())):
-            db.execute("INSERT INTO problems VALUES (?, ?, '', '4', 'exact', NULL, NULL, '{}')", [problem, task])
+            meta = json.dumps({"group": self.groups[problem]} if problem in self.groups else {})
+            db.execute("INSERT INTO problems VALUES (?, ?, '', '4', 'exact', NULL, NULL, ?)", [problem, task, meta])
             db.execute("INSERT INTO audit_problems VALUES ('audit', ?, ?)", [position, problem])
         db.execute(
             """
@@ -173,3 +213,45 @@ class World:
 @pytest.fixture(scope="session")
 def world() -> Callable[..., World]:
     return World
+
+
+@pytest.fixture(scope="session")
+def coupled() -> Callable[..., Evidence]:
+    """Evidence of a World whose kernels are over the same rows: (problem, roles, correct), row i is response ``r<i>``.
+
+    Roles are words; ``own own`` was drawn twice. Log-probabilities are −1 and lengths 1 unless given by checkpoint.
+    """
+
+    def make(kernels, rows, *, logps=None, n_tokens=None, groups=None, why=None) -> Evidence:
+        made: dict[str, WorldKernel | str] = dict(why or {})
+        for checkpoint, kernel in kernels.items():
+            drawn: dict[tuple[str, str], int] = {}
+            full = []
+            for i, (problem, roles, correct) in enumerate(rows):
+                named = []
+                for role in roles.split():
+                    index = drawn.get((problem, role), 0)
+                    drawn[problem, role] = index + 1
+                    named.append((role, index, correct))
+                logp = -1.0 if logps is None else logps[checkpoint][i]
+                full.append((problem, f"r{i}", logp, 1 if n_tokens is None else n_tokens[i], named))
+            made[checkpoint] = WorldKernel(rows=full, kernel=np.asarray(kernel, dtype=np.float64))
+        problems = {problem: "g" for problem, _, _ in rows}
+        return World([], n=4, kernels=made, groups={**problems, **(groups or {})}).evidence()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def found() -> Callable[..., dict]:
+    """(checkpoint, scope) → finding."""
+
+    def make(findings) -> dict:
+        return {(finding.checkpoint_id, finding.scope): finding for finding in findings}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def kernel_type() -> type[WorldKernel]:
+    return WorldKernel

@@ -103,10 +103,44 @@ def panel_samples(seed: int = 3) -> list[dict]:
     ]
 
 
+def random_kernels(kernel_type, seed: int = 4, *, reverse: bool = False) -> dict:
+    """Kernels over four fixed responses, four own samples and two of a training batch, of two groups of problems."""
+    rng = np.random.default_rng(seed)
+    kernels = {}
+    for checkpoint in ("base", "late", "middle"):
+        rows = []
+        for problem in PROBLEMS:
+            for index in range(4):
+                roles = [("panel" if index else "mode", index, index != 3)]
+                roles += [("own", index, index != 3)] if index > 1 else []
+                rows.append((problem, f"{problem} panel {index}", -float(rng.uniform(3, 9)), 5, roles))
+            rows.append(
+                (problem, f"{checkpoint} own", -float(rng.uniform(3, 9)), 4, [("own", 0, True), ("own", 1, True)])
+            )
+        rows += [("t1", f"{checkpoint} {i}", -5.0, 3, [("batch", i, bool(i))]) for i in range(2)]
+        gradient = rng.normal(size=(len(rows), 30)) + 0.7
+        kernel = gradient @ gradient.T
+        if reverse:
+            rows, kernel = rows[::-1], kernel[::-1, ::-1]
+        kernels[checkpoint] = kernel_type(rows=rows, kernel=kernel)
+    return kernels
+
+
+GROUPS = {"q1": "one", "q2": "one", "q3": "two", "q4": "two"}
+
+
 @pytest.fixture(scope="module")
-def full_world(world):
+def full_world(world, kernel_type):
     samples = [*random_samples(), *panel_samples()]
-    return world(samples, n=N, ks=(1, 4, 8, 64), mode_scores=random_scores(), **random_panel())
+    return world(
+        samples,
+        n=N,
+        ks=(1, 4, 8, 64),
+        mode_scores=random_scores(),
+        kernels=random_kernels(kernel_type),
+        groups=GROUPS,
+        **random_panel(),
+    )
 
 
 def findings_of(measure: Measure, world) -> list[Finding]:
@@ -174,13 +208,21 @@ def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full
 
 
 @every_measure
-def test_the_order_of_rows_does_not_matter(measure, full_world, world):
+def test_the_order_of_rows_does_not_matter(measure, full_world, world, kernel_type):
     shuffled_samples, shuffled_scores = [*random_samples(), *panel_samples()], random_scores()
     panel = random_panel()
     panel["panel_scores"].reverse()
     np.random.default_rng(7).shuffle(shuffled_samples)
     np.random.default_rng(8).shuffle(shuffled_scores)
-    other = world(shuffled_samples, n=N, ks=(1, 4, 8, 64), mode_scores=shuffled_scores, **panel)
+    other = world(
+        shuffled_samples,
+        n=N,
+        ks=(1, 4, 8, 64),
+        mode_scores=shuffled_scores,
+        kernels=random_kernels(kernel_type, reverse=True),
+        groups=GROUPS,
+        **panel,
+    )
     before, after = findings_of(measure, full_world), findings_of(measure, other)
     assert [key(f) for f in before] == [key(f) for f in after]
     for one, two in zip(before, after, strict=True):

@@ -189,6 +189,8 @@ def _write_series(
         entropy_samples=3,
         panel=0,
         panel_settings_id=SETTINGS.settings_id,
+        kernel_problems=0,
+        kernel_responses=0,
         ks=(1, 4),
         strategy_regex="```",
     )

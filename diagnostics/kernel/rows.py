@@ -1,0 +1,142 @@
+"""Checks the rows of a kernel and lays them out in batches, padded on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from diagnostics.errors import KernelError
+from diagnostics.kernel.contract import KernelRow
+from diagnostics.models import LoadedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Distinct rows, and which pairs of them the kernel holds: ``rows[:row_end]`` against ``rows[column_start:]``.
+
+    Rows that are on one side alone lie at the ends, those on both in the middle.
+    """
+
+    rows: tuple[KernelRow, ...]
+    row_end: int
+    column_start: int
+
+    @property
+    def square(self) -> bool:
+        """Whether both sides are all rows."""
+        return self.row_end == len(self.rows) and self.column_start == 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Rows as one rectangle of tokens, padded on the right; ``members`` are their positions among the distinct rows.
+
+    ``mask_BL`` is True where there is no padding. For every response token, row after row, ``member_T`` is its row in
+    this batch and ``position_T`` the column whose logits predict it.
+    """
+
+    members: tuple[int, ...]
+    rows: tuple[KernelRow, ...]
+    ids_BL: Int[Tensor, "row token"]
+    mask_BL: Bool[Tensor, "row token"]
+    member_T: Int[Tensor, " response_token"]
+    position_T: Int[Tensor, " response_token"]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each row, padding left out."""
+        return tuple(map(n_tokens, self.rows))
+
+    @property
+    def response_lengths(self) -> tuple[int, ...]:
+        """Response tokens of each row."""
+        return tuple(len(row.token_ids) for row in self.rows)
+
+
+def n_tokens(row: KernelRow) -> int:
+    """Tokens of prompt and response."""
+    return len(row.prompt_ids) + len(row.token_ids)
+
+
+def require_computable(loaded: LoadedModel, rows: Sequence[KernelRow], *, side: str = "row") -> None:
+    """Raise ``KernelError`` that names the first row without prompt or response, or that the model cannot read."""
+    for number, row in enumerate(rows):
+        where = f"{side} {number} of the gradient kernel"
+        for part, ids in (("prompt", row.prompt_ids), ("response", row.token_ids)):
+            if not ids:
+                raise KernelError(f"{where}: the {part} has no tokens; leave the row out")
+            foreign = next((token for token in ids if not 0 <= token < loaded.vocabulary_size), None)
+            if foreign is not None:
+                raise KernelError(
+                    f"{where}: token {foreign} of the {part} is outside the model's {loaded.vocabulary_size:,}; "
+                    "the tokenizer belongs to another model"
+                )
+        if loaded.context_tokens is not None and n_tokens(row) > loaded.context_tokens:
+            raise KernelError(
+                f"{where}: {len(row.prompt_ids):,} tokens and {len(row.token_ids):,} of response exceed the model's "
+                f"context of {loaded.context_tokens:,}; leave the row out"
+            )
+
+
+def pairs_of(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
+    """The distinct rows of both sides in an order that does not depend on theirs."""
+    left, right = set(rows), set(columns)
+    order = [sorted(part, key=_by_length) for part in (left - right, left & right, right - left)]
+    return Pairs(
+        rows=tuple(row for part in order for row in part),
+        row_end=len(left),
+        column_start=len(order[0]),
+    )
+
+
+def batches_of(
+    loaded: LoadedModel,
+    rows: Sequence[KernelRow],
+    members: Iterable[int],
+    *,
+    activation_bytes: tuple[int, int],
+    memory_bytes: int,
+) -> list[Batch]:
+    """Batches of rows of similar length whose activations stay within ``memory_bytes``, of one row at least.
+
+    ``activation_bytes`` is what a token takes, and what a response token takes beside.
+    """
+    per_token, per_response_token = activation_bytes
+    batches: list[list[int]] = [[]]
+    n_responses = 0
+    for member in sorted(members, key=lambda member: _by_length(rows[member])):
+        row = rows[member]
+        rectangle = (len(batches[-1]) + 1) * n_tokens(row)  # rows come by length: this one is as wide as any before
+        n_responses += len(row.token_ids)
+        needed_bytes = rectangle * per_token + n_responses * per_response_token
+        if batches[-1] and needed_bytes > memory_bytes:
+            batches.append([])
+            n_responses = len(row.token_ids)
+        batches[-1].append(member)
+    return [make_batch(loaded, rows, batch) for batch in batches if batch]
+
+
+def make_batch(loaded: LoadedModel, rows: Sequence[KernelRow], members: Sequence[int]) -> Batch:
+    """The rows at ``members`` as one rectangle on the model's device."""
+    chosen = tuple(rows[member] for member in members)
+    width = max(map(n_tokens, chosen))
+    ids = [[*row.prompt_ids, *row.token_ids, *[loaded.pad_id] * (width - n_tokens(row))] for row in chosen]
+    length_B = torch.tensor([n_tokens(row) for row in chosen])
+    positions = [torch.arange(len(row.prompt_ids) - 1, n_tokens(row) - 1) for row in chosen]
+    member_T = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(row.token_ids) for row in chosen]))
+    return Batch(
+        members=tuple(members),
+        rows=chosen,
+        ids_BL=torch.tensor(ids, device=loaded.device),
+        mask_BL=(torch.arange(width) < length_B[:, None]).to(loaded.device),
+        member_T=member_T.to(loaded.device),
+        position_T=torch.cat(positions).to(loaded.device),
+    )
+
+
+def _by_length(row: KernelRow) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    return n_tokens(row), row.prompt_ids, row.token_ids

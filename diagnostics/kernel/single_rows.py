@@ -1,0 +1,56 @@
+"""The general path: per-row gradients by running one row at a time, for parameters that no known module kind covers.
+
+Exact for every parameter of every model, whatever uses it: experts of a mixture, a bare ``nn.Parameter``, a weight that
+two layers share. It costs about one more forward and backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from diagnostics.kernel.forward import response_logps
+from diagnostics.kernel.parameters import Extent, Trained, in_groups, workspace_bytes
+from diagnostics.kernel.pieces import Direct
+from diagnostics.kernel.products import KernelSum
+from diagnostics.kernel.rows import Batch
+
+
+def add_row_by_row(
+    model: nn.Module, rows: Sequence[Batch], trained: Sequence[Trained], kernel: KernelSum, *, memory_bytes: int
+) -> None:
+    """Add these parameters to ``kernel``; ``rows`` are batches of one row each. Raises ``KernelError``."""
+    # nothing but the gradients themselves is known of them
+    bare = [Trained(one.name, one.parameter, ()) for one in trained]
+    extent = Extent(n_rows=len(rows), n_tokens=0, n_responses=0, head=None)
+    for group in in_groups(bare, extent, memory_bytes):
+        pieces: list[list[Direct]] = [[] for _ in group]
+        for row in rows:
+            gradients = row_gradients(model, row, [one.trained.parameter for one in group])
+            for collected, one, gradient in zip(pieces, group, gradients, strict=True):
+                if gradient is not None:
+                    gradient_BOI = gradient.reshape(1, one.trained.n_out, one.trained.n_in)
+                    collected.append(Direct(row.members, gradient_BOI).part(one.first, one.last, own_memory=True))
+        for collected, one in zip(pieces, group, strict=True):
+            if collected:  # else no row uses it: its gradient is 0
+                kernel.add(one.trained.name, collected, one.shape, workspace_bytes=workspace_bytes(memory_bytes))
+
+
+def row_gradients(model: nn.Module, row: Batch, parameters: Sequence[nn.Parameter]) -> tuple[torch.Tensor | None, ...]:
+    """∇ log π of one row by autograd; None for a parameter that it does not depend on."""
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    try:
+        for parameter in before:
+            parameter.requires_grad_(False)
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        with torch.enable_grad():
+            total = response_logps(model, row).sum()
+            if not total.requires_grad:
+                return (None,) * len(parameters)
+            return torch.autograd.grad(total, list(parameters), allow_unused=True)
+    finally:
+        for parameter, wants in before.items():
+            parameter.requires_grad_(wants)

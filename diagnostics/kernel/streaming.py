@@ -1,0 +1,168 @@
+"""Runs a model over all rows so that each parameter's gradients of all rows meet, within the memory that there is.
+
+Which way is taken depends on the rows and the budget alone:
+
+1. all rows could be one batch: one forward and one backward pass; what the modules give for the certificate's rows is
+   kept, and for the others it is multiplied and dropped at once;
+2. several batches, and what all modules give fits in the budget: the same, kept from batch to batch;
+3. else layer by layer (``layers``): each layer meets all rows before the next is run;
+4. where that is impossible, as layers of this model cannot be run alone or their inputs do not fit either: the whole
+   model again for every group of parameters that fits.
+
+Layer by layer rather than pairs of blocks of rows: its cost does not grow with the number of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from diagnostics.errors import KernelError
+from diagnostics.kernel.capture import Capture
+from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
+from diagnostics.kernel.layers import LayerStack, find_layers, kept_bytes, record
+from diagnostics.kernel.parameters import (
+    Extent,
+    Slice,
+    Trained,
+    activation_bytes,
+    in_groups,
+    require_budget,
+    workspace_bytes,
+)
+from diagnostics.kernel.products import KernelSum
+from diagnostics.kernel.rows import Batch, Pairs, batches_of, make_batch
+from diagnostics.kernel.single_rows import add_row_by_row
+from diagnostics.models import LoadedModel
+
+#: Runs a part of the model forward and backward on the batch of this number.
+Run = Callable[[int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """All rows in batches. ``certified``: those of the rows that the certificate runs again, in the same batches.
+
+    It must: two batches that hold the same row round its forward pass differently, and on trained models that alone
+    moves a gradient by 1e-5 of its length. ``at_once``: one batch could hold all rows.
+    """
+
+    certified: list[Batch]
+    others: list[Batch]
+    at_once: bool
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All of them."""
+        return [*self.certified, *self.others]
+
+
+def cut_in_batches(loaded: LoadedModel, pairs: Pairs, certified: Sequence[int], memory_bytes: int) -> Cut:
+    """Batches of rows whose activations take about ``memory_bytes``, of one row at least."""
+    everyone = range(len(pairs.rows))
+
+    def cut(members: Sequence[int]) -> list[Batch]:
+        return batches_of(
+            loaded, pairs.rows, members, activation_bytes=activation_bytes(loaded.model), memory_bytes=memory_bytes
+        )
+
+    others = sorted(set(everyone) - set(certified))
+    return Cut(certified=cut(certified), others=cut(others), at_once=len(cut(everyone)) == 1)
+
+
+def add_all(
+    loaded: LoadedModel, pairs: Pairs, trained: Sequence[Trained], kernel: KernelSum, cut: Cut, *, memory_bytes: int
+) -> Float[Tensor, " row"]:
+    """Add every trained parameter to ``kernel``; log π of every row, in nats. Raises ``KernelError``."""
+    model = loaded.model
+    require_budget(trained, len(pairs.rows), memory_bytes)
+    known = [one for one in trained if one.known]
+    with held_still(model):
+        logp_sums_B, left_out = _Streams(model, cut, kernel, memory_bytes).take(known)
+    logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
+    for batch, logp_sum_B in zip(cut.batches, logp_sums_B, strict=True):
+        logp_sum_N[list(batch.members)] = logp_sum_B
+    awkward = [one for one in trained if not one.known or one in left_out]
+    if awkward:
+        rows = [make_batch(loaded, pairs.rows, [member]) for member in range(len(pairs.rows))]
+        add_row_by_row(model, rows, awkward, kernel, memory_bytes=memory_bytes)
+    refuse_broken(kernel.kernel_RC)
+    return logp_sum_N
+
+
+class _Streams:
+    """The ways to run the model over the batches."""
+
+    def __init__(self, model: nn.Module, cut: Cut, kernel: KernelSum, memory_bytes: int) -> None:
+        self._model = model
+        self._batches = cut.batches
+        self._at_once = cut.at_once
+        self._kernel = kernel
+        self._memory_bytes = memory_bytes
+        self._extent = Extent.of(model, cut.batches)
+        self._left_out: list[Trained] = []
+
+    def take(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
+        """log π of the rows of every batch, and the parameters that were left out."""
+        if self._at_once:
+            whole = [[Slice(one, 0, one.n_out, dense=False) for one in trained]]
+            return self._whole_model(whole), self._left_out
+        kept = kept_bytes(self._model, self._batches)
+        try:
+            groups = in_groups(trained, self._extent, self._memory_bytes)
+        except KernelError:
+            if not find_layers(self._model) or 2 * kept > self._memory_bytes:
+                raise
+            groups = []
+        if len(groups) != 1 and 2 * kept <= self._memory_bytes:
+            stack = record(self._model, self._batches)
+            if stack is not None:
+                self._memory_bytes -= kept
+                return self._layer_by_layer(stack, trained), self._left_out
+            groups = groups or in_groups(trained, self._extent, self._memory_bytes)
+        return self._whole_model(groups), self._left_out
+
+    def _whole_model(self, groups: Sequence[Sequence[Slice]]) -> list[Tensor]:
+        logp_sums_B: list[Tensor] = []
+
+        def run(number: int) -> None:
+            logp_T = response_logps(self._model, self._batches[number])
+            if len(logp_sums_B) == number:
+                logp_sums_B.append(logp_sums(logp_T, self._batches[number]))
+            logp_T.sum().backward()
+
+        self._run_groups(groups, run)
+        return logp_sums_B
+
+    def _layer_by_layer(self, stack: LayerStack, trained: Sequence[Trained]) -> list[Tensor]:
+        places = {module: index for index, layer in enumerate(stack.layers) for module in layer.modules()}
+        parts: dict[int | None, list[Trained]] = {}
+        for one in trained:
+            where = {places.get(module) for module, _ in one.uses}
+            if len(where) == 1:
+                parts.setdefault(where.pop(), []).append(one)
+            else:
+                self._left_out.append(one)  # shared between layers: they never run together
+        stack.start()
+        for index in reversed(range(len(stack.layers))):
+            below: list[Tensor] = [torch.empty(0)] * len(self._batches)
+
+            def run_layer(number: int, index: int = index, below: list[Tensor] = below) -> None:
+                below[number] = stack.run_layer(index, number)
+
+            self._run_groups(in_groups(parts.get(index, []), self._extent, self._memory_bytes), run_layer)
+            stack.descend(below, index)
+        self._run_groups(in_groups(parts.get(None, []), self._extent, self._memory_bytes), stack.run_rest)
+        return stack.logp_sums_B
+
+    def _run_groups(self, groups: Sequence[Sequence[Slice]], run: Run) -> None:
+        for group in groups:
+            capture = Capture(group, self._kernel, workspace_bytes=workspace_bytes(self._memory_bytes))
+            for number, batch in enumerate(self._batches):
+                with capture.of_batch(batch, last=number + 1 == len(self._batches)):
+                    run(number)
+            self._left_out += [one for one in capture.left_out() if one not in self._left_out]

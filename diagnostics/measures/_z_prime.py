@@ -1,0 +1,67 @@
+"""The partition function Z′(q) of [A] Theorem 2.2 from a checkpoint's own samples and what the base thinks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from diagnostics.measures._batch import BETA, Batch, batch_of
+from diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
+
+#: log Z′ nearer to 0 than this is no statement: π_ref comes from float32 log-probabilities.
+ROUNDING = 1e-9
+#: Below it exp() is 0; a mode this unlikely has no say in Z′, but a logarithm is taken of it.
+LEAST_PROBABILITY = 1e-300
+NONE_MIXED = "at no problem are the own samples part correct, part wrong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One problem: its sampled modes and, last, all that was not sampled. Probabilities are those of the base."""
+
+    batch: Batch
+    reference_M: Float[np.ndarray, " mode"]
+    count_M: Int[np.ndarray, " mode"]
+    advantage_M: Float[np.ndarray, " mode"]
+    correct_M: Bool[np.ndarray, " mode"]
+
+    def log_z(self, beta: float) -> float:
+        """log Z′, exactly 0 where the batch has no advantage. −log Z′ is the change of unsampled modes in nats."""
+        if not self.batch.is_informative:
+            return 0.0
+        return batch_optimal_policy(self.reference_M, self.count_M, self.advantage_M, beta=beta).log_partition
+
+    def is_above_one(self, beta: float) -> bool:
+        """Whether Z′ > 1 by more than rounding: whether unsampled modes are suppressed."""
+        return self.log_z(beta) > ROUNDING
+
+    def bounds(self) -> PartitionBounds:
+        """The lower bounds of Theorem 2.3 at β = 1."""
+        return partition_bounds(self.reference_M, self.count_M, self.advantage_M, self.correct_M, beta=BETA)
+
+
+def partitions(rows: pd.DataFrame) -> list[Partition]:
+    """Every problem of one checkpoint's rows of ``own_scores``, in the order of problem ids."""
+    found = []
+    for problem_id, own in rows.groupby("problem_id", sort=True):
+        mode_S, _ = pd.factorize(own["response_id"])
+        batch = batch_of(str(problem_id), mode_S.astype(np.int64), own["correct"].to_numpy(dtype=bool))
+        found.append(_partition(batch, own["base_logp_sum"].to_numpy(dtype=np.float64)))
+    return found
+
+
+def _partition(batch: Batch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
+    sampled_M = np.maximum(np.exp(logp_S[batch.first_draws]), LEAST_PROBABILITY)
+    # Rounding in the scores can push the sum of near-certain modes above 1.
+    rest = max(1.0 - float(sampled_M.sum()), LEAST_PROBABILITY)
+    reference_M = np.append(sampled_M, rest)
+    return Partition(
+        batch=batch,
+        reference_M=reference_M / reference_M.sum(),
+        count_M=np.append(batch.counts, 0),
+        advantage_M=np.append(batch.advantage_S[batch.first_draws], 0.0),
+        correct_M=np.append(batch.correct_S[batch.first_draws], False),
+    )

@@ -1,0 +1,76 @@
+"""R of Corollary 2.2: how much more a sampled solution may gain than an unsampled one.
+
+Meaning: R = N·[(y/A_sum)·(λ/ρ + G − 1) − 1] for the correct response that was sampled most often at a problem, with λ
+and ρ the mean diagonal and off-diagonal of the kernel of its own samples. Above 1 the seen response is bound to gain
+more than an unseen one may, by [A]'s simplified bounds. The median over problems.
+Unit: ratio, signed. n counts problems whose own samples are part correct, part wrong, and have ρ > 0; the median has no
+interval.
+Limits: assumes one λ and one ρ for all responses, and the bounds that ``kernel_bound_failures`` checks; the exact
+answer is ``kernel_shift``. As in the paper the sign of the advantage is in the gradient; where ρ ≤ 0, R has no meaning
+and the problem is left out. η cancels.
+Source: [A] (arXiv 2601.15609), Appendix F; the printed forms of Corollary 2.2 leave N off the last term.
+
+>>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> rows = [("q", "own", True), ("q", "own", False)]
+>>> evidence = tiny_kernels({"base": gradients((2, 0), (-1, 1))}, rows)
+>>> [(round(f.value, 4), f.n) for f in compute(evidence)]  # λ = 3, ρ = 2, G = 2: ½·(3/2 + 1) − 1
+[(0.25, 1)]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnostics.measures._batch import NO_ADVANTAGE, Batch
+from diagnostics.measures._findings import known, unknown
+from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal
+from diagnostics.measures._kernel_findings import number, of_coupling
+from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.theory.coupling_bounds import seen_to_unseen_ratio
+from diagnostics.types import Finding
+
+
+def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint; unknown where no problem has an advantage and ρ > 0."""
+    return of_coupling(MEASURE, evidence, ("all",), _at)
+
+
+def _at(checkpoint_id: str, coupling: Coupling) -> list[Finding]:
+    batches = coupling.informative()
+    ratios = [ratio for batch in batches if (ratio := _ratio(coupling, batch)) is not None]
+    if ratios:
+        return [known(MEASURE, checkpoint_id, number(float(np.median(ratios)), len(ratios)))]
+    if not len(coupling.own_S):
+        return [unknown(MEASURE, checkpoint_id, NO_OWN)]
+    why = f"ρ ≤ 0 at all {len(batches)} problems with advantages, so R has no meaning" if batches else NO_ADVANTAGE
+    return [unknown(MEASURE, checkpoint_id, why)]
+
+
+def _ratio(coupling: Coupling, batch: Batch) -> float | None:
+    kernel_SS, target_S = coupling.aligned_kernel(batch), np.abs(batch.targets)
+    rho = float(kernel_SS[batch.mode_S[:, None] != batch.mode_S].mean())
+    if rho <= 0.0:
+        return None
+    # Correct modes share one advantage, so the most sampled one has the largest target as well.
+    count_M = np.where(batch.correct_S[batch.first_draws], batch.counts, 0)
+    most = int(count_M.argmax())
+    return seen_to_unseen_ratio(
+        target=float(target_S[batch.first_draws[most]]),
+        target_sum=float(target_S.sum()),
+        count=int(count_M[most]),
+        lambda_over_rho=mean_diagonal(kernel_SS) / rho,
+        group_size=len(target_S),
+    )
+
+
+MEASURE = Measure(
+    name="kernel_ratio",
+    title="Seen over unseen, R of Corollary 2.2",
+    unit="ratio",
+    section="kernel",
+    needs=("kernel_runs", "kernel_members", "kernel_pairs"),
+    missing=NO_KERNEL,
+    plot=Plot(x="step", y_label="R, median over problems"),
+    compute=compute,
+    signed=True,
+)

@@ -1,0 +1,58 @@
+"""What the report shows of gradient kernels beyond the findings: base and last checkpoint, and the last step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diagnostics.measures._kernel import Coupling, coupling_of
+from diagnostics.measures._kernel_prediction import SCOPES, Prediction, prediction
+from reports.source import Frames, SeriesSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesKernels:
+    """The kernels of the steps that are shown, and ``why`` a step has none."""
+
+    at_step: Mapping[int, Coupling]
+    why: Mapping[int, str]
+
+    def last_step(self, series: SeriesSource) -> tuple[str, Prediction] | str:
+        """Scope, prediction and measurement of the step to the last checkpoint, or why there is none.
+
+        From the training batch where one was stored, else from the own samples.
+        """
+        before, last = last_pair(series)
+        if before is None:
+            return "only the base was audited: no step to foretell"
+        for step in (before, last):
+            if step not in self.at_step:
+                return f"step {step}: {self.why.get(step, 'no kernel; run the audit again')}"
+        made = {scope: prediction(self.at_step[before], self.at_step[last], scope) for scope in SCOPES}
+        for scope, one in made.items():
+            if isinstance(one, Prediction):
+                return scope, one
+        return "; ".join(f"{scope}: {why}" for scope, why in made.items())
+
+
+def last_pair(series: SeriesSource) -> tuple[int | None, int]:
+    """The step of the last checkpoint, and of the one before it (None where the base is the last)."""
+    steps = [int(step) for step in series.checkpoints["step"] if int(step) <= series.last_step]
+    return (steps[-2] if len(steps) > 1 else None), series.last_step
+
+
+def read_kernels(store: Frames, series: SeriesSource) -> SeriesKernels:
+    """The kernels of the base and of the last two checkpoints."""
+    before, last = last_pair(series)
+    steps = sorted({series.base_step, last, *([] if before is None else [before])})
+    runs = store.frame("SELECT step, why FROM kernel_runs WHERE series = $series ORDER BY step", series=series.name)
+    at_step = {}
+    for step in steps:
+        members, pairs = (
+            store.frame(f"SELECT * FROM {view} WHERE series = $series AND step = $step", series=series.name, step=step)
+            for view in ("kernel_members", "kernel_pairs")
+        )
+        if not members.empty and not pairs.empty:
+            at_step[step] = coupling_of(members, pairs)
+    why = {int(row["step"]): str(row["why"]) for row in runs.to_dict("records") if isinstance(row["why"], str)}
+    return SeriesKernels(at_step=at_step, why=why)

@@ -1,0 +1,101 @@
+"""Every budget gives the same kernel, each by its own way."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diagnostics.errors import KernelError
+from diagnostics.kernel import cross_kernel, gradient_kernel, layers, streaming
+from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
+
+
+def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the streams do from now on: a word for each run of the whole model or of a layer."""
+    taken: list[str] = []
+    run_layer, response_logps = layers.LayerStack.run_layer, streaming.response_logps
+
+    def layer(self: layers.LayerStack, index: int, number: int) -> Any:
+        taken.append("layer")
+        return run_layer(self, index, number)
+
+    def whole(*arguments: Any) -> Any:
+        taken.append("model")
+        return response_logps(*arguments)
+
+    monkeypatch.setattr(layers.LayerStack, "run_layer", layer)
+    monkeypatch.setattr(streaming, "response_logps", whole)
+    return taken
+
+
+@pytest.mark.parametrize("name", ["qwen3_tied", "gpt2", "lora", "hybrid"])
+def test_every_budget_gives_the_same_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, rows = as_loaded(build(name)), draw_rows(9)
+    wanted = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
+    scale_N = np.sqrt(wanted.kernel_NN.diagonal())
+    taken = ways_taken(monkeypatch)
+    ways = set()
+    for memory_bytes in (1_200_000, 400_000, 120_000):
+        taken.clear()
+        kernel = gradient_kernel(loaded, rows, memory_bytes=memory_bytes)
+        ways |= set(taken)
+        error_NN = (kernel.kernel_NN - wanted.kernel_NN) / np.outer(scale_N, scale_N)
+        assert np.abs(error_NN).max() <= 3e-6
+        assert np.allclose(kernel.logp_sum_N, wanted.logp_sum_N, atol=1e-5)
+        assert kernel.certificate <= 1e-6
+    assert ways == {"layer", "model"} or name == "lora"  # what an adapter gives is small: it fits in any budget
+
+
+def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    taken = ways_taken(monkeypatch)
+    gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
+    assert taken == ["model", "model"]  # the certificate's rows, and the others
+
+
+def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    taken = ways_taken(monkeypatch)
+    cuts: list[streaming.Cut] = []
+    cut_in_batches = streaming.cut_in_batches
+
+    def kept(*arguments: Any) -> streaming.Cut:
+        cuts.append(cut_in_batches(*arguments))
+        return cuts[-1]
+
+    monkeypatch.setattr("diagnostics.kernel.exact.cut_in_batches", kept)
+    gradient_kernel(loaded, rows, memory_bytes=400_000)
+    assert len(cuts[0].batches) > 2
+    assert taken == ["layer"] * 3 * len(cuts[0].batches)
+
+
+def test_layers_that_do_not_follow_one_another_are_not_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = build("qwen3_tied"), draw_rows(9)
+    loaded = as_loaded(model)
+    wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
+    monkeypatch.setattr(layers, "find_layers", lambda _model: (model.model.layers[0], model.model.layers[2]))
+    taken = ways_taken(monkeypatch)
+    kernel_NN = gradient_kernel(loaded, rows, memory_bytes=400_000).kernel_NN
+    assert set(taken) == {"model"}
+    assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+
+
+def test_a_rectangle_streams_too() -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    wanted_RC = cross_kernel(loaded, rows[:5], rows[3:], memory_bytes=MEMORY_BYTES)
+    streamed_RC = cross_kernel(loaded, rows[:5], rows[3:], memory_bytes=400_000)
+    assert np.abs(streamed_RC - wanted_RC).max() <= 1e-6 * np.abs(wanted_RC).max()
+
+
+def test_a_budget_that_is_too_small_says_how_much_it_takes() -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    for memory_bytes in (100, 2_000, 10_000):
+        with pytest.raises(KernelError, match=r"too small .* raise --kernel-memory-gib") as caught:
+            gradient_kernel(loaded, rows, memory_bytes=memory_bytes)
+        found = re.search(r"take ([\d.e-]+) GiB or more", str(caught.value))
+        assert found is not None
+        needed_bytes = float(found[1]) * 2**30
+        assert memory_bytes < needed_bytes < 200_000

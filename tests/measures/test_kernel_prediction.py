@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+
+from diagnostics.measures._kernel_example import gradients, tiny_kernels
+from diagnostics.measures.kernel_prediction import compute
+
+
+def softmax_world(step_size, roles=("own own", "own", "own", "")):
+    """Two problems share a linear softmax over four responses; one step on problem a, the panel is all of both."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(2, 4, 5))
+    theta = rng.normal(size=5)
+
+    def logps(weights):
+        logits = features @ weights
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+    gradient = features - np.einsum("pi,pid->pd", np.exp(logps(theta)), features)[:, None]
+    rows = [(problem, f"panel {roles[i] if problem == 'a' else ''}", i < 2) for problem in "ab" for i in range(4)]
+    # own draws: two of the first (correct), one each of the second (correct) and third (wrong): A by hand
+    p = 3 / 4
+    good, bad = (1 - p) / np.sqrt(p * (1 - p)), -p / np.sqrt(p * (1 - p))
+    pull = np.array([2 * good, good, bad, 0.0])
+    after = theta + step_size * np.einsum("i,id->d", pull, gradient[0])
+    kernel = gradients(*gradient.reshape(8, 5))
+    return {"base": kernel, "late": kernel}, rows, {"base": logps(theta).ravel(), "late": logps(after).ravel()}
+
+
+def test_a_small_step_of_plain_gradient_is_foretold(coupled, found):
+    kernels, rows, logps = softmax_world(1e-4)
+    finding = found(compute(coupled(kernels, rows, logps=logps)))["late", "own samples"]
+    assert finding.value > 0.9999
+    assert finding.n == 8
+
+
+def test_a_large_step_is_foretold_less_well(found):
+    small, large = (
+        found(compute(tiny_kernels(kernels, rows, logps=logps)))["late", "own samples"].value
+        for kernels, rows, logps in (softmax_world(1e-4), softmax_world(3.0))
+    )
+    assert 1 - large > 1000 * (1 - small)
+
+
+def test_a_step_backwards_is_told_apart(found):
+    kernels, rows, logps = softmax_world(-1e-4)
+    assert found(compute(tiny_kernels(kernels, rows, logps=logps)))["late", "own samples"].value < -0.9999
+
+
+def test_the_training_batch_has_its_own_scope(found):
+    kernels, rows, logps = softmax_world(1e-4)
+    rows = [(problem, roles.replace("own", "batch"), correct) for problem, roles, correct in rows]
+    findings = found(compute(tiny_kernels(kernels, rows, logps=logps)))
+    assert findings["late", "training batch"].value > 0.9999
+    assert "temperature 1" in findings["late", "own samples"].why
+
+
+def test_responses_are_matched_by_what_they_are_not_by_their_row(found):
+    kernels, rows, logps = softmax_world(1e-4)
+    evidence = tiny_kernels(kernels, rows, logps=logps)
+    members = evidence.frames["kernel_members"]
+    late = members["checkpoint_id"] == "late"
+    members.loc[late, "position"] = 7 - members.loc[late, "position"]
+    assert found(compute(evidence))["late", "own samples"].value > 0.9999
+
+
+def test_a_response_that_the_later_kernel_lacks_is_left_out(found):
+    kernels, rows, logps = softmax_world(1e-4)
+    evidence = tiny_kernels(kernels, rows, logps=logps)
+    members = evidence.frames["kernel_members"]
+    gone = (members["checkpoint_id"] == "late") & (members["position"] == 0) & (members["role"] == "panel")
+    evidence.frames["kernel_members"] = members[~gone]
+    finding = found(compute(evidence))["late", "own samples"]
+    assert finding.value > 0.9999
+    assert finding.n == 7
+
+
+def test_the_interval_leaves_out_problems_and_their_batches(found):
+    rng = np.random.default_rng(2)
+    fixed = [(f"q{i // 3}", "panel own" if i in (0, 3) else "panel", True) for i in range(12)]
+    rows = [("q0", "own", False), *fixed, ("q1", "own", False)]
+    kernel = gradients(*rng.normal(size=(14, 6)))
+    share = np.stack([kernel[1:13, 1] - kernel[1:13, 0], kernel[1:13, 4] - kernel[1:13, 13]], axis=1)
+    measured = share.sum(axis=1) + 2 * rng.normal(size=12)
+    logps = {"base": np.full(14, -50.0), "late": np.array([-50.0, *(-50 + measured), -50.0])}
+    finding = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))["late", "own samples"]
+    assert finding.value == pytest.approx(np.corrcoef(share.sum(axis=1), measured)[0, 1])
+    z = []
+    for i in range(4):
+        rest = np.arange(12) // 3 != i
+        columns = [column for column in (0, 1) if column != i]
+        z.append(np.arctanh(np.corrcoef(share[rest][:, columns].sum(axis=1), measured[rest])[0, 1]))
+    half = 3.182446 * np.sqrt(3 / 4 * np.sum((z - np.mean(z)) ** 2))
+    assert finding.low == pytest.approx(np.tanh(np.arctanh(finding.value) - half))
+    assert finding.high == pytest.approx(np.tanh(np.arctanh(finding.value) + half))
+
+
+def test_a_single_training_problem_says_nothing_of_others(found):
+    rng = np.random.default_rng(3)
+    rows = [*[(f"q{i // 3}", "panel", True) for i in range(12)], ("t", "batch", True), ("t", "batch", False)]
+    kernel = gradients(*rng.normal(size=(14, 6)))
+    logps = {"base": np.full(14, -50.0), "late": -50 + rng.normal(size=14)}
+    finding = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))[
+        "late", "training batch"
+    ]
+    assert finding.value is not None
+    assert finding.low is None
+
+
+def test_reasons_for_no_prediction(coupled, found):
+    rows = [("q", "panel own", True), ("q", "panel own", False), ("q", "panel", True)]
+    kernel = np.eye(3)
+    still = found(compute(coupled({"base": kernel, "late": kernel}, rows)))
+    assert still["late", "own samples"].why.startswith("fewer than three fixed responses, or none of them moved")
+    assert still["late", "training batch"].why == "the run directory holds no responses of the trainer between the two"
+    broken = found(compute(coupled({"base": kernel}, rows, why={"late": "NaN in the weights"})))
+    assert broken["late", "own samples"].why == "NaN in the weights"
+    assert ("base", "own samples") not in broken

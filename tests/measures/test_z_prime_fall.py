@@ -1,0 +1,60 @@
+from math import cosh, log
+
+import pytest
+
+from diagnostics.measures.z_prime_fall import compute
+
+REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
+
+
+def fallen(world, *, late_b=0.05, late_d=0.2, graded_mode="a"):
+    """q1: mode a was sampled beside a wrong response, b was not. q2: both samples are the correct mode c, d was not."""
+    samples = [
+        {"problem": "q1", "sample_index": 0, "mode": graded_mode, "correct": True, "base": 0.4},
+        {"problem": "q1", "sample_index": 1, "mode": "x", "correct": False, "base": 0.4},
+        {"problem": "q2", "sample_index": 0, "mode": "c", "correct": True, "base": 0.5},
+        {"problem": "q2", "sample_index": 1, "mode": "c", "correct": True, "base": 0.5},
+    ]
+    samples = [
+        {**{k: v for k, v in s.items() if k != "base"}, "checkpoint": name, "own_logp_sum": log(s["base"]),
+         "base_logp_sum": log(s["base"])}
+        for name in ("base", "late")
+        for s in samples
+    ]  # fmt: skip
+    modes = [
+        (name, problem, mode, log(p))
+        for name, values in {"base": (0.4, 0.1, 0.5, 0.2), "late": (0.9, late_b, 0.5, late_d)}.items()
+        for (problem, mode), p in zip((("q1", "a"), ("q1", "b"), ("q2", "c"), ("q2", "d")), values, strict=True)
+    ]
+    return world(samples, n=2, panel=2, mode_scores=modes).evidence()
+
+
+def test_the_unsampled_mode_alone_is_compared(world, found):
+    findings = found(compute(fallen(world)))
+    assert findings["late", REALISED].value == pytest.approx(log(0.5))
+    # Z′ = 0.4·(√e + 1/√e) + 0.2
+    assert findings["late", PREDICTED].value == pytest.approx(-log(0.8 * cosh(0.5) + 0.2))
+    assert findings["late", BESIDE].value == pytest.approx(0.0)
+    assert ("base", REALISED) not in findings
+
+
+def test_a_batch_without_advantage_is_the_control(world, found):
+    findings = found(compute(fallen(world, late_d=0.1)))
+    assert findings["late", BESIDE].value == pytest.approx(log(0.5))
+    assert findings["late", BESIDE].n == 1
+
+
+def test_modes_are_matched_by_the_verifiers_name_for_them(world, found):
+    findings = found(compute(fallen(world, graded_mode="b")))
+    assert findings["late", REALISED].value == pytest.approx(log(0.9 / 0.4))
+
+
+def test_modes_that_are_not_all_scored_are_a_reason(world, found):
+    evidence = fallen(world)
+    modes = evidence.frames["mode_scores"]
+    evidence.frames["mode_scores"] = modes[(modes["checkpoint_id"] != "late") | (modes["mode"] != "b")]
+    assert found(compute(evidence))["late", REALISED].why.startswith("3 of 4 modes are scored here")
+    evidence = fallen(world)
+    own = evidence.frames["own_scores"]
+    evidence.frames["own_scores"] = own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]
+    assert found(compute(evidence))["late", PREDICTED].value is None

@@ -1,0 +1,225 @@
+"""The section on coupling: kernels and the last step as pictures, one plain sentence, reasons where data is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagnostics.measures.contract import Measure
+from diagnostics.store import Store
+from diagnostics.types import AuditKey, Finding
+from reports.context import Context
+from reports.coupling import read_kernels
+from reports.heatmap import HeatPanel
+from reports.page import load_page
+from reports.records import Figure, Missing, Page, Section
+from reports.render import render_page
+from reports.sections.kernel import MAX_ROWS, kernel
+from reports.source import read_source
+
+KEY = AuditKey(
+    audit_id="audit-grpo", series="grpo", settings_id="", n=8, n_base=8, entropy_samples=3, panel=0,
+    panel_settings_id="", kernel_problems=2, kernel_responses=4, ks=(1,), strategy_regex="",
+)  # fmt: skip
+#: Two problems of a correct, a correct and a wrong response; the first two of each also drawn: one right, one wrong.
+GRADIENT = np.array([(1.0, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 0, 1), (-1, 0, 2)])
+
+
+def add_kernels(path: Path, steps: tuple[int, ...], *, roles: str = "panel own", per_problem: int = 3) -> None:
+    """Kernels of the first two problems; log π changes from step to step by just what the own samples pull."""
+    n_rows = 2 * per_problem
+    gradient = np.resize(GRADIENT, (n_rows, 3)) + 0.001 * np.arange(n_rows)[:, None]
+    kernel = gradient @ gradient.T
+    with Store.open(path) as store:
+        problem_ids = list(store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"])[:2]
+        for number, step in enumerate(steps):
+            checkpoint_id = f"grpo-{step}" if step else "base-0"
+            pull = np.array([1.0, -1.0, 0] * (n_rows // 3)) if n_rows == 6 else np.zeros(n_rows)
+            rows = pd.DataFrame(
+                {
+                    "position": range(n_rows),
+                    "problem_id": [problem_ids[i // per_problem] for i in range(n_rows)],
+                    "response_id": [f"r{i:04d}" for i in range(n_rows)],
+                    "logp_sum": -9.0 + 0.01 * number * (kernel @ pull),
+                    "n_tokens": 3,
+                }
+            )
+            named = [
+                (i, role, i % per_problem, i % per_problem in (0, 2))
+                for i in range(n_rows)
+                for role in roles.split()
+                if role == "panel" or i % per_problem < 2
+            ]
+            upper = [(i, j, float(kernel[i, j])) for i in range(n_rows) for j in range(i, n_rows)]
+            store.add_kernel(
+                KEY,
+                checkpoint_id,
+                f"k{step}",
+                certificate=1e-9,
+                rows=rows,
+                roles=pd.DataFrame(named, columns=["position", "role", "sample_index", "correct"]),
+                values=pd.DataFrame(upper, columns=["row_position", "column_position", "value"]),
+            )
+
+
+@pytest.fixture
+def section_of(
+    page_of: Callable[..., Page], tmp_path: Path, measures: tuple[Measure, ...]
+) -> Callable[..., tuple[Section, Page]]:
+    def make(steps: tuple[int, ...] = (0, 20, 30), *, edit: Any = list, **choices: Any) -> tuple[Section, Page]:
+        page_of(names=("grpo",), edit=edit)
+        if steps:
+            add_kernels(tmp_path / "audit.duckdb", steps, **choices)
+        with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+            page = load_page(store, measures, store_name="audit.duckdb")
+        (section,) = [section for section in page.sections if section.section_id == "kernel"]
+        return section, page
+
+    return make
+
+
+def block(section: Section, title: str) -> Any:
+    (found,) = [b for b in section.blocks if b.title.startswith(title)]
+    return found
+
+
+def test_the_heat_map_groups_problems_and_puts_correct_responses_first(
+    section_of: Callable[..., tuple[Section, Page]],
+) -> None:
+    section, _ = section_of()
+    figure = block(section, "Gradient kernel")
+    assert isinstance(figure, Figure)
+    base, last = figure.panels
+    assert (base.title, last.title) == ("base (step 0)", "last checkpoint (step 30)")
+    assert isinstance(base, HeatPanel)
+    assert base.groups == (("1", 3), ("2", 3))
+    assert base.marked == (True, True, False) * 2
+    # the first two rows are r0000 and r0002: (1, 0, 0) and (1, 1, 0)
+    assert base.cells[0][1] == pytest.approx(np.sqrt(0.5), abs=0.01)
+    assert base.cells[0][0] == 1.0
+    assert "6 gradients" in base.description
+
+
+def test_the_table_says_the_picture_in_numbers(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of()
+    table = block(section, "Gradient kernel").table
+    assert [c.name for c in table.columns][2:5] == [
+        "step 0, correct pairs", "step 0, correct and wrong", "step 0, other problems"
+    ]  # fmt: skip
+    first = table.rows[0]
+    assert first[2].sort == pytest.approx(np.sqrt(0.5), abs=0.01)
+    assert first[3].sort == pytest.approx(np.sqrt(0.5) / 2, abs=0.01)  # (1,0,0)·(0,1,0) and (1,1,0)·(0,1,0)
+
+
+def test_what_the_kernel_foretold_lies_on_the_line(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of()
+    figure = block(section, "Last step")
+    (panel,) = figure.panels
+    xs = [x for line in panel.lines for x in line.x]
+    ys = [y for line in panel.lines for y in line.y]
+    assert xs == pytest.approx(ys)
+    assert {line.label: len(line.x) for line in panel.lines} == {"correct": 4, "not correct": 2}
+    assert "from the own samples: r = 1.00" in figure.caption
+    assert len(figure.table.rows) == 6
+
+
+def test_the_page_holds_the_pictures(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    _, page = section_of()
+    html = render_page(page)
+    assert 'aria-labelledby="kernel-heat-0-0-title kernel-heat-0-0-desc"' in html
+    assert 'id="kernel-step-0"' in html
+    assert "style=" not in html
+
+
+def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of(())
+    assert section.lead == ("No gradient kernel says anything of the last checkpoint; the reasons are below.",)
+    heat, step = block(section, "Gradient kernel"), block(section, "Last step")
+    assert isinstance(heat, Missing)
+    assert heat.why == ("step 0: no kernel with fixed responses", "step 30: no kernel with fixed responses")
+    assert step.why == ("step 20: no kernel; run the audit again",)
+
+
+def test_a_kernel_that_failed_keeps_its_reason(
+    section_of: Callable[..., tuple[Section, Page]], tmp_path: Path, measures: tuple[Measure, ...]
+) -> None:
+    section_of((0, 20))
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        store.add_missing_kernel(KEY, "grpo-30", "NaN in the weights")
+    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+        page = load_page(store, measures, store_name="audit.duckdb")
+    (section,) = [one for one in page.sections if one.section_id == "kernel"]
+    figure = block(section, "Gradient kernel")
+    assert len(figure.panels) == 1
+    assert figure.notes == ("No picture of step 30: NaN in the weights.",)
+    assert block(section, "Last step").why == ("step 30: NaN in the weights",)
+    assert render_page(page)
+
+
+def test_own_samples_are_needed_to_foretell(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of(roles="panel")
+    (why,) = block(section, "Last step").why
+    assert why.startswith("training batch: the run directory holds no responses of the trainer between the two; own")
+
+
+def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of(per_problem=60, roles="panel")
+    figure = block(section, "Gradient kernel")
+    assert figure.panels[0].groups == (("1", 60),)
+    assert len(figure.panels[0].cells) <= MAX_ROWS
+    assert figure.notes == ("Drawn for 1 problem; the measures rest on all of them.",)
+
+
+def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[Finding]], list[Finding]]:
+    def edit(found: list[Finding]) -> list[Finding]:
+        one = Finding(checkpoint_id="grpo-30", measure="kernel_rho_correct", unit="cosine", value=(low + high) / 2,
+                      low=low, high=high, n=5)  # fmt: skip
+        base = replace(one, checkpoint_id="base-0", value=0.1, low=0.0, high=0.2)
+        r = replace(
+            one, measure="kernel_prediction", unit="correlation", scope="own samples", value=0.8, low=0.7, high=0.9
+        )
+        null = replace(one, measure="kernel_rho_null", value=0.2, low=null_low, high=0.3)
+        return [*found, one, base, r, null]
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (0.2, 0.6, "Raising one correct response lifts the other correct ones of its problem (mean cosine of their "
+         "gradients 0.40 at the last checkpoint, 0.10 at the base)."),
+        (-0.6, -0.2, "Raising one correct response pushes the other correct ones of its problem down (mean cosine"),
+        (-0.2, 0.4, "No common direction of the correct responses to one problem was detected (mean cosine"),
+    ],
+)  # fmt: skip
+def test_the_sentence_follows_the_interval(
+    section_of: Callable[..., tuple[Section, Page]], low: float, high: float, says: str
+) -> None:
+    section, _ = section_of((), edit=findings(low, high))
+    (lead,) = section.lead
+    assert lead.startswith(says)
+    assert "foretold part of the change that came (r = 0.80, 95\xa0% interval 0.70 to 0.90)." in lead
+    assert "null test" not in lead
+
+
+def test_a_failed_null_test_is_said(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of((), edit=findings(0.2, 0.6, null_low=0.1))
+    assert "The null test fails at the last checkpoint" in section.lead[0]
+
+
+def test_only_the_base_foretells_nothing(page_of: Callable[..., Page], tmp_path: Path) -> None:
+    page_of(names=("grpo",), steps=(0,))
+    add_kernels(tmp_path / "audit.duckdb", (0,))
+    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+        source = read_source(store, "audit.duckdb")
+        kernels = {one.name: read_kernels(store, one) for one in source.series}
+    section = kernel(Context(source=source, measures={}, responses={}, kernels=kernels))
+    assert block(section, "Last step").why == ("only the base was audited: no step to foretell",)
+    assert len(block(section, "Gradient kernel").panels) == 1

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from diagnostics.series.rollouts import read_training_responses
+
+
+def write(run: Path, rows: list[tuple[int, str, str, bool]]) -> Path:
+    folder = run / "rollouts"
+    folder.mkdir(parents=True)
+    table = pd.DataFrame(rows, columns=["step", "prompt", "response", "correct"]).assign(truncated=False)
+    table.to_parquet(folder / "step_000010.parquet")
+    return run
+
+
+def test_equal_responses_of_a_group_are_one_with_their_number(tmp_path: Path) -> None:
+    run = write(tmp_path, [(3, "q", "a", True), (3, "q", "b", False), (3, "q", "a", True)])
+    found, faults = read_training_responses(run, [0, 10], limit=8)
+    assert [(one.step, one.text, one.correct, one.draws) for one in found] == [(10, "a", True, 2), (10, "b", False, 1)]
+    assert faults == ()
+
+
+def test_a_prompt_gives_its_first_group_of_an_interval_alone(tmp_path: Path) -> None:
+    run = write(tmp_path, [(3, "q", "a", True), (5, "q", "b", False), (12, "q", "c", False)])
+    found, _ = read_training_responses(run, [0, 10, 20], limit=8)
+    assert [(one.step, one.text) for one in found] == [(10, "a"), (20, "c")]
+
+
+def test_groups_are_taken_whole_and_evenly_spaced(tmp_path: Path) -> None:
+    rows = [(step, f"q{step}", text, text == "a") for step in range(1, 11) for text in ("a", "b", "c")]
+    run = write(tmp_path, rows)
+    found, _ = read_training_responses(run, [0, 10], limit=10)
+    assert [(one.prompt, one.text) for one in found] == [(f"q{step}", text) for step in (1, 4, 7) for text in "abc"]
+
+
+def test_the_limit_holds_where_groups_differ_in_size(tmp_path: Path) -> None:
+    rows = [(1, "q1", text, False) for text in "abcdef"] + [(step, f"q{step}", "a", True) for step in range(2, 8)]
+    run = write(tmp_path, rows)
+    found, _ = read_training_responses(run, [0, 10], limit=5)
+    assert 0 < len(found) <= 5
