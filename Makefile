@@ -61,6 +61,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python benchmarks/speed/sampling.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 	$(BIN)/python benchmarks/speed/scoring.py
 	$(BIN)/python benchmarks/speed/kernel.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python benchmarks/kernel_reach.py
 	$(BIN)/python benchmarks/demo_truth.py
 
 papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/papers.md and runs/papers.html
