@@ -61,12 +61,13 @@ RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """Where the audit left its files, and what it had to leave out (label → reason)."""
+    """Where the audit left its files, and what it had to leave out (label → reason): checkpoints, or their kernels."""
 
     series: str
     store_path: Path
     report_path: Path
     left_out: Mapping[str, str]
+    without_kernel: Mapping[str, str]
     samples_drawn: int
 
 
@@ -141,9 +142,12 @@ def _audit(
                 say.note(f"left out {checkpoint.label}: {why}")
         engine.close()
         _grade(run)
+        without_kernel: dict[str, str] = {}
         for checkpoint in series.checkpoints:
             if config.kernel_problems and checkpoint.checkpoint_id not in failed:
-                _kernel(run, checkpoint, settings)
+                why_none = _kernel(run, checkpoint, settings)
+                if why_none is not None:
+                    without_kernel[checkpoint.label] = why_none
         engine.close()
         measure(store, key, failed, say)
         store.end_audit(key, provenance(command, left_out))
@@ -151,7 +155,12 @@ def _audit(
     if write_report:
         build_report(store_path, report_path)
     return AuditResult(
-        series=series.name, store_path=store_path, report_path=report_path, left_out=left_out, samples_drawn=drawn
+        series=series.name,
+        store_path=store_path,
+        report_path=report_path,
+        left_out=left_out,
+        without_kernel=without_kernel,
+        samples_drawn=drawn,
     )
 
 
@@ -312,16 +321,16 @@ def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> Non
         run.store.add_second_scores(run.key, checkpoint_id, [score for batch in batches for score in batch])
 
 
-def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> None:
-    """The gradient kernel of one checkpoint; one that cannot be computed leaves its reason, and the audit goes on."""
+def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> str | None:
+    """The gradient kernel of one checkpoint; why it could not be computed, and the audit goes on."""
     checkpoint_id = checkpoint.checkpoint_id
     plan = plan_kernel(run.store, run.key, checkpoint, settings)
     if plan is None:
         why = "no panel to choose responses from; run the audit with --panel 4"
         run.store.add_missing_kernel(run.key, checkpoint_id, why)
-        return
+        return None  # as asked for
     if run.store.link_kernel(run.key, checkpoint_id, plan.kernel_id):
-        return
+        return None
     start = time.perf_counter()
     try:
         with run.say.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
@@ -330,8 +339,7 @@ def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> No
     except (CheckpointError, KernelError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")
         run.store.add_missing_kernel(run.key, checkpoint_id, why)
-        run.say.note(f"no gradient kernel of {checkpoint.label}: {why}")
-        return
+        return why
     rows = plan.rows[["problem_id", "response_id"]].assign(
         position=range(len(plan.rows)), logp_sum=kernel.logp_sum_N, n_tokens=n_tokens
     )
@@ -346,6 +354,7 @@ def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> No
     )
     wall_s = time.perf_counter() - start
     run.store.log_event(run.key, "kernel", wall_s=wall_s, rows=len(rows), checkpoint_id=checkpoint_id)
+    return None
 
 
 def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[list[ResponseScore]]:

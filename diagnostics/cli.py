@@ -71,6 +71,7 @@ def audit(
         "report": str(result.report_path),
         "samples_drawn": result.samples_drawn,
         "left_out": dict(result.left_out),
+        "without_kernel": dict(result.without_kernel),
         "findings": _headline_findings(result.store_path, result.series),
     }
     if as_json:
@@ -79,7 +80,9 @@ def audit(
         print(f"report  {result.report_path}\nstore   {result.store_path}")
     for label, reason in result.left_out.items():
         print(f"warning: left out {label}: {reason}", file=sys.stderr)
-    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+    for label, reason in result.without_kernel.items():
+        print(f"warning: no gradient kernel of {label}: {reason}", file=sys.stderr)
+    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel else 0
 
 
 @app.command

@@ -11,6 +11,7 @@ import pytest
 from diagnostics import engine as engine_module
 from diagnostics import open_store
 from diagnostics.audit import audit
+from diagnostics.cli import main
 from diagnostics.config import AuditConfig
 from diagnostics.coupling import upper_triangle
 from diagnostics.errors import KernelError
@@ -111,6 +112,18 @@ def test_its_log_probabilities_are_those_of_the_scorer(audited: Path) -> None:
     np.testing.assert_allclose(both["logp_sum"], both["scored"], atol=1e-4)
 
 
+def test_a_kernel_that_fails_is_a_warning_at_the_end_and_an_exit_code(
+    countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "--task countdown --limit 2 --n 4 --k 1 --sampler transformers --kernel-memory-gib 0.00001 --quiet"
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", str(countdown_series), *flags.split(), "--out", str(tmp_path)])
+    assert ended.value.code == 3
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: no gradient kernel")]
+    assert len(warnings) == 3
+    assert all("--kernel-memory-gib" in line for line in warnings)
+
+
 def test_a_finished_audit_loads_no_model_for_its_kernels(
     countdown_series: Path, audited: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +140,7 @@ def test_a_kernel_that_fails_leaves_its_reason_and_is_tried_again(
     with monkeypatch.context() as planted:
         planted.setattr(engine_module.Engine, "kernel", fail)
         result = audit([countdown_series], config(tmp_path))
+    assert result.without_kernel["checkpoint-20"].endswith("raise --kernel-memory-gib")
     runs = frame(result.store_path, "FROM kernel_runs")
     assert runs["certificate"].isna().all()
     assert runs["why"].str.contains("too large, raise --kernel-memory-gib").all()

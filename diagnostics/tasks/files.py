@@ -1,7 +1,8 @@
 """Problems from a file: JSON Lines or Parquet.
 
 Fields: ``prompt`` and ``answer`` (text or number); optional ``modes`` (every accepted response), ``id``, ``verifier``,
-``task``, ``difficulty`` (number). Any further field goes to ``meta``, where a verifier may look for its rules.
+``task``, ``difficulty`` (number). Any further field goes to ``meta``, where a verifier may look for its rules;
+``group`` says which problems are related (without it, those of one task are).
 
 Without ``verifier`` a problem is graded by "modes" if it lists modes and by "math" otherwise. Where modes are listed
 they decide, whatever ``verifier`` says: a response is correct if and only if it is one of them.
