@@ -53,7 +53,7 @@ lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# PEER_PYTHON: an interpreter that has lm-eval (extra `peers`); without it that comparison is left out.
+# PEER_PYTHON: an interpreter with the extra `peers` (lm-eval, bergson); without it these comparisons are left out.
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
 	$(BIN)/python benchmarks/speed/verification.py
 	$(BIN)/python benchmarks/speed/demo.py

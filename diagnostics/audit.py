@@ -145,7 +145,7 @@ def _audit(
         without_kernel: dict[str, str] = {}
         for checkpoint in series.checkpoints:
             if config.kernel_problems and checkpoint.checkpoint_id not in failed:
-                why_none = _kernel(run, checkpoint, settings)
+                why_none = _kernel(run, checkpoint, settings, series.checkpoints[-1].kind)
                 if why_none is not None:
                     without_kernel[checkpoint.label] = why_none
         engine.close()
@@ -321,14 +321,19 @@ def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> Non
         run.store.add_second_scores(run.key, checkpoint_id, [score for batch in batches for score in batch])
 
 
-def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> str | None:
-    """The gradient kernel of one checkpoint; why it could not be computed, and the audit goes on."""
+def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> str | None:
+    """The gradient kernel of one checkpoint; why it could not be computed, and the audit goes on.
+
+    ``kind``: what is trained in this series, a full model or an adapter.
+    """
     checkpoint_id = checkpoint.checkpoint_id
     plan = plan_kernel(run.store, run.key, checkpoint, settings)
-    if plan is None:
+    if plan is None or checkpoint.kind != kind:
         why = "no panel to choose responses from; run the audit with --panel 4"
+        if plan is not None:
+            why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
         run.store.add_missing_kernel(run.key, checkpoint_id, why)
-        return None  # as asked for
+        return None  # nothing went wrong
     if run.store.link_kernel(run.key, checkpoint_id, plan.kernel_id):
         return None
     start = time.perf_counter()

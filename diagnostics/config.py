@@ -171,8 +171,8 @@ class AuditConfig:
         for flag, temperature in (("--temperature", self.temperature), ("--panel-temperature", self.panel_temperature)):
             if not 0 < temperature < math.inf:
                 raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
-        if not 0 < self.kernel_memory_gib < math.inf:
-            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be a number above 0")
+        if not 0 < self.kernel_memory_gib < 2**20:
+            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
         if not 0 < self.gpu_memory_share <= 1:
             raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
         if not 0 < self.top_p <= 1:
@@ -183,6 +183,8 @@ class AuditConfig:
             ("--top-k", self.top_k),
             ("--n", self.used_n_base),
             ("--top-up", self.top_up),
+            ("--kernel-problems", self.kernel_problems),
+            ("--kernel-responses", self.kernel_responses),
         ):
             if value is not None and value >= 2**31:
                 raise ConfigError(f"{flag} {value}: must be below 2147483648")

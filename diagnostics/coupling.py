@@ -155,13 +155,26 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
             SELECT r.problem_id, r.prompt, r.response_id, r.text, r.truncated, r.correct, r.draws
             FROM training_responses AS r
             JOIN next USING (step)
-            WHERE r.series = $series AND r.text <> ''
+            -- what the checkpoint has scored: the others cannot be written in its tokens
+            SEMI JOIN response_scores AS c
+                ON c.checkpoint_id = $checkpoint_id
+                AND c.settings_id = $settings_id
+                AND c.problem_id = r.problem_id
+                AND c.response_id = r.response_id
+            WHERE r.series = $series
+        ),
+        groups AS (
+            SELECT problem_id, count(DISTINCT correct) AS kinds, count(*) AS n_rows
+            FROM trained
+            GROUP BY problem_id
         ),
         prompts AS (
             SELECT problem_id
-            FROM trained
-            GROUP BY problem_id
-            ORDER BY count(DISTINCT correct) DESC, count(*) > 1 DESC, md5(problem_id)
+            FROM groups
+            -- whole groups, as advantages need them, but no more rows than the rest of the kernel may have
+            QUALIFY sum(n_rows) OVER (ORDER BY kinds DESC, n_rows > 1 DESC, md5(problem_id))
+                <= 2 * $problems * $responses
+            ORDER BY kinds DESC, n_rows > 1 DESC, md5(problem_id)
             LIMIT $problems
         ),
         draws AS (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from diagnostics.config import AuditConfig
+from diagnostics.errors import SamplerError
 from diagnostics.model_holder import ModelHolder
 from diagnostics.samplers import EngineSettings, Sampler, SamplerContext, SampleRequest, make_sampler
 from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
@@ -84,19 +85,31 @@ class Engine:
         Text without token ids is tokenized, and ends with the end token where ``ends``. ``again`` computes in smaller
         batches, whose shape rounds in another way, and in float32 whatever the audit's dtype.
         """
-        from diagnostics.models import in_float32
+        from diagnostics.models import encode_prompt, in_float32, require_fit
         from diagnostics.scoring import TOKEN_BUDGET, ScoreRequest, score
 
         loaded = self._models.load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
-        requests = [
-            ScoreRequest(
-                problem=by_id.get(str(row.problem_id)) or training_problem(str(row.prompt)),
-                response_id=str(row.response_id),
-                token_ids=_response_ids(loaded, row),
-            )
-            for row in responses.itertuples()
-        ]
+        requests: list[ScoreRequest] = []
+        unreadable: list[str] = []
+        for row in responses.itertuples():
+            problem = by_id.get(str(row.problem_id))
+            try:
+                token_ids = _response_ids(loaded, row)
+                if problem is None:
+                    problem = training_problem(str(row.prompt))
+                    prompt_ids = encode_prompt(loaded.tokenizer, problem, settings)
+                    require_fit(loaded, problem, prompt_ids, n_response=len(token_ids))
+            except SamplerError as error:
+                if str(row.problem_id) in by_id:
+                    raise
+                unreadable.append(str(error))
+                continue
+            if token_ids:
+                requests.append(ScoreRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
+        if unreadable:
+            count = f"{len(unreadable)} of the trainer's responses left out, the first because of {unreadable[0]}"
+            self._note(f"{checkpoint.label}: {count}")
         with in_float32(loaded.model) if again else nullcontext():
             yield from score(loaded, requests, settings, token_budget=TOKEN_BUDGET // 8 if again else TOKEN_BUDGET)
 

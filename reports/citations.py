@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.records import Block, Constant, Figure, Missing, Section, Table
+from reports.records import Block, Constant, Figure, Folded, Missing, Section, Table
 
 PAPERS = {
     "A": "When Sharpening Becomes Collapse, arXiv 2601.15609",
@@ -39,5 +39,7 @@ def _words(block: Block) -> tuple[str, ...]:
             return block.why
         case Table():
             return (block.note,)
+        case Folded():
+            return tuple(words for inner in block.blocks for words in _words(inner))
         case _:
             return ()

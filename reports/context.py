@@ -15,6 +15,16 @@ from reports.source import SeriesSource, Source
 from reports.wording import Change, bound, known, value_at
 
 
+def told_once(made: Sequence[Block]) -> tuple[Block, ...]:
+    """Blocks with data in the given order, then what is missing; equal reasons become one block."""
+    figures = tuple(block for block in made if not isinstance(block, Missing))
+    by_reason: dict[tuple[str, ...], list[str]] = {}
+    for block in made:
+        if isinstance(block, Missing):
+            by_reason.setdefault(block.why, []).append(block.title)
+    return (*figures, *(Missing(title="; ".join(titles), why=why) for why, titles in by_reason.items()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """What section builders read: findings, installed measures, and responses and kernels by series."""
@@ -40,13 +50,7 @@ class Context:
 
     def blocks(self, names: Sequence[str]) -> tuple[Block, ...]:
         """Figures in the given order, then what is missing, equal reasons told once."""
-        made = [self.block(name) for name in names]
-        figures = tuple(block for block in made if not isinstance(block, Missing))
-        by_reason: dict[tuple[str, ...], list[str]] = {}
-        for block in made:
-            if isinstance(block, Missing):
-                by_reason.setdefault(block.why, []).append(block.title)
-        return (*figures, *(Missing(title="; ".join(titles), why=why) for why, titles in by_reason.items()))
+        return told_once([self.block(name) for name in names])
 
     def others(self, section: str, named: Sequence[str]) -> tuple[str, ...]:
         """Measures that declare ``section`` and that no section names: those of outside packages."""

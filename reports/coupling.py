@@ -5,17 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from diagnostics.measures._kernel import Coupling, coupling_of
 from diagnostics.measures._kernel_prediction import SCOPES, Prediction, prediction
+from reports import numbers
 from reports.source import Frames, SeriesSource
+
+NOT_ASKED_FOR = "this series was audited without a gradient kernel; audit it again"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesKernels:
-    """The kernels of the steps that are shown, and ``why`` a step has none."""
+    """The kernels of the steps that are shown, ``why`` a step has none, and whether the audit was ``asked_for`` any."""
 
     at_step: Mapping[int, Coupling]
     why: Mapping[int, str]
+    asked_for: bool
+
+    def why_not(self, step: int) -> str:
+        """Why there is no picture of ``step``."""
+        if not self.asked_for:
+            return NOT_ASKED_FOR
+        if step in self.at_step:
+            return f"step {step}: no fixed response with a gradient"
+        return f"step {step}: {self.why.get(step, 'this checkpoint has no kernel; run the audit again')}"
+
+    def batch_before(self, series: SeriesSource) -> str:
+        """How much of the training between the last two checkpoints is stored."""
+        before, _ = last_pair(series)
+        coupling = None if before is None else self.at_step.get(before)
+        if coupling is None or not len(coupling.batch_S):
+            return "no part of the training batches in between"
+        groups = len(np.unique(coupling.rows.problem_N[coupling.batch_S]))
+        counts = f"{numbers.plural(groups, 'group')} ({numbers.plural(len(coupling.batch_S), 'draw')})"
+        return f"{counts} of the training batches in between"
 
     def last_step(self, series: SeriesSource) -> tuple[str, Prediction] | str:
         """Scope, prediction and measurement of the step to the last checkpoint, or why there is none.
@@ -27,7 +51,7 @@ class SeriesKernels:
             return "only the base was audited: no step to foretell"
         for step in (before, last):
             if step not in self.at_step:
-                return f"step {step}: {self.why.get(step, 'no kernel; run the audit again')}"
+                return self.why_not(step)
         made = {scope: prediction(self.at_step[before], self.at_step[last], scope) for scope in SCOPES}
         for scope, one in made.items():
             if isinstance(one, Prediction):
@@ -55,4 +79,4 @@ def read_kernels(store: Frames, series: SeriesSource) -> SeriesKernels:
         if not members.empty and not pairs.empty:
             at_step[step] = coupling_of(members, pairs)
     why = {int(row["step"]): str(row["why"]) for row in runs.to_dict("records") if isinstance(row["why"], str)}
-    return SeriesKernels(at_step=at_step, why=why)
+    return SeriesKernels(at_step=at_step, why=why, asked_for=not runs.empty)

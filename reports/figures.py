@@ -99,7 +99,8 @@ def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits:
     with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
         canvas = Canvas(figsize=(WIDTH_PT / _POINTS_PER_INCH, HEIGHT_PT / _POINTS_PER_INCH))
         FigureCanvasSVG(canvas)
-        ticks = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
+        linear = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
+        ticks = log_tick_texts(y_limits) if figure.log_y else linear
         left_pt = max(LEFT_PT, _TICK_GAP_PT + _DIGIT_PT * max(map(len, ticks.values()), default=0))
         axes = canvas.add_axes(
             (
@@ -121,6 +122,9 @@ def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits:
             else:
                 _band(axes, line)
                 _stroke(axes, line.x, line.y, line, marked=True)
+        if figure.log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_minor_locator(NullLocator())
         _axes(axes, figure, x_limits, y_limits)
         axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: ticks[value]))
@@ -177,6 +181,29 @@ def tick_texts(values: Iterable[float], limits: tuple[float, float]) -> dict[flo
         value: "0" if abs(value) < step / 1e6 else f"{value / 10**power:.{digits}g}".replace("-", MINUS) + suffix
         for value in shown
     }
+
+
+def log_tick_texts(limits: tuple[float, float]) -> dict[float, str]:
+    """Ticks of a logarithmic axis: whole powers of ten, with 2 and 5 of each where these are few.
+
+    >>> log_tick_texts((7.0, 31.0))
+    {10.0: '10', 20.0: '20'}
+    >>> log_tick_texts((0.05, 2e5))
+    {0.1: '0.1', 10.0: '10', 1000.0: '1000', 100000.0: '1e5'}
+    """
+    low, high = limits
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    tens = [10.0**power for power in powers if low <= 10.0**power <= high]
+    if len(tens) > 2:
+        shown = tens[:: -(-len(tens) // 5)]
+    else:
+        shown = [m * 10.0**power for power in powers for m in (1, 2, 5) if low <= m * 10.0**power <= high]
+    return {value: _tick(value) if 1e-3 <= value < 1e5 else _power(value) for value in shown}
+
+
+def _power(value: float) -> str:
+    digit, exponent = f"{value:.0e}".split("e")
+    return f"{digit}e{int(exponent)}".replace("-", MINUS)
 
 
 def _tick(value: float, _position: int | None = None) -> str:
@@ -243,6 +270,9 @@ def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
         air = 0.03 * (x_high - x_low) or 0.5
         x_limits = (x_low - air, x_high + air)
     y_low, y_high = min(ys), max(ys)
+    if figure.log_y:
+        air = max(1.1, (y_high / y_low) ** 0.05)
+        return x_limits, (y_low / air, y_high * air)
     if figure.y_range is not None:
         low, high = figure.y_range
         y_low, y_high = min(y_low, low), high if y_high > low + 0.55 * (high - low) else y_high

@@ -43,6 +43,8 @@ def number(value: float | None, unit: str) -> str:
 
     >>> number(0.26789, "probability"), number(1.094, "nats"), number(7.0, "problems"), number(None, "nats")
     ('0.268', '1.094', '7', '–')
+    >>> number(3e-9, "relative difference")
+    '3.0e−9'
     """
     if value is None:
         return "–"
@@ -52,6 +54,8 @@ def number(value: float | None, unit: str) -> str:
         return fixed(value, 3)
     if unit == "p-value":
         return fixed(value, 4)
+    if unit == "relative difference":
+        return brief(value)
     if unit in _COUNTED and float(value).is_integer():
         return fixed(value, 0)
     size = abs(value)

@@ -93,6 +93,7 @@ class Figure:
     table: Table
     kind: Literal["line", "scatter"] = "line"
     log_x: bool = False
+    log_y: bool = False  # only where every value is above 0
     x_ticks: tuple[float, ...] = ()  # always within the axis, and the only candidates for its ticks
     y_range: tuple[float, float] | None = None
     zero_line: bool = False
@@ -169,7 +170,16 @@ class Listing:
     text: str
 
 
-Block = Figure | Constant | Table | Missing | Cases | Listing
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """Blocks for who wants more, hidden behind a title and a ``summary`` that names what is inside."""
+
+    title: str
+    summary: str
+    blocks: tuple[Block, ...]
+
+
+Block = Figure | Constant | Table | Missing | Cases | Listing | Folded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from diagnostics.config import AuditConfig
 from diagnostics.coupling import upper_triangle
 from diagnostics.errors import KernelError
 from diagnostics.tasks import countdown
+from tests.samplers.tiny_models import write_adapter
 
 SMALL = {"task": "countdown", "limit": 6, "n": 8, "n_base": 8, "k": (1, 2), "panel": 4, "entropy_samples": 2}
 
@@ -184,3 +185,35 @@ def test_training_responses_of_the_interval_are_members(countdown_series: Path, 
 
 def test_one_row_is_one_pair() -> None:
     assert upper_triangle(np.array([[4.0]])).to_numpy().tolist() == [[0, 0, 4.0]]
+
+
+def test_what_a_checkpoint_cannot_read_of_the_trainer_is_left_out_and_said(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for checkpoint in sorted(countdown_series.iterdir()):
+        (run / checkpoint.name).symlink_to(checkpoint)
+    query = countdown.problems("train", limit=1)[0]
+    rows = [
+        {"step": 5, "prompt": query.prompt, "response": text, "truncated": False, "correct": text == query.modes[0]}
+        for text in (query.modes[0], "1 + 1", "é <script>", "")
+    ]
+    (run / "rollouts").mkdir()
+    pd.DataFrame(rows).to_parquet(run / "rollouts" / "step_000040.parquet")
+    result = audit([run], config(tmp_path / "out"))
+    batch = frame(result.store_path, "SELECT n_tokens, correct FROM kernel_members WHERE role = 'batch' AND step = 0")
+    assert sorted(batch["n_tokens"]) == [1, 4, 6]  # the empty one is its end token
+    assert batch["correct"].sum() == 1
+    assert result.without_kernel == {}
+
+
+def test_the_base_of_adapters_has_no_kernel_beside_theirs(countdown_series: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for step in (10, 20):
+        write_adapter(run / f"checkpoint-{step}", countdown_series / "checkpoint-0", seed=step)
+    result = audit([run], config(tmp_path / "out"))
+    why = frame(result.store_path, "SELECT why FROM kernel_runs ORDER BY step")["why"]
+    assert "the adapters' are over theirs alone" in why[0]
+    assert why[1:].isna().all()
+    assert result.without_kernel == {}

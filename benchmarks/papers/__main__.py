@@ -13,11 +13,12 @@ from pathlib import Path
 
 from benchmarks.papers.claim import Effort, Family
 from benchmarks.papers.families import FAMILIES
-from benchmarks.papers.page import build_page
+from benchmarks.papers.page import build_page, page_html
 from benchmarks.papers.table import counts_text, markdown, records
 from benchmarks.papers.verdicts import verdict
 from benchmarks.speed.results import RESULTS, circumstances
-from reports.render import render_page, write_atomically
+from reports.numbers import fixed
+from reports.render import write_atomically
 
 PAGE = Path("runs/papers.html")
 
@@ -36,13 +37,13 @@ def write_all(families: Sequence[Family], effort: Effort, *, out: Path, page: Pa
     conditions = circumstances(["numpy", "scipy", "torch"])
     versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items())
     foot = (
-        f"\n{effort.seeds} seeds, {effort.instances} random instances, seed {effort.seed}. "
+        f"\n{effort.seeds} seeds, {fixed(effort.instances, 0)} random instances, seed {effort.seed}. "
         f"{conditions['machine']}; {versions}; {wall_s:.0f} s. `make papers` writes this file.\n"
     )
     write_atomically(out / "papers.md", markdown(families) + foot)
     record = {"effort": asdict(effort), "wall_s": round(wall_s, 1), **conditions, "claims": records(families)}
     write_atomically(out / "papers.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    write_atomically(page, render_page(build_page(families, effort)))
+    write_atomically(page, page_html(build_page(families, effort)))
 
 
 def main() -> None:

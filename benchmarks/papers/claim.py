@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from reports.records import Figure
 
 Paper = Literal["A", "B", "C"]
 Outcome = Literal["holds", "fails", "undecided"]
-Kind = Literal["holds", "fails", "holds when", "undecided"]
+Kind = Literal["holds", "holds when", "fails as printed, holds corrected", "fails", "undecided"]
+#: What the paper says, or what it should have said.
+Form = Literal["printed", "corrected"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +113,7 @@ class Printed:
 
 
 PART = "part"
+FAILS_AS_PRINTED: Final = "fails as printed, holds corrected"
 Rule = Above | Below | Never | Printed
 
 
@@ -120,7 +123,9 @@ class Check:
 
     The factor ``""`` has levels that name themselves, the factor :data:`PART` levels that are parts of the statement.
 
-    ``independent`` is what an independent implementation measured for the same number over 200 seeds.
+    ``independent`` is what an independent implementation measured for the same number over 200 seeds,
+    ``independent_range`` the shares that it reported of an unknown number of instances, lowest and highest.
+    ``form`` is "corrected" where a mended statement is tested, which the paper does not make.
     """
 
     setting: tuple[tuple[str, str], ...]
@@ -128,6 +133,8 @@ class Check:
     estimate: Estimate
     rule: Rule
     independent: float | None = None
+    independent_range: tuple[float, float] | None = None
+    form: Form = "printed"
 
     @property
     def outcome(self) -> Outcome:
@@ -137,7 +144,9 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``condition`` names the settings of ``holds when``; ``elsewhere`` counts what the others came to.
+    """``condition`` names the settings of ``holds when``, or the corrected form that holds.
+
+    ``elsewhere`` counts what the other settings came to.
 
     ``of_parts``: the settings are parts of the statement, so it holds *for* them. ``excluded``: the condition names
     the settings that do not hold, because that is shorter.
@@ -153,17 +162,23 @@ class Verdict:
     def text(self) -> str:
         """All of it in one line."""
         kind: str = self.kind
-        if self.condition:
+        if self.condition and self.kind == FAILS_AS_PRINTED:
+            kind += ":"
+        elif self.condition:
             kind = f"holds {'except ' if self.excluded else ''}{'for' if self.of_parts else 'when'}"
         return f"{kind} {self.condition}".strip() + (f" ({self.elsewhere})" if self.elsewhere else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the independent implementation reported, in words, and the verdict that its numbers come to."""
+    """What the independent implementation reported, in words, and the verdict that its numbers come to.
+
+    ``why_apart`` is said where ours differ: the reason, in words.
+    """
 
     text: str
     kind: Kind
+    why_apart: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +201,8 @@ class Claim:
             raise ValueError(f"claim {self.claim_id}: its checks have different factors")
         if len({check.setting for check in self.checks}) < len(self.checks):
             raise ValueError(f"claim {self.claim_id}: one setting is checked twice")
+        if any(check.form == "corrected" and PART not in dict(check.setting) for check in self.checks):
+            raise ValueError(f"claim {self.claim_id}: a corrected form needs a name, under {PART!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

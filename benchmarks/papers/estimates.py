@@ -44,6 +44,16 @@ def exact(value: float, *, unit: str, n: int = 1, of: str = "value") -> Estimate
     return Estimate(value=float(value), low=None, high=None, n=n, of=of, unit=unit)
 
 
+def enumerated(bad: Sequence[bool], *, of: str) -> Estimate:
+    """Share of counterexamples among all cases that there are: exact, so without an interval.
+
+    >>> every = enumerated([True, False], of="kinds of problem")
+    >>> every.value, every.low, every.n
+    (0.5, None, 2)
+    """
+    return exact(float(np.mean(np.asarray(bad, dtype=bool))), unit=f"share of {of}", n=len(bad), of=of)
+
+
 def counterexamples(bad: Sequence[bool]) -> Estimate:
     """Share of instances that refute a universal statement.
 

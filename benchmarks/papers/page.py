@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 from collections.abc import Sequence
 
-from benchmarks.papers.claim import Claim, Effort, Family
-from benchmarks.papers.table import counts_text, estimate_text, number, numbers_text, rules_text
+from benchmarks.papers.claim import FAILS_AS_PRINTED, Claim, Effort, Family
+from benchmarks.papers.table import (
+    KINDS,
+    counts_text,
+    estimate_text,
+    kind_counts,
+    numbers_text,
+    range_text,
+    rules_text,
+    scope_text,
+    told_text,
+)
 from benchmarks.papers.verdicts import RULE, agreement, named, verdict
 from reports.citations import PAPERS, key
+from reports.numbers import fixed
 from reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
+from reports.render import render_page, stylesheet
 
 _FEW = 3  # numbers that a table cell takes
+_CLAIM_COLUMNS = ("claim", "where", "verdict", "numbers (95 %)", "independent")
+#: Whole words in the columns; on a phone, a claim is a card, and its cells carry the names of their columns.
+_STYLE = (
+    ".data td:not(.num) { min-width: 8rem; overflow-wrap: break-word; }\n"
+    "@media screen and (max-width: 600px) {\n"
+    ".plain .data, .plain .data tbody, .plain .data tr, .plain .data td { display: block; }\n"
+    ".plain .data thead, .plain .data td:has(bdi:empty) { display: none; }\n"
+    ".plain .data tr { background: var(--surface); border: 1px solid var(--line); border-radius: 8px; "
+    "padding: 10px 12px; margin-bottom: 10px; }\n"
+    ".plain .data td { border: 0; padding: 2px 0; max-width: none; }\n"
+    ".plain .data td:first-child { font-weight: 600; }\n"
+    + "".join(
+        f'.plain .data td:nth-child({i})::before {{ content: "{name}: "; color: var(--muted); }}\n'
+        for i, name in enumerate(_CLAIM_COLUMNS, start=1)
+        if i > 1
+    )
+    + "}\n"
+)
 _LIMITS = (
     "The toy worlds have four labels, three or four actions, or one bandit; a claim that holds here may still fail on "
     "a language model, and the other way round.",
@@ -27,15 +59,25 @@ def build_page(families: Sequence[Family], effort: Effort) -> Page:
     return Page(
         title="The papers' claims, run again",
         subtitle=f"{len(claims)} claims · {effort.seeds} seeds · {effort.steps} steps · "
-        f"{effort.instances} random instances · seed {effort.seed}",
+        f"{fixed(effort.instances, 0)} random instances · seed {effort.seed}",
         headline=Headline(
             definition=RULE,
             cards=tuple(_card(letter, own) for letter, own in _by_paper(claims)),
-            limits=_LIMITS,
+            limits=(scope_text(claims), *_LIMITS),
             figure=_first_figure(families),
         ),
         sections=tuple(_section(i, family) for i, family in enumerate(families)),
     )
+
+
+def page_html(page: Page) -> str:
+    """The page in the report's look with rules of its own; its policy lets this stylesheet in and no other."""
+    css = stylesheet()
+    return render_page(page).replace(css, css + _STYLE, 1).replace(_digest(css), _digest(css + _STYLE), 1)
+
+
+def _digest(css: str) -> str:
+    return base64.b64encode(hashlib.sha256(css.encode("utf-8")).digest()).decode("ascii")
 
 
 def _by_paper(claims: Sequence[Claim]) -> list[tuple[str, list[Claim]]]:
@@ -45,13 +87,18 @@ def _by_paper(claims: Sequence[Claim]) -> list[tuple[str, list[Claim]]]:
 
 def _card(letter: str, claims: Sequence[Claim]) -> Card:
     kinds = [verdict(claim.checks).kind for claim in claims]
-    failing = [claim for claim, kind in zip(claims, kinds, strict=True) if kind == "fails"]
-    sentences = [f"Fails: {claim.statement} ({claim.place})." for claim in failing]
+    sentences = [
+        f"{said}: {claim.statement} ({claim.place})."
+        for wanted, said in ((FAILS_AS_PRINTED, "Fails as printed"), ("fails", "Fails"))
+        for claim, kind in zip(claims, kinds, strict=True)
+        if kind == wanted
+    ]
     reported = [text for claim in claims if (text := agreement(claim))]
     agreeing = sum(text.startswith("agrees") for text in reported)
+    apart = sum(text.startswith("same verdict") for text in reported)
     tiles = tuple(
-        Tile(title=kind, value=str(kinds.count(kind)), change=f"of {len(claims)}", direction="unknown")
-        for kind in ("holds", "holds when", "fails")
+        Tile(title=KINDS[kind][1], value=str(n), change=f"of {len(claims)}", direction="unknown")
+        for kind, n in kind_counts(claims).items()
     )
     return Card(
         series=f"[{letter}]",
@@ -60,7 +107,8 @@ def _card(letter: str, claims: Sequence[Claim]) -> Card:
         direction="unknown",
         sentences=(
             *sentences,
-            f"An independent implementation agrees in {agreeing} of {len(reported)} claims.",
+            f"Of {len(reported)} claims that an independent implementation reported on, {agreeing} agree and {apart} "
+            "have the same verdict with other shares.",
         ),
         tiles=tiles,
     )
@@ -89,7 +137,7 @@ def _section(i: int, family: Family) -> Section:
 def _claims_table(family: Family) -> Table:
     return Table(
         title="Claims",
-        columns=_text_columns("claim", "where", "verdict", "numbers (95 %)", "independent"),
+        columns=_text_columns(*_CLAIM_COLUMNS),
         rows=tuple(
             (
                 Cell(text=claim.statement),
@@ -105,11 +153,10 @@ def _claims_table(family: Family) -> Table:
 
 def _numbers(claim: Claim) -> str:
     """All numbers where they are few, else their range; the table below has every one."""
-    values = [check.estimate.value for check in claim.checks if check.estimate.value is not None]
-    if len(claim.checks) <= _FEW or not values:
+    if len(claim.checks) <= _FEW:
         return numbers_text(claim, between="; ")
     quantities = "; ".join(dict.fromkeys(check.quantity for check in claim.checks))
-    return f"{quantities}: {number(min(values))} to {number(max(values))} over {len(claim.checks)} settings"
+    return f"{quantities}: {range_text(claim.checks)}"
 
 
 def _numbers_table(family: Family) -> Table:
@@ -124,10 +171,7 @@ def _numbers_table(family: Family) -> Table:
                 Cell(text=check.quantity),
                 Cell(text=estimate_text(check.estimate), sort=check.estimate.value),
                 Cell(text=str(check.estimate.n), sort=float(check.estimate.n)),
-                Cell(
-                    text="" if check.independent is None else number(check.independent),
-                    sort=check.independent,
-                ),
+                Cell(text=told_text(check), sort=check.independent),
                 Cell(text=check.outcome),
             )
             for claim in family.claims

@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.papers.claim import Check, Claim, Estimate, Family
+from benchmarks.papers.claim import FAILS_AS_PRINTED, Check, Claim, Estimate, Family, Kind, Outcome
 from benchmarks.papers.verdicts import RULE, agreement, named, verdict
 from reports.citations import key
-from reports.numbers import MINUS
+from reports.numbers import MINUS, fixed, listing
 
 COLUMNS = ("claim", "where", "setting", "numbers (95 %)", "verdict", "independent", "agreement")
-_KINDS = {"holds": "hold", "holds when": "hold in part", "fails": "fail", "undecided": "undecided"}
+#: Every kind of verdict as a verb and as a heading, best first; together they cover all claims.
+KINDS: dict[Kind, tuple[str, str]] = {
+    "holds": ("hold", "holds"),
+    "holds when": ("hold in part", "holds in part"),
+    FAILS_AS_PRINTED: ("fail as printed but hold corrected", FAILS_AS_PRINTED),
+    "fails": ("fail", "fails"),
+    "undecided": ("are undecided", "undecided"),
+}
+_MANY = 12  # settings with one outcome that a cell does not list
 
 
 def number(value: float) -> str:
     """Three decimals below 10, one below 1000.
 
     >>> number(0.12345), number(-1234.5), number(1.0), number(27.91), number(2e-5)
-    ('0.123', '−1234', '1.000', '27.9', '2.0e-05')
+    ('0.123', '−1234', '1.000', '27.9', '2.0e−5')
     """
     size = abs(value)
     if size >= 1000:
         text = f"{value:.0f}"
     elif size and size < 1e-3:
-        text = f"{value:.1e}"
+        mantissa, exponent = f"{value:.1e}".split("e")
+        text = f"{mantissa}e{int(exponent)}"
     else:
         text = f"{value:.{1 if size >= 10 else 3}f}"
-    return text.replace("-", MINUS) if "e" not in text else text
+    return text.replace("-", MINUS)
+
+
+def together(*values: float) -> tuple[str, ...]:
+    """Numbers that stand side by side, in one format: as many decimals as tell them apart.
+
+    >>> together(-0.00046, -0.00064, -0.00027), together(11.0, 7.433, 14.5), together(0.0, 0.0, 0.0)
+    (('−0.0005', '−0.0006', '−0.0003'), ('11.0', '7.4', '14.5'), ('0.000', '0.000', '0.000'))
+    """
+    size, width = max(abs(value) for value in values), max(values) - min(values)
+    decimals = 0 if size >= 1000 else 1 if size >= 10 else 3
+    if size < 10 and width:
+        decimals = min(6, max(decimals, math.ceil(-math.log10(width / 2))))
+    return tuple(fixed(value, decimals) for value in values)
 
 
 def estimate_text(estimate: Estimate) -> str:
@@ -38,17 +61,40 @@ def estimate_text(estimate: Estimate) -> str:
         return "–"
     if estimate.low is None or estimate.high is None:
         return number(estimate.value)
-    return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+    value, low, high = together(estimate.value, estimate.low, estimate.high)
+    return f"{value} [{low}, {high}]"
 
 
 def check_text(check: Check, setting: tuple[tuple[str, str], ...]) -> str:
     """One setting's number, with its outcome; ``setting`` is what of the setting the reader does not know yet."""
     where = ", ".join(named(factor, level) for factor, level in setting)
-    beside = "" if check.independent is None else f" (independent {number(check.independent)})"
+    told = told_text(check)
+    beside = f" (independent {told})" if told else ""
     return f"{where}{': ' if where else ''}{estimate_text(check.estimate)}{beside} {_MARKS[check.outcome]}"
 
 
-_MARKS = {"holds": "✓", "fails": "✗", "undecided": "?"}
+def told_text(check: Check) -> str:
+    """The independent number, or the range of them; empty where none was told."""
+    if check.independent is not None:
+        return number(check.independent)
+    if check.independent_range is None:
+        return ""
+    return " to ".join(dict.fromkeys(together(*check.independent_range)))
+
+
+def range_text(checks: Sequence[Check]) -> str:
+    """Many settings in one phrase: the span of their numbers, and how many came to what.
+
+    Unknown numbers are left out of the span.
+    """
+    values = [check.estimate.value for check in checks if check.estimate.value is not None]
+    span = " to ".join(dict.fromkeys(together(min(values), max(values)))) if values else "–"
+    counts = Counter(check.outcome for check in checks)
+    found = [f"{counts[outcome]} of {len(checks)} {mark}" for outcome, mark in _MARKS.items() if counts[outcome]]
+    return f"{span} over {len(checks)} settings, {', '.join(found)}"
+
+
+_MARKS: dict[Outcome, str] = {"holds": "✓", "fails": "✗", "undecided": "?"}
 
 
 def numbers_text(claim: Claim, *, between: str) -> str:
@@ -61,6 +107,9 @@ def numbers_text(claim: Claim, *, between: str) -> str:
         head = quantity if quantity != quantities[0] or not spread else f"{quantity}, {spread}"
         if len(own) == 1:
             lines.append(f"{head}: {check_text(own[0], own[0].setting)}")
+            continue
+        if len(own) >= _MANY and len({check.outcome for check in own}) == 1:
+            lines.append(f"{head}: {range_text(own)}")
             continue
         lines.append(f"{head}:")
         for outer, checks in itertools.groupby(own, key=lambda check: check.setting[:-1]):
@@ -76,7 +125,8 @@ def _counted(claim: Claim) -> str:
         if check.estimate.low is not None or check.estimate.of != "value":
             counts.setdefault(check.estimate.of, []).append(check.estimate.n)
     return ", ".join(
-        f"{min(own)} {of}" if min(own) == max(own) else f"{min(own)} to {max(own)} {of}" for of, own in counts.items()
+        f"{fixed(min(own), 0)} {of}" if min(own) == max(own) else f"{fixed(min(own), 0)} to {fixed(max(own), 0)} {of}"
+        for of, own in counts.items()
     )
 
 
@@ -101,8 +151,33 @@ def row(claim: Claim, *, between: str = "<br>") -> tuple[str, ...]:
 
 def counts_text(claims: Sequence[Claim]) -> str:
     """How many claims came to which verdict, in one phrase."""
-    counted: Counter[str] = Counter(verdict(claim.checks).kind for claim in claims)
-    return ", ".join(f"{counted[kind]} {word}" for kind, word in _KINDS.items() if counted[kind])
+    counted = kind_counts(claims)
+    return ", ".join(f"{counted[kind]} {verb}" for kind, (verb, _) in KINDS.items() if counted[kind])
+
+
+def kind_counts(claims: Sequence[Claim]) -> dict[Kind, int]:
+    """How many claims came to each kind of verdict, those of none too: they add up to all claims."""
+    counted = Counter(verdict(claim.checks).kind for claim in claims)
+    return {kind: counted[kind] for kind in KINDS}
+
+
+def scope_text(claims: Sequence[Claim]) -> str:
+    """What the claims were tested on, in one sentence that counts them."""
+    drawn: dict[str, list[int]] = {"random instances": [], "seeds": [], "exactly": []}
+    for claim in claims:
+        estimates = [check.estimate for check in claim.checks]
+        kinds = {"random instances" if e.of == "instances" else "seeds" for e in estimates if e.low is not None}
+        for kind in kinds or {"exactly"}:
+            drawn[kind].append(max(estimate.n for estimate in estimates))
+    parts = []
+    if seeds := drawn["seeds"]:
+        parts.append(f"{len(seeds)} over {max(seeds)} seeds or random worlds")
+    if instances := drawn["random instances"]:
+        few, many = (fixed(n, 0) for n in (min(instances), max(instances)))
+        parts.append(f"{len(instances)} on {few if few == many else f'{few} to {many}'} random instances")
+    if exactly := drawn["exactly"]:
+        parts.append(f"{len(exactly)} exactly (every case enumerated, or single numbers)")
+    return f"Tested: {listing(tuple(parts))}."
 
 
 def markdown(families: Sequence[Family]) -> str:
@@ -113,9 +188,13 @@ def markdown(families: Sequence[Family]) -> str:
         "",
         f"{len(claims)} claims: {counts_text(claims)}. ✓ holds, ✗ fails, ? undecided, per setting.",
         "",
+        scope_text(claims) + " `papers.json` holds every number.",
+        "",
         RULE,
         "",
-        "*Independent* is what another implementation, written before this one, found for the same claim.",
+        "*Independent* is what another implementation, written before this one, found for the same claim. *Agreement* "
+        "compares the kind of verdict, and the numbers where that implementation gave some; not the conditions in "
+        "words.",
         "",
         *(f"{line}  " for line in key()),
     ]
@@ -165,13 +244,15 @@ def _check_record(check: Check) -> dict[str, Any]:
         "rule": check.rule.text,
         "outcome": check.outcome,
         "independent": check.independent,
+        "independent_range": check.independent_range,
+        "form": check.form,
     }
 
 
 def _bold(text: str) -> str:
-    """The first word bold."""
-    first, _, rest = text.partition(" ")
-    return f"**{first}** {rest}".strip()
+    """The verdict bold, without its conditions."""
+    first = FAILS_AS_PRINTED if text.startswith(FAILS_AS_PRINTED) else text.partition(" ")[0]
+    return f"**{first}**{text[len(first) :]}"
 
 
 def _line(cells: Sequence[str]) -> str:

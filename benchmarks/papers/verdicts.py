@@ -8,26 +8,47 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.papers.claim import PART, Check, Claim, Verdict
+from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Never, Verdict
+from reports.numbers import listing
 
 #: Seeds behind every number of the independent implementation.
 INDEPENDENT_SEEDS = 200
 #: Two-sided 99 %: many numbers are compared, and at 95 % one in twenty would differ by chance.
 _Z = 2.576
+_ROUNDING = 0.005  # of a reported share
 
 RULE = (
     "A setting holds or fails where the 95 % interval of its number lies on one side of the threshold, and is "
-    "undecided where the threshold lies inside; a universal statement fails at one counterexample. A claim holds if "
-    "all its settings hold, fails if none holds and one fails at least, holds when … (or for …, a part of the "
-    "statement) if some hold, and is undecided if nothing is decided."
+    "undecided where the threshold lies inside; a universal statement fails at one counterexample, and with it a "
+    "statement of which it is a part. A number without an interval is exact. A claim holds if all its settings hold, "
+    "fails if none holds and one fails at least, holds when … (or for …, a part of the statement) if some hold, and "
+    "is undecided if nothing is decided. Where a corrected form is tested beside the printed one, it earns the printed "
+    "one nothing: the claim fails as printed, holds corrected if a printed form fails and all corrected ones hold."
 )
 
 
 def verdict(checks: Sequence[Check]) -> Verdict:
     """The verdict that follows from the checks, by :data:`RULE`."""
+    printed = [check for check in checks if check.form == "printed"]
+    corrected = [check for check in checks if check.form == "corrected"]
+    if not corrected:
+        return _of_one_form(checks)
+    if not any(check.outcome == "fails" for check in printed):
+        return _of_one_form(printed)
+    if all(check.outcome == "holds" for check in corrected):
+        forms = tuple(dict.fromkeys(dict(check.setting)[PART] for check in corrected))
+        return Verdict(kind=FAILS_AS_PRINTED, condition=listing(forms))
+    return Verdict(kind="fails", elsewhere=_elsewhere(checks))
+
+
+def _of_one_form(checks: Sequence[Check]) -> Verdict:
     holding = [check for check in checks if check.outcome == "holds"]
     if len(holding) == len(checks):
         return Verdict(kind="holds")
+    of_parts = PART in dict(checks[0].setting)
+    if of_parts and any(isinstance(check.rule, Never) and check.outcome == "fails" for check in checks):
+        only = f"holds for {condition(holding, checks)}, " if holding else ""
+        return Verdict(kind="fails", elsewhere=only + _elsewhere(checks) if only or _mixed(checks) else "")
     if holding:
         positive, negative = condition(holding, checks), condition([c for c in checks if c not in holding], checks)
         return Verdict(
@@ -35,11 +56,15 @@ def verdict(checks: Sequence[Check]) -> Verdict:
             condition=min(positive, negative, key=len),
             excluded=len(negative) < len(positive),
             elsewhere=_elsewhere(checks),
-            of_parts=PART in dict(checks[0].setting),
+            of_parts=of_parts,
         )
     if all(check.outcome == "undecided" for check in checks):
         return Verdict(kind="undecided")
-    return Verdict(kind="fails", elsewhere=_elsewhere(checks) if any(c.outcome != "fails" for c in checks) else "")
+    return Verdict(kind="fails", elsewhere=_elsewhere(checks) if _mixed(checks) else "")
+
+
+def _mixed(checks: Sequence[Check]) -> bool:
+    return any(check.outcome != "fails" for check in checks)
 
 
 def _elsewhere(checks: Sequence[Check]) -> str:
@@ -79,37 +104,61 @@ def named(factor: str, level: str) -> str:
 
 def agreement(claim: Claim) -> str:
     """``agrees``, or in how many numbers and which verdict it does not; empty where nothing was reported."""
-    compared = [check for check in claim.checks if check.independent is not None]
+    compared = [check for check in claim.checks if _is_told(check)]
     apart = [check for check in compared if not same_share(check)]
     if claim.independent is None and not compared:
         return ""
-    parts = []
-    if claim.independent is not None and claim.independent.kind != (kind := verdict(claim.checks).kind):
-        undecided = sum(check.outcome == "undecided" for check in claim.checks)
-        if claim.independent.kind == "holds" and kind == "holds when" and not _fails(claim):
-            parts.append(f"agrees but for {undecided} of {len(claim.checks)} settings, undecided here")
-        else:
-            parts.append(f"verdict differs: {claim.independent.kind} there, {kind} here")
+    differs = _other_verdict(claim)
+    why = f": {claim.independent.why_apart}" if claim.independent and claim.independent.why_apart else ""
+    if differs:
+        return f"{differs}{why}"
     if apart:
-        parts.append(f"{len(apart)} of {len(compared)} numbers differ beyond chance (99 %)")
-    return "; ".join(parts) or "agrees"
+        among = f" in {len(apart)} of {len(compared)} numbers" if len(compared) > 1 else ""
+        return f"same verdict, other share{among}{why}"
+    undecided = sum(check.outcome == "undecided" for check in claim.checks)
+    if claim.independent is not None and claim.independent.kind != verdict(claim.checks).kind:
+        return f"agrees but for {undecided} of {len(claim.checks)} settings, undecided here"
+    return "agrees"
 
 
-def _fails(claim: Claim) -> bool:
-    return any(check.outcome == "fails" for check in claim.checks)
+def _other_verdict(claim: Claim) -> str:
+    """Which verdicts differ; settings undecided here alone make no other verdict."""
+    kind = verdict(claim.checks).kind
+    if claim.independent is None or claim.independent.kind == kind:
+        return ""
+    fails = any(check.outcome == "fails" for check in claim.checks)
+    if claim.independent.kind == "holds" and kind == "holds when" and not fails:
+        return ""
+    return f"verdict differs: {claim.independent.kind} there, {kind} here"
+
+
+def _is_told(check: Check) -> bool:
+    return check.independent is not None or check.independent_range is not None
 
 
 def same_share(check: Check) -> bool:
-    """Whether two shares, ours and the independent one over 200 seeds, differ by chance alone (99 %)."""
-    if check.independent is None or check.estimate.value is None:
+    """Whether ours and the independent share differ by chance alone: 99 % over 200 seeds.
+
+    Where a range of unknown n was told, whether our interval and that range meet.
+    """
+    if check.estimate.value is None or not _is_told(check):
         return False
+    if check.independent is None:
+        return _meets(check)
     n, m = check.estimate.n, INDEPENDENT_SEEDS
     # One success and one failure added to each (Agresti–Caffo): shares of 0 and 1 have a spread too.
     ours = (check.estimate.value * n + 1) / (n + 2)
     theirs = (check.independent * m + 1) / (m + 2)
     se = math.sqrt(ours * (1 - ours) / (n + 2) + theirs * (1 - theirs) / (m + 2))
-    rounding = 0.005  # of the reported number
-    return abs(ours - theirs) <= _Z * se + rounding
+    return abs(ours - theirs) <= _Z * se + _ROUNDING
+
+
+def _meets(check: Check) -> bool:
+    assert check.independent_range is not None
+    assert check.estimate.value is not None
+    low = check.estimate.value if check.estimate.low is None else check.estimate.low
+    high = check.estimate.value if check.estimate.high is None else check.estimate.high
+    return low <= check.independent_range[1] + _ROUNDING and high >= check.independent_range[0] - _ROUNDING
 
 
 def _levels(checks: Sequence[Check], i: int) -> list[str]:

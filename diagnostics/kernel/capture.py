@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from diagnostics.kernel.parameters import Slice, Trained
-from diagnostics.kernel.pieces import Direct, Outer, Piece, kind_of
+from diagnostics.kernel.pieces import Call, Direct, Outer, Piece, kind_of, norm, rows_are_unclear
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import Batch
 
@@ -40,6 +40,7 @@ class Capture:
             for module, attribute in one.slice.trained.uses:
                 self._held.setdefault(module, []).append((attribute, one))
         self._kinds = {module: kind_of(module) for module in self._held}
+        self._offsets: dict[type[nn.Module], float | None] = {}
         self._kernel = kernel
         self._workspace_bytes = workspace_bytes
         self._batch: Batch | None = None
@@ -74,15 +75,26 @@ class Capture:
         elif output.requires_grad:
             for _, one in held:
                 one.awaited += 1
-            output.register_hook(self._at_backward(module, _detached(inputs), keywords))
+            output.register_hook(self._at_backward(module, _detached(inputs), keywords, output))
 
     def _at_backward(
-        self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+        self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
     ) -> Callable[[Tensor], None]:
+        kind, version = self._kinds[module], output._version
+        kept = output.detach() if kind is norm else None  # shares the count of writes
+
         def take(gradient: Tensor) -> None:
-            kind, batch = self._kinds[module], self._batch
-            assert batch is not None
-            pieces = None if kind is None else kind(module, inputs, keywords, gradient, batch)
+            assert self._batch is not None
+            call = Call(
+                module=module,
+                inputs=inputs,
+                keywords=keywords,
+                output=None if kept is None or kept._version != version else kept,
+                gradient=gradient,
+                batch=self._batch,
+                offsets=self._offsets,
+            )
+            pieces = None if kind is None or rows_are_unclear(gradient, self._batch) else kind(call)
             for attribute, one in self._held[module]:
                 if pieces is None or attribute not in pieces:
                     self._unknown.add(one.slice.trained.parameter)
@@ -97,7 +109,7 @@ class Capture:
     def _kept(self, piece: Piece, of: Slice) -> Piece:
         if self._last or (of.whole and not of.dense):
             return piece if of.whole else piece.part(of.first, of.last, own_memory=False)
-        if isinstance(piece, Direct) or not of.dense:
+        if not isinstance(piece, Outer) or not of.dense:
             return piece.part(of.first, of.last, own_memory=True)
         return _formed(piece, of)
 

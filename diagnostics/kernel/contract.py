@@ -21,8 +21,9 @@ class GradientKernel:
     """K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters, in nats² per squared parameter.
 
     log π is the sum over response tokens; the kernel of the means is ``K_ij / (T_i·T_j)`` with T response tokens.
-    ``certificate`` is the largest relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖² over random signs c, the
-    second from one ordinary backward pass: an omitted parameter or a wrong product shows in it.
+    ``certificate`` is the relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖² for random signs c of all rows, the
+    second as autograd adds it up in the same backward pass: an omitted parameter or a wrong product shows in it, a
+    token that was counted to another row of its batch does not.
     """
 
     kernel_NN: Float[np.ndarray, "row row"]

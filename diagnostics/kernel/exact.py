@@ -11,13 +11,20 @@ import torch
 from jaxtyping import Float
 
 from diagnostics.errors import KernelError
-from diagnostics.kernel.certificate import draw_signs, residual, signed_gradient
+from diagnostics.kernel.certificate import (
+    SignedGradients,
+    draw_signs,
+    gradients_put_aside,
+    require_rows_apart,
+    residual,
+)
 from diagnostics.kernel.contract import GradientKernel, KernelRow
 from diagnostics.kernel.forward import full_float32
 from diagnostics.kernel.parameters import trained_parameters
 from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Pairs, pairs_of, require_computable
-from diagnostics.kernel.streaming import add_all, cut_in_batches
+from diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
+from diagnostics.kernel.single_rows import row_gradients
+from diagnostics.kernel.streaming import add_all
 from diagnostics.models import LoadedModel, in_float32, suitable_threads
 
 
@@ -64,29 +71,35 @@ def rectangular_kernel(
 
 
 def _computed(loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int, seed: int) -> _Block:
-    rng = np.random.default_rng(seed)
-    n_rows = len(pairs.rows)
-    sign_N = torch.tensor(draw_signs(0, pairs.row_end, n_rows, rng=rng), device=loaded.device)
-    other_sign_N = sign_N
-    if not pairs.square:
-        other_sign_N = torch.tensor(draw_signs(pairs.column_start, n_rows, n_rows, rng=rng), device=loaded.device)
-    certified = (sign_N.abs() + other_sign_N.abs()).nonzero()[:, 0].tolist()
+    sign_N = torch.tensor(draw_signs(len(pairs.rows), rng=np.random.default_rng(seed)), device=loaded.device)
     with _settings(loaded):
         trained = trained_parameters(loaded.model)
-        kernel = KernelSum(pairs, sign_N, other_sign_N)
-        cut = cut_in_batches(loaded, pairs, certified, memory_bytes)
-        logp_sum_N = add_all(loaded, pairs, trained, kernel, cut, memory_bytes=memory_bytes)
-        signs = (sign_N,) if pairs.square else (sign_N, other_sign_N)
-        gradients = [signed_gradient(loaded.model, cut.certified, one_sign_N, trained) for one_sign_N in signs]
-        # the mean of a product of norms over random signs
-        scale = ((kernel.square_N @ sign_N.abs()) * (kernel.square_N @ other_sign_N.abs())).sqrt()
-        certificate = residual(kernel, trained, gradients[0], gradients[-1], scale=float(scale))
-    return _Block(
-        kernel_RC=kernel.kernel_RC.cpu().numpy(), logp_sum_N=logp_sum_N.cpu().numpy(), certificate=certificate
-    )
+        kernel, gradients = KernelSum(pairs, loaded.device), SignedGradients()
+        try:
+            logp_sum_N = add_all(loaded, pairs, sign_N, trained, kernel, gradients, memory_bytes=memory_bytes)
+            certificate = residual(kernel, trained, gradients)
+            row = kernel.largest_row()
+            if row is not None:
+                alone = make_batch(loaded, pairs, sign_N, [row])
+                row_gradient = row_gradients(loaded.model, alone, [one.parameter for one in trained])
+                require_rows_apart(kernel, row, trained, row_gradient, gradients)
+        except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or a model unlike those we know
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise KernelError(
+                f"the gradient kernel: the model cannot be run for it ({reason}); lower --kernel-problems or "
+                "--kernel-responses, or leave the kernel out with --kernel-problems 0"
+            ) from error
+    kernel_RC = kernel.kernel_RC * sign_N[: pairs.row_end, None] * sign_N[pairs.column_start :]
+    return _Block(kernel_RC=kernel_RC.cpu().numpy(), logp_sum_N=logp_sum_N.cpu().numpy(), certificate=certificate)
 
 
 @contextmanager
 def _settings(loaded: LoadedModel) -> Iterator[None]:
-    with in_float32(loaded.model), full_float32(), suitable_threads(loaded.model), torch.enable_grad():
+    with (
+        gradients_put_aside(loaded.model),  # first: a weight in float32 takes no gradient of another type
+        in_float32(loaded.model),
+        full_float32(),
+        suitable_threads(loaded.model),
+        torch.enable_grad(),
+    ):
         yield

@@ -45,14 +45,14 @@ class LayerStack:
     batches: Sequence[Batch]
     calls: list[list[_Call]]
     logp_sums_B: list[Float[Tensor, " row"]]
-    #: Gradients at the output of the layer that is run next, for every batch.
+    #: Signed gradients at the output of the layer that is run next, for every batch.
     upstream: list[Tensor] = field(default_factory=list)
 
     def start(self) -> None:
         """Find the gradients at the last layer's output."""
         for number, batch in enumerate(self.batches):
             with self._standing_still(number) as (_, last_BLH):
-                response_logps(self.model, batch).sum().backward()
+                response_logps(self.model, batch).backward(batch.sign_T)
             assert last_BLH.grad is not None
             self.upstream.append(last_BLH.grad)
 
@@ -75,7 +75,8 @@ class LayerStack:
     def run_rest(self, number: int) -> None:
         """Run what is not in a layer on a batch; ``upstream`` must have come down to the first layer's input."""
         with self._standing_still(number) as (first, _):
-            total = response_logps(self.model, self.batches[number]).sum()
+            batch = self.batches[number]
+            total = response_logps(self.model, batch) @ batch.sign_T
             total = total + (first[0] * self.upstream[number]).sum()
             total.backward()
 

@@ -162,6 +162,8 @@ def in_groups(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> 
 def _stored_bytes(one: Trained, width: int, extent: Extent) -> tuple[int, bool]:
     """What keeping ``width`` entries takes, and whether the gradients are the smaller part to keep."""
     dense_bytes = 4 * extent.n_rows * width * one.n_in
+    if not one.uses:
+        return dense_bytes, True
     factor_bytes = 0
     for module, attribute in one.uses:
         if not is_outer(module, attribute):

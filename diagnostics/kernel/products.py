@@ -8,12 +8,13 @@ costs the square of the tokens: cheaper for large matrices under short responses
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from diagnostics.kernel.pieces import Outer, Piece
+from diagnostics.kernel.pieces import Direct, OneHot, Outer, Piece
 from diagnostics.kernel.rows import Pairs
 
 #: Columns whose products are summed in float32 before they go to float64.
@@ -21,7 +22,7 @@ _COLUMNS_PER_SUM = 1 << 16
 #: Rows of a kernel whose products are formed together.
 _LEAST_STRIPE = 16
 #: Gradients that exist at one time on a CPU: few enough to stay in its cache between being formed and multiplied.
-_GRADIENT_BYTES = 1 << 24
+_GRADIENT_BYTES = 1 << 22
 #: Passing over the products of two tokens costs as much as so many of their multiplications.
 _MULTIPLICATIONS_PER_PASS = 60
 #: Forming and reading a number of a gradient, likewise.
@@ -29,24 +30,33 @@ _MULTIPLICATIONS_PER_NUMBER = 30
 
 
 class KernelSum:
-    """The kernel as it adds up over parameters, in float64, and the part of the certificate that each gave.
+    """The kernel as it adds up over parameters, in float64, and the sum of all entries that each parameter gave."""
 
-    ``sign_N`` and ``other_sign_N`` are the certificate's signs on the two sides, 0 for rows it leaves out.
-    """
-
-    def __init__(self, pairs: Pairs, sign_N: Tensor, other_sign_N: Tensor) -> None:
+    def __init__(self, pairs: Pairs, device: torch.device) -> None:
         self._rows = slice(0, pairs.row_end)
         self._columns = slice(pairs.column_start, len(pairs.rows))
-        self._sign_R = sign_N[self._rows]
-        self._sign_C = other_sign_N[self._columns]
         self._square = pairs.square
         self.n_rows = len(pairs.rows)
-        n_left, n_right = len(self._sign_R), len(self._sign_C)
-        self.kernel_RC = torch.zeros(n_left, n_right, dtype=torch.float64, device=sign_N.device)
+        n_columns = self.n_rows - pairs.column_start
+        self.kernel_RC = torch.zeros(pairs.row_end, n_columns, dtype=torch.float64, device=device)
         #: ‖∇ log π‖² of every row, which the kernel of two different sides does not hold.
-        self.square_N = torch.zeros(self.n_rows, dtype=torch.float64, device=sign_N.device)
-        self.certified: dict[str, float] = {}
-        self._room = torch.empty(0, device=sign_N.device)
+        self.square_N = torch.zeros(self.n_rows, dtype=torch.float64, device=device)
+        self.sums: dict[str, float] = {}
+        self._total = 0.0
+        self._room = torch.empty(0, device=device)
+
+    def scale(self) -> float:
+        """The mean of ‖Σ_i c_i ∇ log π_i‖·‖Σ_j c_j ∇ log π_j‖ over random signs, i of the rows and j of the columns."""
+        return float((self.square_N[self._rows].sum() * self.square_N[self._columns].sum()).sqrt())
+
+    def scale_of_row(self, row: int) -> float:
+        """The same for one row of the kernel and all of its columns."""
+        return float((self.square_N[row] * self.square_N[self._columns].sum()).sqrt())
+
+    def largest_row(self) -> int | None:
+        """The row of the kernel with the largest gradient; None if all gradients are 0."""
+        square_R = self.square_N[self._rows]
+        return int(square_R.argmax()) if bool(square_R.any()) else None
 
     def add(self, name: str, pieces: Sequence[Piece], shape: tuple[int, int], *, workspace_bytes: int) -> None:
         """Add the products of the gradients of parameter ``name``, or of some rows of it, which ``pieces`` sum to.
@@ -55,13 +65,12 @@ class KernelSum:
         are multiplied.
         """
         pieces, shape = _used_tokens_only(pieces, shape)
-        before_RC = self.kernel_RC.clone()
         if self._tokens_are_cheaper(pieces, shape, workspace_bytes):
-            self._add_by_tokens([piece for piece in pieces if isinstance(piece, Outer)], workspace_bytes)
+            self._add_by_tokens([piece for piece in pieces if not isinstance(piece, Direct)], workspace_bytes)
         else:
             self._add_materialised(pieces, shape, workspace_bytes)
-        part = self._sign_R @ (self.kernel_RC - before_RC) @ self._sign_C
-        self.certified[name] = self.certified.get(name, 0.0) + float(part)
+        before, self._total = self._total, float(self.kernel_RC.sum())
+        self.sums[name] = self.sums.get(name, 0.0) + self._total - before
 
     def _add_materialised(self, pieces: Sequence[Piece], shape: tuple[int, int], workspace_bytes: int) -> None:
         n_out, n_in = shape
@@ -101,11 +110,11 @@ class KernelSum:
             self.square_N[start:end] += product_SN[:, start:].diagonal()
 
     def _tokens_are_cheaper(self, pieces: Sequence[Piece], shape: tuple[int, int], workspace_bytes: int) -> bool:
-        if not all(isinstance(piece, Outer) for piece in pieces):
+        if any(isinstance(piece, Direct) for piece in pieces):
             return False
         outers = [piece for piece in pieces if isinstance(piece, Outer)]
-        n_all = sum(len(left) for piece in outers for left in piece.lefts)
-        n_dense = sum(len(left) for piece in outers for left in piece.lefts if not piece.one_hot)
+        n_dense = sum(left.shape[0] * left.shape[1] for piece in outers for left in piece.lefts)
+        n_all = n_dense + sum(len(piece.token_T) for piece in pieces if isinstance(piece, OneHot))
         n_out, n_in = shape
         copied_bytes = 4 * (n_dense * n_out + n_all * n_in)
         if copied_bytes + 16 * n_all > workspace_bytes:
@@ -116,7 +125,7 @@ class KernelSum:
         )
         return by_tokens < materialised
 
-    def _add_by_tokens(self, pieces: Sequence[Outer], workspace_bytes: int) -> None:
+    def _add_by_tokens(self, pieces: Sequence[Outer | OneHot], workspace_bytes: int) -> None:
         kernel_NN = torch.zeros(self.n_rows, self.n_rows, dtype=torch.float64, device=self.kernel_RC.device)
         sides = list(_token_lists(pieces))
         for left in sides:
@@ -126,22 +135,33 @@ class KernelSum:
         self.square_N += kernel_NN.diagonal()
 
 
+@dataclass(frozen=True, eq=False)
 class _Tokens:
     """All tokens of pieces of one sort: the vectors or token numbers on the left, those on the right, their rows."""
 
-    def __init__(self, pieces: Sequence[Outer]) -> None:
-        self.left = torch.cat([left for piece in pieces for left in piece.lefts])
-        self.right_TI = torch.cat([right for piece in pieces for right in piece.rights])
-        counts = torch.tensor([len(left) for piece in pieces for left in piece.lefts])
-        members = torch.tensor([member for piece in pieces for member in piece.members])
-        self.member_T: Int[Tensor, " token"] = members.repeat_interleave(counts).to(self.left.device)
+    left: Tensor
+    right_TI: Float[Tensor, "token in"]
+    member_T: Int[Tensor, " token"]
 
 
-def _token_lists(pieces: Sequence[Outer]) -> Iterator[_Tokens]:
-    for one_hot in (False, True):
-        of_a_sort = [piece for piece in pieces if piece.one_hot is one_hot]
-        if of_a_sort:
-            yield _Tokens(of_a_sort)
+def _token_lists(pieces: Sequence[Outer | OneHot]) -> Iterator[_Tokens]:
+    outers = [piece for piece in pieces if isinstance(piece, Outer)]
+    if outers:
+        lefts = [left for piece in outers for left in piece.lefts]
+        members = torch.tensor([member for piece in outers for member in piece.members])
+        counts = torch.tensor([left.shape[1] for left in lefts for _ in left])
+        yield _Tokens(
+            torch.cat([left.flatten(0, 1) for left in lefts]),
+            torch.cat([right.flatten(0, 1) for piece in outers for right in piece.rights]),
+            members.repeat_interleave(counts).to(lefts[0].device),
+        )
+    one_hots = [piece for piece in pieces if isinstance(piece, OneHot)]
+    if one_hots:
+        yield _Tokens(
+            torch.cat([piece.token_T for piece in one_hots]),
+            torch.cat([piece.right_TI for piece in one_hots]),
+            torch.cat([piece.member_T for piece in one_hots]),
+        )
 
 
 def _add_token_products(kernel_NN: Tensor, one: _Tokens, other: _Tokens, workspace_bytes: int) -> None:
@@ -168,15 +188,15 @@ def _left_products(one: Tensor, other: Tensor) -> Callable[[slice], Float[Tensor
 
 def _adds_only(piece: Piece) -> bool:
     """Whether it must come after those that can write a gradient, as it can only be added to one."""
-    return isinstance(piece, Outer) and piece.one_hot
+    return isinstance(piece, OneHot)
 
 
 def _used_tokens_only(pieces: Sequence[Piece], shape: tuple[int, int]) -> tuple[Sequence[Piece], tuple[int, int]]:
     """An embedding that is nothing else has no gradient but at the tokens that occur."""
-    outers = [piece for piece in pieces if isinstance(piece, Outer) and piece.one_hot]
-    if len(outers) < len(pieces):
+    one_hots = [piece for piece in pieces if isinstance(piece, OneHot)]
+    if len(one_hots) < len(pieces):
         return pieces, shape
-    used, number_T = torch.cat([left for piece in outers for left in piece.lefts]).unique(return_inverse=True)
-    numbers = iter(number_T.split([len(left) for piece in outers for left in piece.lefts]))
-    renumbered = [Outer(piece.members, tuple(next(numbers) for _ in piece.lefts), piece.rights) for piece in outers]
+    used, number_T = torch.cat([piece.token_T for piece in one_hots]).unique(return_inverse=True)
+    numbers = number_T.split([len(piece.token_T) for piece in one_hots])
+    renumbered = [replace(piece, token_T=token_T) for piece, token_T in zip(one_hots, numbers, strict=True)]
     return renumbered, (len(used), shape[1])

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from diagnostics.errors import KernelError
 from diagnostics.kernel.contract import KernelRow
 from diagnostics.models import LoadedModel
+
+#: The sides of the kernel that a row is on.
+Segment = Literal["row", "both", "column"]
+#: Rows of a batch are padded to the longest of a band; a band ends where rows are longer than its first by so much.
+_LENGTHS_IN_A_BAND = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,31 +37,49 @@ class Pairs:
         """Whether both sides are all rows."""
         return self.row_end == len(self.rows) and self.column_start == 0
 
+    def segment(self, member: int) -> Segment:
+        """The sides that the row is on."""
+        if member < self.column_start:
+            return "row"
+        return "both" if member < self.row_end else "column"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """Rows as one rectangle of tokens, padded on the right; ``members`` are their positions among the distinct rows.
 
     ``mask_BL`` is True where there is no padding. For every response token, row after row, ``member_T`` is its row in
-    this batch and ``position_T`` the column whose logits predict it.
+    this batch and ``position_T`` the column whose logits predict it; ``sign_T`` is the certificate's sign of its row.
     """
 
+    segment: Segment
     members: tuple[int, ...]
     rows: tuple[KernelRow, ...]
     ids_BL: Int[Tensor, "row token"]
     mask_BL: Bool[Tensor, "row token"]
     member_T: Int[Tensor, " response_token"]
     position_T: Int[Tensor, " response_token"]
+    sign_T: Float[Tensor, " response_token"]
 
-    @property
+    @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Tokens of each row, padding left out."""
         return tuple(map(n_tokens, self.rows))
 
-    @property
+    @cached_property
     def response_lengths(self) -> tuple[int, ...]:
         """Response tokens of each row."""
         return tuple(len(row.token_ids) for row in self.rows)
+
+    @cached_property
+    def bands(self) -> tuple[tuple[int, int, int], ...]:
+        """Rows that follow each other and are of similar length: the first, the one after the last, the most tokens."""
+        bands, start = [], 0
+        for end in range(1, len(self.rows) + 1):
+            if end == len(self.rows) or self.lengths[end] > _LENGTHS_IN_A_BAND * self.lengths[start]:
+                bands.append((start, end, max(self.lengths[start:end])))
+                start = end
+        return tuple(bands)
 
 
 def n_tokens(row: KernelRow) -> int:
@@ -93,15 +118,10 @@ def pairs_of(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
     )
 
 
-def batches_of(
-    loaded: LoadedModel,
-    rows: Sequence[KernelRow],
-    members: Iterable[int],
-    *,
-    activation_bytes: tuple[int, int],
-    memory_bytes: int,
-) -> list[Batch]:
-    """Batches of rows of similar length whose activations stay within ``memory_bytes``, of one row at least.
+def cut_by_length(
+    rows: Sequence[KernelRow], members: Iterable[int], *, activation_bytes: tuple[int, int], memory_bytes: int
+) -> list[list[int]]:
+    """Members of batches of rows of similar length whose activations stay within ``memory_bytes``, one row at least.
 
     ``activation_bytes`` is what a token takes, and what a response token takes beside.
     """
@@ -117,24 +137,31 @@ def batches_of(
             batches.append([])
             n_responses = len(row.token_ids)
         batches[-1].append(member)
-    return [make_batch(loaded, rows, batch) for batch in batches if batch]
+    return [batch for batch in batches if batch]
 
 
-def make_batch(loaded: LoadedModel, rows: Sequence[KernelRow], members: Sequence[int]) -> Batch:
-    """The rows at ``members`` as one rectangle on the model's device."""
-    chosen = tuple(rows[member] for member in members)
-    width = max(map(n_tokens, chosen))
-    ids = [[*row.prompt_ids, *row.token_ids, *[loaded.pad_id] * (width - n_tokens(row))] for row in chosen]
-    length_B = torch.tensor([n_tokens(row) for row in chosen])
-    positions = [torch.arange(len(row.prompt_ids) - 1, n_tokens(row) - 1) for row in chosen]
-    member_T = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(row.token_ids) for row in chosen]))
+def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], members: Sequence[int]) -> Batch:
+    """The rows at ``members``, all of one segment, as one rectangle on the model's device."""
+    chosen = tuple(pairs.rows[member] for member in members)
+    lengths = [n_tokens(row) for row in chosen]
+    width = max(lengths)
+    ids = [
+        [*row.prompt_ids, *row.token_ids, *[loaded.pad_id] * (width - length)]
+        for row, length in zip(chosen, lengths, strict=True)
+    ]
+    member_T = [place for place, row in enumerate(chosen) for _ in row.token_ids]
+    position_T = [position for row in chosen for position in range(len(row.prompt_ids) - 1, n_tokens(row) - 1)]
+    sign_B = sign_N[list(members)].float()
+    place_T = torch.tensor(member_T, device=loaded.device)
     return Batch(
+        segment=pairs.segment(members[0]),
         members=tuple(members),
         rows=chosen,
         ids_BL=torch.tensor(ids, device=loaded.device),
-        mask_BL=(torch.arange(width) < length_B[:, None]).to(loaded.device),
-        member_T=member_T.to(loaded.device),
-        position_T=torch.cat(positions).to(loaded.device),
+        mask_BL=(torch.arange(width) < torch.tensor(lengths)[:, None]).to(loaded.device),
+        member_T=place_T,
+        position_T=torch.tensor(position_T, device=loaded.device),
+        sign_T=sign_B[place_T],
     )
 
 

@@ -2,8 +2,8 @@
 
 Which way is taken depends on the rows and the budget alone:
 
-1. all rows could be one batch: one forward and one backward pass; what the modules give for the certificate's rows is
-   kept, and for the others it is multiplied and dropped at once;
+1. all rows could be one batch: one forward and one backward pass; what the modules give is multiplied and dropped at
+   once, but for a rectangular kernel, whose two sides are batches of their own;
 2. several batches, and what all modules give fits in the budget: the same, kept from batch to batch;
 3. else layer by layer (``layers``): each layer meets all rows before the next is run;
 4. where that is impossible, as layers of this model cannot be run alone or their inputs do not fit either: the whole
@@ -15,7 +15,6 @@ Layer by layer rather than pairs of blocks of rows: its cost does not grow with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from diagnostics.errors import KernelError
 from diagnostics.kernel.capture import Capture
+from diagnostics.kernel.certificate import SignedGradients
 from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
 from diagnostics.kernel.layers import LayerStack, find_layers, kept_bytes, record
 from diagnostics.kernel.parameters import (
@@ -35,7 +35,7 @@ from diagnostics.kernel.parameters import (
     workspace_bytes,
 )
 from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Batch, Pairs, batches_of, make_batch
+from diagnostics.kernel.rows import Batch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
 from diagnostics.models import LoadedModel
 
@@ -43,53 +43,49 @@ from diagnostics.models import LoadedModel
 Run = Callable[[int], object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """All rows in batches. ``certified``: those of the rows that the certificate runs again, in the same batches.
+def cut_in_batches(
+    loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], memory_bytes: int
+) -> tuple[list[Batch], bool]:
+    """Batches of rows of one segment whose activations take about ``memory_bytes``, and whether one could hold all."""
+    per_token = activation_bytes(loaded.model)
 
-    It must: two batches that hold the same row round its forward pass differently, and on trained models that alone
-    moves a gradient by 1e-5 of its length. ``at_once``: one batch could hold all rows.
-    """
+    def cut(members: Sequence[int]) -> list[list[int]]:
+        return cut_by_length(pairs.rows, members, activation_bytes=per_token, memory_bytes=memory_bytes)
 
-    certified: list[Batch]
-    others: list[Batch]
-    at_once: bool
-
-    @property
-    def batches(self) -> list[Batch]:
-        """All of them."""
-        return [*self.certified, *self.others]
-
-
-def cut_in_batches(loaded: LoadedModel, pairs: Pairs, certified: Sequence[int], memory_bytes: int) -> Cut:
-    """Batches of rows whose activations take about ``memory_bytes``, of one row at least."""
     everyone = range(len(pairs.rows))
-
-    def cut(members: Sequence[int]) -> list[Batch]:
-        return batches_of(
-            loaded, pairs.rows, members, activation_bytes=activation_bytes(loaded.model), memory_bytes=memory_bytes
-        )
-
-    others = sorted(set(everyone) - set(certified))
-    return Cut(certified=cut(certified), others=cut(others), at_once=len(cut(everyone)) == 1)
+    segments = (everyone[: pairs.column_start], everyone[pairs.column_start : pairs.row_end], everyone[pairs.row_end :])
+    batches = [make_batch(loaded, pairs, sign_N, members) for segment in segments for members in cut(segment)]
+    return batches, len(batches) == 1 or len(cut(everyone)) == 1
 
 
 def add_all(
-    loaded: LoadedModel, pairs: Pairs, trained: Sequence[Trained], kernel: KernelSum, cut: Cut, *, memory_bytes: int
+    loaded: LoadedModel,
+    pairs: Pairs,
+    sign_N: Float[Tensor, " row"],
+    trained: Sequence[Trained],
+    kernel: KernelSum,
+    gradients: SignedGradients,
+    *,
+    memory_bytes: int,
 ) -> Float[Tensor, " row"]:
-    """Add every trained parameter to ``kernel``; log π of every row, in nats. Raises ``KernelError``."""
+    """Add every trained parameter to ``kernel`` and ``gradients``; log π of every row, in nats.
+
+    Rows take part times their sign in ``sign_N``. Raises ``KernelError``.
+    """
     model = loaded.model
     require_budget(trained, len(pairs.rows), memory_bytes)
     known = [one for one in trained if one.known]
+    batches, at_once = cut_in_batches(loaded, pairs, sign_N, memory_bytes)
     with held_still(model):
-        logp_sums_B, left_out = _Streams(model, cut, kernel, memory_bytes).take(known)
+        streams = _Streams(model, batches, kernel, gradients, at_once=at_once, memory_bytes=memory_bytes)
+        logp_sums_B, left_out = streams.take(known)
     logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
-    for batch, logp_sum_B in zip(cut.batches, logp_sums_B, strict=True):
+    for batch, logp_sum_B in zip(batches, logp_sums_B, strict=True):
         logp_sum_N[list(batch.members)] = logp_sum_B
     awkward = [one for one in trained if not one.known or one in left_out]
     if awkward:
-        rows = [make_batch(loaded, pairs.rows, [member]) for member in range(len(pairs.rows))]
-        add_row_by_row(model, rows, awkward, kernel, memory_bytes=memory_bytes)
+        rows = [make_batch(loaded, pairs, sign_N, [member]) for member in range(len(pairs.rows))]
+        add_row_by_row(model, rows, awkward, kernel, gradients, memory_bytes=memory_bytes)
     refuse_broken(kernel.kernel_RC)
     return logp_sum_N
 
@@ -97,13 +93,23 @@ def add_all(
 class _Streams:
     """The ways to run the model over the batches."""
 
-    def __init__(self, model: nn.Module, cut: Cut, kernel: KernelSum, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Sequence[Batch],
+        kernel: KernelSum,
+        gradients: SignedGradients,
+        *,
+        at_once: bool,
+        memory_bytes: int,
+    ) -> None:
         self._model = model
-        self._batches = cut.batches
-        self._at_once = cut.at_once
+        self._batches = batches
+        self._at_once = at_once
         self._kernel = kernel
+        self._gradients = gradients
         self._memory_bytes = memory_bytes
-        self._extent = Extent.of(model, cut.batches)
+        self._extent = Extent.of(model, batches)
         self._left_out: list[Trained] = []
 
     def take(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
@@ -133,7 +139,7 @@ class _Streams:
             logp_T = response_logps(self._model, self._batches[number])
             if len(logp_sums_B) == number:
                 logp_sums_B.append(logp_sums(logp_T, self._batches[number]))
-            logp_T.sum().backward()
+            logp_T.backward(self._batches[number].sign_T)
 
         self._run_groups(groups, run)
         return logp_sums_B
@@ -162,7 +168,9 @@ class _Streams:
     def _run_groups(self, groups: Sequence[Sequence[Slice]], run: Run) -> None:
         for group in groups:
             capture = Capture(group, self._kernel, workspace_bytes=workspace_bytes(self._memory_bytes))
-            for number, batch in enumerate(self._batches):
-                with capture.of_batch(batch, last=number + 1 == len(self._batches)):
-                    run(number)
+            with self._gradients.of_pass([one.trained for one in group]) as asking:
+                for number, batch in enumerate(self._batches):
+                    last = number + 1 == len(self._batches)
+                    with self._gradients.of_batch(asking, batch.segment), capture.of_batch(batch, last=last):
+                        run(number)
             self._left_out += [one for one in capture.left_out() if one not in self._left_out]

@@ -28,6 +28,10 @@ NO_OWN = "no own sample is in the kernel: only those drawn at temperature 1 and 
 RESOLUTION = 1e-6
 
 
+#: Above it log π leaves the gradient fewer than two right digits: 1 − π is what float32 rounds at 6e-8.
+CERTAIN_NATS = -5e-6
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rows:
     """Distinct responses, the kernel between them, and what is known of each; ``logp_N`` in nats, over all tokens."""
@@ -54,8 +58,8 @@ class Rows:
         return kernel_of_means(self.kernel_NN, self.n_tokens_N)
 
     def live(self) -> Rows:
-        """Without the rows whose gradient is 0: a response that the model is certain of is coupled to nothing."""
-        return self.take(np.flatnonzero(np.diag(self.kernel_NN) > 0.0))
+        """Without the rows whose gradient is 0 or drowns in rounding: the model is certain of these responses."""
+        return self.take(np.flatnonzero((np.diag(self.kernel_NN) > 0.0) & (self.logp_N < CERTAIN_NATS)))
 
     def take(self, at: np.ndarray) -> Rows:
         """The rows ``at`` and the kernel between them."""

@@ -14,6 +14,9 @@ from diagnostics.measures._kernel import Rows
 from diagnostics.statistics.intervals import Interval, mean_interval
 
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"
+NO_TWO = "no problem has two responses in the kernel; run the audit with a larger --panel or --kernel-responses"
+NO_RELATED = "no two problems in the kernel are of one group; run the audit with more --kernel-problems"
+ONE_GROUP = 'all problems are one group; give them a field "group" in --problems to tell related from unrelated'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +34,7 @@ def pair_groups(rows: Rows) -> tuple[PairGroup, ...]:
     same_NN = rows.problem_N[:, None] == rows.problem_N
     kin_NN = rows.related_N[:, None] == rows.related_N
     masks = {WITHIN: upper_NN & same_NN, RELATED: upper_NN & kin_NN & ~same_NN, UNRELATED: upper_NN & ~kin_NN}
-    why = {
-        WITHIN: "no problem has two responses in the kernel",
-        RELATED: "no two problems in the kernel are of one group",
-        UNRELATED: "one group of problems only",
-    }
+    why = {WITHIN: NO_TWO, RELATED: NO_RELATED, UNRELATED: ONE_GROUP}
     return tuple(
         PairGroup(scope=scope, pairs_NN=mask_NN, why=None if mask_NN.any() else why[scope])
         for scope, mask_NN in masks.items()
@@ -95,6 +94,38 @@ def jackknife(
         high=max(estimate, min(high, estimate + half_width)),
         n=n,
     )
+
+
+def fieller(
+    numerator_P: Float[np.ndarray, " problem"], denominator_P: Float[np.ndarray, " problem"], *, least: float
+) -> Interval | None:
+    """Σ numerator / Σ denominator over problems with the 95 % interval of Fieller, cut at ``least``.
+
+    The interval is every ratio R at which the mean of numerator − R·denominator is not told from 0 by Student's t. It
+    is None where the denominator itself is not told from 0, for then no ratio can be ruled out above. One problem has
+    a ratio without interval. Needs a positive Σ denominator. Source: Fieller 1954 (J. R. Stat. Soc. B 16:175).
+
+    >>> three = fieller(np.ones(3), np.array([0.4, 0.5, 0.6]), least=1.0)  # 1 over the interval of 0.5
+    >>> round(three.mean, 3), round(1 / three.high, 3), round(1 / three.low, 3)
+    (2.0, 0.252, 0.748)
+    >>> fieller(np.ones(2), np.array([0.1, 0.9]), least=1.0) is None
+    True
+    """
+    n = len(denominator_P)
+    ratio = max(least, float(numerator_P.sum()) / float(denominator_P.sum()))
+    if n < 2:
+        return Interval(mean=ratio, low=None, high=None, n=n)
+    # Both as parts of their means, so that R is a part of the estimate whatever the unit.
+    part_PX = np.stack([numerator_P / numerator_P.mean(), denominator_P / denominator_P.mean()], axis=1)
+    t2 = float(student_t.ppf(0.975, n - 1)) ** 2 / n
+    ((upper, both), (_, lower)) = (t2 * np.cov(part_PX, rowvar=False)).tolist()
+    if lower >= 1.0:
+        return None
+    # From the differences: the discriminant of the textbook loses what two nearly equal squares differ by.
+    apart = t2 * float(np.var(part_PX[:, 0] - part_PX[:, 1], ddof=1))
+    half_width = math.sqrt(max(0.0, apart + both**2 - upper * lower))
+    low, high = (ratio * (1.0 - both + sign * half_width) / (1.0 - lower) for sign in (-1.0, 1.0))
+    return Interval(mean=ratio, low=min(ratio, max(least, low)), high=max(ratio, high), n=n)
 
 
 def _jackknife_variance(left_out_P: Float[np.ndarray, " problem"]) -> float:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
+from scipy.stats import t as student_t
 
 from diagnostics.measures._batch import BETA, Batch, batch_of
+from diagnostics.statistics.intervals import Interval
 from diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
 
 #: log Z′ nearer to 0 than this is no statement: π_ref comes from float32 log-probabilities.
 ROUNDING = 1e-9
 #: Below it exp() is 0; a mode this unlikely has no say in Z′, but a logarithm is taken of it.
 LEAST_PROBABILITY = 1e-300
-NONE_MIXED = "at no problem are the own samples part correct, part wrong"
+NONE_MIXED = "at no problem are the own samples part correct, part wrong; a larger --panel makes more of them so"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +69,26 @@ def _partition(batch: Batch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
         advantage_M=np.append(batch.advantage_S[batch.first_draws], 0.0),
         correct_M=np.append(batch.correct_S[batch.first_draws], False),
     )
+
+
+def welch_difference(these: Sequence[float], those: Sequence[float]) -> Interval:
+    """Mean of ``these`` minus mean of ``those``, one value per problem and no problem in both, with Welch's interval.
+
+    ``n`` counts the problems of both. No interval where one of the two has a single problem. Needs a value of either.
+    Source: Welch 1947 (Biometrika 34:28).
+
+    >>> apart = welch_difference([1.0, 3.0], [-1.0, 1.0])
+    >>> apart.mean, round(apart.low, 3), round(apart.high, 3), apart.n  # 2 ± 4.303·√2
+    (2.0, -4.085, 8.085, 4)
+    """
+    groups = [np.array(values, dtype=np.float64) for values in (these, those)]
+    difference, n = float(groups[0].mean() - groups[1].mean()), len(these) + len(those)
+    if min(map(len, groups)) < 2:
+        return Interval(mean=difference, low=None, high=None, n=n)
+    square_errors = [float(values_P.var(ddof=1)) / len(values_P) for values_P in groups]
+    total = sum(square_errors)
+    if total == 0.0:
+        return Interval(mean=difference, low=difference, high=difference, n=n)
+    parts = [(part / total) ** 2 / (len(values_P) - 1) for part, values_P in zip(square_errors, groups, strict=True)]
+    half_width = float(student_t.ppf(0.975, 1.0 / sum(parts))) * math.sqrt(total)
+    return Interval(mean=difference, low=difference - half_width, high=difference + half_width, n=n)

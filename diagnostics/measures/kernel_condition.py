@@ -22,6 +22,7 @@ from jaxtyping import Float
 from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel import NO_KERNEL, RESOLUTION, Rows
 from diagnostics.measures._kernel_findings import number, of_fixed
+from diagnostics.measures._kernel_pairs import NO_TWO
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -42,8 +43,7 @@ def _at(checkpoint_id: str, rows: Rows) -> list[Finding]:
         ordered = sorted(_condition(kernel_NN) for kernel_NN in kernels)
         middle = ordered[(len(ordered) - 1) // 2] if ordered else None
         if middle is None:
-            why = "no problem has two responses in the kernel"
-            findings.append(unknown(MEASURE, checkpoint_id, why, scope=scope))
+            findings.append(unknown(MEASURE, checkpoint_id, NO_TWO, scope=scope))
         elif np.isinf(middle):
             n_singular = sum(map(np.isinf, ordered))
             why = f"the kernel is singular in {n_singular} of {len(ordered)} problems, so its median has no number"

@@ -25,7 +25,7 @@ import numpy as np
 from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel import NO_KERNEL, Rows
 from diagnostics.measures._kernel_findings import number, of_fixed
-from diagnostics.measures._kernel_pairs import WITHIN
+from diagnostics.measures._kernel_pairs import NO_TWO, WITHIN
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.statistics.intervals import mean_interval
 from diagnostics.theory.coupling import effective_rank
@@ -41,8 +41,7 @@ def _at(checkpoint_id: str, rows: Rows) -> list[Finding]:
     whole = known(MEASURE, checkpoint_id, number(effective_rank(rows.cosines), len(rows)))
     some = [own for own in rows.by_problem() if len(own) > 1]
     if not some:
-        why = "no problem has two responses in the kernel"
-        return [whole, unknown(MEASURE, checkpoint_id, why, scope=WITHIN)]
+        return [whole, unknown(MEASURE, checkpoint_id, NO_TWO, scope=WITHIN)]
     rank_P = np.array([effective_rank(own.cosines) for own in some])
     return [whole, known(MEASURE, checkpoint_id, mean_interval(rank_P, bounds=(1.0, math.inf)), scope=WITHIN)]
 

@@ -4,10 +4,11 @@ Meaning: mean diagonal over mean off-diagonal of the kernel between fixed respon
 problems with at least two. Large: updates stay with the response they were made for; near 1: all responses of a problem
 move as one. Scopes: ``cosine`` (primary), ``cosine correct`` over the correct responses alone, and ``sum`` and ``per
 token`` for the kernel of summed and of averaged log-probabilities.
-Unit: ratio; 95 % t interval over problems (ratio estimator); n counts problems.
-Limits: it has no meaning where ρ ≤ 0, and then it is unknown: responses that the model drew itself push apart as often
-as together (``kernel_rho_null``), so positive ρ is not the rule. A ratio over a small ρ is unstable: read its
-interval. In Appendix G of [A] the same ratio is formed across problems.
+Unit: ratio, at least 1, because no two vectors have an inner product above the mean of their squares. 95 % interval of
+Fieller over problems, which for a cosine is 1 over the interval of ρ; n counts problems.
+Limits: it has no meaning where ρ ≤ 0, and no upper bound where the interval of ρ reaches 0; in both cases it is
+unknown: responses that the model drew itself push apart as often as together (``kernel_rho_null``), so positive ρ is
+not the rule. One problem has a ratio without interval. In Appendix G of [A] the same ratio is formed across problems.
 Source: [A] (arXiv 2601.15609), section 2.3 and Corollary 2.2.
 
 >>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
@@ -19,23 +20,24 @@ Source: [A] (arXiv 2601.15609), section 2.3 and Corollary 2.2.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from jaxtyping import Float
 
 from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel import NO_KERNEL, Rows, mean_diagonal, off_diagonal
 from diagnostics.measures._kernel_findings import of_fixed
+from diagnostics.measures._kernel_pairs import NO_TWO, fieller
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.statistics.intervals import ratio_interval
 from diagnostics.types import Finding
 
 SCOPES = ("cosine", "cosine correct", "sum", "per token")
+NOT_ABOVE = "ρ is not above 0: a ratio to it has no meaning"
+NOT_TOLD = "ρ is not distinguishable from 0, so a ratio to it has no upper bound; more --kernel-problems narrow ρ"
+NO_TWO_CORRECT = "no problem has two correct responses in the kernel; run the audit with more --kernel-responses"
 
 
 def compute(evidence: Evidence) -> list[Finding]:
-    """One finding per checkpoint and normalisation; unknown where ρ ≤ 0 or no problem has two responses."""
+    """One finding per checkpoint and normalisation; unknown where ρ is not told from 0, or has no pair."""
     return of_fixed(MEASURE, evidence, SCOPES, _at)
 
 
@@ -45,19 +47,21 @@ def _at(checkpoint_id: str, rows: Rows) -> list[Finding]:
         chosen = rows.take(np.flatnonzero(rows.correct_N)) if scope == "cosine correct" else rows
         some = [own for own in chosen.by_problem() if len(own) > 1]
         if not some:
-            kind = "correct responses" if scope == "cosine correct" else "responses"
-            why = f"no problem has two {kind} in the kernel; run the audit with more --kernel-responses"
+            why = NO_TWO_CORRECT if scope == "cosine correct" else NO_TWO
             findings.append(unknown(MEASURE, checkpoint_id, why, scope=scope))
             continue
         kernels = [_normalised(own, scope) for own in some]
         lambda_P = np.array([mean_diagonal(kernel_NN) for kernel_NN in kernels])
         rho_P = np.array([float(off_diagonal(kernel_NN).mean()) for kernel_NN in kernels])
         if rho_P.sum() <= 0.0:
-            why = f"ρ is {rho_P.mean():.3g}, not above 0: a ratio to it has no meaning"
-            findings.append(unknown(MEASURE, checkpoint_id, why, scope=scope))
+            findings.append(unknown(MEASURE, checkpoint_id, NOT_ABOVE, scope=scope))
             continue
-        interval = ratio_interval(lambda_P, rho_P, floor=False, bounds=(0.0, math.inf))
-        findings.append(known(MEASURE, checkpoint_id, interval, scope=scope))
+        interval = fieller(lambda_P, rho_P, least=1.0)
+        findings.append(
+            unknown(MEASURE, checkpoint_id, NOT_TOLD, scope=scope)
+            if interval is None
+            else known(MEASURE, checkpoint_id, interval, scope=scope)
+        )
     return findings
 
 

@@ -16,7 +16,7 @@ Source: [A] (arXiv 2601.15609), section 2.3, ρ; the cosine is ours, because K_i
 >>> [(f.scope, f.value, f.why) for f in compute(evidence)][:2]
 [('within problems', 1.0, None), ('related problems', 0.0, None)]
 >>> compute(evidence)[2].why
-'one group of problems only'
+'all problems are one group; give them a field "group" in --problems to tell related from unrelated'
 """
 
 from __future__ import annotations

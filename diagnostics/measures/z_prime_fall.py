@@ -2,9 +2,10 @@
 
 Meaning: a batch with Z′ > 1 divides every unsampled response by Z′. The change of log π from one checkpoint to the next
 over the correct modes that the earlier one's own samples missed: scopes ``realised, Z above 1`` and ``realised, Z not
-above 1``, and ``predicted, Z above 1``, which is −log Z′, both at β = 1. The claim holds up if modes fall in the first
-group and less so, or not, in the second.
-Unit: nats, signed. Mean over the modes of a problem, then over problems; 95 % t interval over problems; n counts them.
+above 1``, and ``predicted, Z above 1``, which is −log Z′, both at β = 1. Scope ``difference``: the realised change
+where Z′ > 1 minus that where it is not. The claim holds up if its interval lies below 0: modes fall more where Z′ > 1.
+Unit: nats, signed. Mean over the modes of a problem, then over problems; 95 % t interval over problems, Welch's for
+``difference``, because the two groups hold different problems; n counts problems, for ``difference`` those of both.
 Limits: only where all accepted responses of a problem are listed. The batch is the audit's, not the trainer's, and
 π_ref is the base: read signs and order, not sizes. Problems with Z′ > 1 differ from the others in difficulty too. Modes
 of probability 0 are left out.
@@ -34,20 +35,22 @@ import pandas as pd
 
 from diagnostics.measures._batch import BETA
 from diagnostics.measures._exact import exact_modes
-from diagnostics.measures._findings import unknown
+from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel_findings import over_problems
 from diagnostics.measures._own import own_scored
 from diagnostics.measures._panel import steps
-from diagnostics.measures._z_prime import partitions
+from diagnostics.measures._z_prime import partitions, welch_difference
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
-SCOPES = (REALISED, PREDICTED, BESIDE)
+DIFFERENCE = "difference"
+SCOPES = (REALISED, PREDICTED, BESIDE, DIFFERENCE)
+ONE_KIND = "no problem with Z′ above 1, or none without, has an unsampled correct mode; there is nothing to compare"
 
 
 def compute(evidence: Evidence) -> list[Finding]:
-    """Three findings per checkpoint but the first; unknown where modes or own samples are not scored in full."""
+    """Four findings per checkpoint but the first; unknown where modes or own samples are not scored in full."""
     modes = exact_modes(evidence)
     complete, why_own = own_scored(evidence, "base_logp_sum")
     name_M = (
@@ -67,7 +70,13 @@ def compute(evidence: Evidence) -> list[Finding]:
         mean_change = unsampled.groupby("problem_id")["change"].mean()
         values = _values(complete[before_id], mean_change.to_dict())
         none = "no problem of this kind has an unsampled correct mode"
-        findings += [over_problems(MEASURE, after_id, values[scope], scope=scope, why=none) for scope in SCOPES]
+        findings += [over_problems(MEASURE, after_id, values[scope], scope=scope, why=none) for scope in values]
+        if values[REALISED] and values[BESIDE]:
+            findings.append(
+                known(MEASURE, after_id, welch_difference(values[REALISED], values[BESIDE]), scope=DIFFERENCE)
+            )
+        else:
+            findings.append(unknown(MEASURE, after_id, ONE_KIND, scope=DIFFERENCE))
     return findings
 
 
@@ -83,7 +92,7 @@ def _unsampled(evidence: Evidence, checkpoint_id: str, own: pd.DataFrame, name_M
 
 
 def _values(own: pd.DataFrame, mean_change: Mapping[str, float]) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = {scope: [] for scope in SCOPES}
+    values: dict[str, list[float]] = {REALISED: [], PREDICTED: [], BESIDE: []}
     for partition in partitions(own):
         change = mean_change.get(partition.batch.problem_id)
         if change is None:

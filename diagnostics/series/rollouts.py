@@ -34,8 +34,8 @@ def read_training_responses(
     frames, faults = [], []
     for path in sorted((run / "rollouts").glob("step_*.parquet")) if limit and len(steps) > 1 else ():
         try:
-            frames.append(pd.read_parquet(path, columns=_COLUMNS).dropna())
-        except (OSError, ValueError, KeyError) as error:
+            frames.append(_checked(pd.read_parquet(path, columns=_COLUMNS).dropna()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             first = str(error).strip().splitlines() or [type(error).__name__]
             faults.append(f"{path.name}: training responses left out, {path} cannot be read ({first[0][:200]})")
     if not frames:
@@ -56,6 +56,21 @@ def read_training_responses(
             for row in _spaced_groups(between, limit).itertuples()
         ]
     return tuple(chosen), tuple(faults)
+
+
+def _checked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Raise ``ValueError`` for a column of another kind: ``bool("False")`` would be true."""
+    from pandas.api.types import is_bool_dtype, is_integer_dtype
+
+    for name in ("truncated", "correct"):
+        if not is_bool_dtype(rows[name].convert_dtypes()) and not rows[name].isin([0, 1]).all():
+            raise ValueError(f"column {name} is neither true and false nor 0 and 1")
+    if len(rows) and not is_integer_dtype(rows["step"].convert_dtypes()):
+        raise ValueError("column step holds other than whole numbers")
+    for name in ("prompt", "response"):
+        if not rows[name].map(lambda value: isinstance(value, str)).all():
+            raise ValueError(f"column {name} holds other than text")
+    return rows
 
 
 def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:

@@ -5,25 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._kernel import Rows
-from diagnostics.measures._kernel_prediction import OWN, Prediction
+from diagnostics.measures._kernel_prediction import OWN, TRAINING
 from reports import numbers
-from reports.context import Context
-from reports.coupling import SeriesKernels, last_pair
-from reports.heatmap import HeatPanel
-from reports.records import Block, Cell, Colour, Column, Figure, Line, Missing, Panel, Section, Table
+from reports.context import Context, told_once
+from reports.coupling import NOT_ASKED_FOR, SeriesKernels
+from reports.kernel_pictures import heat_map, last_step
+from reports.records import Block, Cell, Column, Figure, Folded, Missing, Section, Table
+from reports.scopes import by_scope, rests_on
 from reports.source import SeriesSource
-from reports.wording import bound, value_at
+from reports.tables import display_of
+from reports.wording import bound, known, value_at
 
-MEASURES = (
-    "kernel_prediction",
-    "kernel_rho_correct",
-    "kernel_rho_null",
+FIRST = ("kernel_prediction", "kernel_rho_correct", "kernel_rho_null", "kernel_shift", "z_prime_fall")
+FURTHER = (
     "kernel_rho",
     "kernel_rho_extremes",
     "kernel_lambda_rho",
     "kernel_effective_rank",
-    "kernel_shift",
     "kernel_ratio",
     "kernel_bounds",
     "kernel_bound_failures",
@@ -34,239 +32,176 @@ MEASURES = (
     "kernel_condition",
     "z_prime_share",
     "z_prime_bounds",
-    "z_prime_fall",
     "delta_pi",
 )
-MAX_ROWS = 96
-_PROMPT = 60
-_HEAT_TITLE = "Gradient kernel, cosines"
-_SCATTER_TITLE = "Last step: predicted and measured change"
+#: Positive and spread over powers of ten.
+_LOG_Y = frozenset({"kernel_lambda", "kernel_lambda_per_token", "kernel_condition"})
+#: How often a 95 % interval misses by chance.
+_MISSES = 0.05
+_ABOVE_ONE = "Z′\N{NO-BREAK SPACE}>\N{NO-BREAK SPACE}1"
+_NO_KERNELS = SeriesKernels(at_step={}, why={}, asked_for=False)
 
 
 def kernel(context: Context) -> Section:
-    """The kernel as a picture, its prediction beside what came, and every measure on it."""
-    drawn: list[Block] = []
-    for i, series in enumerate(context.series):
-        kernels = context.kernels.get(series.name, SeriesKernels(at_step={}, why={}))
-        drawn += [_heat(context, series, kernels, i), _scatter(context, series, kernels, i)]
-    blocks = [*drawn, *context.blocks((*MEASURES, *context.others("kernel", MEASURES)))]
-    figures = [block for block in blocks if not isinstance(block, Missing)]
+    """What the kernel says in numbers and pictures; the measures that only a closer reader needs are folded."""
+    kernels = [context.kernels.get(series.name, _NO_KERNELS) for series in context.series]
+    drawn: list[Block] = [
+        draw(context, series, kernels[i], i)
+        for draw in (heat_map, last_step)
+        for i, series in enumerate(context.series)
+    ]
+    first = [_block(context, name) for name in FIRST]
+    further = [_block(context, name) for name in (*FURTHER, *context.others("kernel", (*FIRST, *FURTHER)))]
+    if any(not isinstance(block, Missing) for block in further):
+        shown = told_once([*_numbers(context), *drawn, *first])
+        blocks = (
+            *(block for block in shown if not isinstance(block, Missing)),
+            _folded(told_once(further)),
+            *(block for block in shown if isinstance(block, Missing)),
+        )
+    else:
+        blocks = told_once([*_numbers(context), *drawn, *first, *further])
     return Section(
         section_id="kernel",
         title="Coupling",
         lead=tuple(context.named(series, _lead(context, series)) for series in context.series),
-        blocks=(*figures, *(block for block in blocks if isinstance(block, Missing))),
+        blocks=blocks,
+    )
+
+
+def _block(context: Context, name: str) -> Block:
+    block = context.block(name)
+    if not isinstance(block, Figure) or name not in (*FIRST, *FURTHER):
+        return block
+    return by_scope(context.source, context.measures[name], block, log_y=name in _LOG_Y)
+
+
+def _folded(blocks: tuple[Block, ...]) -> Folded:
+    titles = [title for block in blocks if not isinstance(block, Folded | str) for title in block.title.split("; ")]
+    return Folded(title="More on the kernel", summary=" · ".join(titles), blocks=blocks)
+
+
+def _numbers(context: Context) -> tuple[Table, ...]:
+    """Base and last checkpoint of every series in the five numbers to read first."""
+    found = context.source.findings
+    foretold = TRAINING if not known(found, "kernel_prediction", scope=TRAINING).empty else OWN
+    rows = (
+        ("kernel_rho_correct", "all", "coupling of correct responses, mean cosine"),
+        ("kernel_rho_null", "all", "null test: coupling of own samples, 0 expected"),
+        ("kernel_effective_rank", "all", "effective rank of the fixed responses"),
+        ("kernel_prediction", foretold, f"r of the step foretold from the {foretold}"),
+        ("kernel_certificate", "all", "certificate, relative difference"),
+    )
+    body = []
+    for name, scope, label in rows:
+        values = known(found, name, scope=scope)
+        cells = []
+        for series in context.series:
+            for step in (series.base_step, series.last_step):
+                row = value_at(found, name, series.name, step, scope=scope)
+                if row is None:
+                    cells.append(Cell(text="–"))
+                else:
+                    display = display_of(str(row["unit"]), signed=False)
+                    cells.append(display.cell(row["value"], row["low"], row["high"]))
+        if not values.empty:
+            counted = "" if name == "kernel_certificate" else f" ({rests_on(values)})"  # of one kernel each
+            body.append((Cell(text=f"{label}{counted}"), *cells))
+    if not body:
+        return ()
+    names = [
+        f"{series.name}, {role} (step {step})" if len(context.series) > 1 else f"{role} (step {step})"
+        for series in context.series
+        for role, step in (("base", series.base_step), ("last", series.last_step))
+    ]
+    columns = (Column(name="quantity", numeric=False), *(Column(name=name) for name in names))
+    return (
+        Table(
+            title="Base and last checkpoint",
+            columns=columns,
+            rows=tuple(body),
+            narrow=len(context.series) == 1,
+            note=f"Brackets: {numbers.NINETY_FIVE} interval over problems. A base ends no step, so none was foretold.",
+        ),
     )
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
     found = context.source.findings
-    row = value_at(found, "kernel_rho_correct", series.name, series.last_step)
-    parts = []
-    if row is not None:
-        value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
-        if low is not None and low > 0:
-            what = "raising one correct response lifts the other correct ones of its problem"
-        elif high is not None and high < 0:
-            what = "raising one correct response pushes the other correct ones of its problem down"
-        else:
-            what = "no common direction of the correct responses to one problem was detected"
-        before = context.level(series, "kernel_rho_correct", series.base_step)
-        path = numbers.fixed(value, 2)
-        if before is not None and series.base_step != series.last_step:
-            path = f"{path} at the last checkpoint, {numbers.fixed(before, 2)} at the base"
-        parts.append(f"{what} (mean cosine of their gradients {path}).")
-    parts += [sentence for sentence in (_foretold(found, series), _null(found, series)) if sentence]
-    return " ".join(parts) or "no gradient kernel says anything of the last checkpoint; the reasons are below."
+    kernels = context.kernels.get(series.name, _NO_KERNELS)
+    about = [_coupled(context, series), _foretold(found, series, kernels), _null(found, series)]
+    if not any(about):
+        about = [
+            "no gradient kernel says anything of the last checkpoint; the reasons are below."
+            if kernels.asked_for
+            else f"{NOT_ASKED_FOR}."
+        ]
+    return " ".join(sentence for sentence in (*about, _fall(found, series)) if sentence)
 
 
-def _foretold(found: pd.DataFrame, series: SeriesSource) -> str:
+def _coupled(context: Context, series: SeriesSource) -> str:
+    """Whether the correct responses of a problem move together at the last checkpoint."""
+    row = value_at(context.source.findings, "kernel_rho_correct", series.name, series.last_step)
+    if row is None:
+        return ""
+    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+    if low is not None and low > 0:
+        what = "raising one correct response lifts the other correct ones of its problem"
+    elif high is not None and high < 0:
+        what = "raising one correct response pushes the other correct ones of its problem down"
+    else:
+        what = "no common direction of the correct responses to one problem was detected"
+    before = context.level(series, "kernel_rho_correct", series.base_step)
+    path = numbers.fixed(value, 2)
+    if before is not None and series.base_step != series.last_step:
+        path = f"{path} at the last checkpoint, {numbers.fixed(before, 2)} at the base"
+    return f"{what} (mean cosine of their gradients {path})."
+
+
+def _foretold(found: pd.DataFrame, series: SeriesSource, kernels: SeriesKernels) -> str:
     """How well the kernel before the last step foretold it."""
-    for scope in ("training batch", OWN):
+    for scope in (TRAINING, OWN):
         row = value_at(found, "kernel_prediction", series.name, series.last_step, scope=scope)
         if row is not None:
             r, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
             text = f"r = {numbers.fixed(r, 2)}"
             if low is not None and high is not None:
                 text += f", {numbers.NINETY_FIVE} interval {numbers.fixed(low, 2)} to {numbers.fixed(high, 2)}"
-            source = "the stored part of the training batches" if scope != OWN else "its own samples"
+            source = kernels.batch_before(series) if scope == TRAINING else "its own samples"
             foretold = "foretold part of" if low is not None and low > 0 else "was not seen to foretell"
             return f"The kernel before the last step, with {source}, {foretold} the change that came ({text})."
     return ""
 
 
 def _null(found: pd.DataFrame, series: SeriesSource) -> str:
-    """A warning where the null test fails at the last checkpoint."""
-    row = value_at(found, "kernel_rho_null", series.name, series.last_step)
+    """At how many checkpoints the null test fails, beside what chance alone would give."""
+    rows = known(found, "kernel_rho_null", series=series.name)
+    rows = rows[rows["low"].notna() & rows["high"].notna()]
+    if rows.empty:
+        return ""
+    is_outside = np.asarray((rows["low"] > 0.0) | (rows["high"] < 0.0), dtype=bool)
+    last = ", the last among them" if (rows.loc[is_outside, "step"] == series.last_step).any() else ""
+    return (
+        "Null test: the mean coupling of own samples must be 0; its interval excludes 0 at "
+        f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}; about "
+        f"{numbers.fixed(_MISSES * len(rows), 1)} are expected by chance."
+    )
+
+
+def _fall(found: pd.DataFrame, series: SeriesSource) -> str:
+    """Whether correct modes that the own samples missed fell more where Z′ says that they must."""
+    row = value_at(found, "z_prime_fall", series.name, series.last_step, scope="difference")
     if row is None:
         return ""
-    low, high = bound(row["low"]), bound(row["high"])
-    if low is None or high is None or low <= 0 <= high:
+    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+    if low is None or high is None:
         return ""
+    where = f"where {_ABOVE_ONE} than elsewhere"
+    what = f"moved alike, as far as can be told, where {_ABOVE_ONE} and elsewhere"
+    if high < 0 or low > 0:
+        what = f"fell more {where}" if high < 0 else f"fell less {where}"
     return (
-        "The null test fails at the last checkpoint: own samples are coupled on average, as none from these weights "
-        "at temperature 1 can be, but by chance once in twenty."
+        f"In the last step unsampled correct modes {what} "
+        f"(difference {numbers.fixed(value, 2, signed=True)} nats, {numbers.NINETY_FIVE} interval "
+        f"{numbers.fixed(low, 2, signed=True)} to {numbers.fixed(high, 2, signed=True)})."
     )
-
-
-def _named(context: Context, title: str, series: SeriesSource) -> str:
-    return f"{title}, {series.name}" if len(context.series) > 1 else title
-
-
-def _heat(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
-    """The kernels of base and last checkpoint, rows grouped by problem, correct responses first."""
-    title = _named(context, _HEAT_TITLE, series)
-    steps = list(dict.fromkeys((series.base_step, series.last_step)))
-    shown = {
-        step: rows for step in steps if step in kernels.at_step and len(rows := kernels.at_step[step].fixed.live())
-    }
-    lacking = [f"step {s}: {kernels.why.get(s, 'no kernel with fixed responses')}" for s in steps if s not in shown]
-    if not shown:
-        return Missing(title=title, why=tuple(lacking))
-    problem_ids = _problems_drawn(shown)
-    drawn = {s: rows.take(np.flatnonzero(np.isin(rows.problem_N, problem_ids))) for s, rows in shown.items()}
-    panels = tuple(_heat_panel(series, step, rows, problem_ids) for step, rows in drawn.items())
-    left_out = sum(len(rows) for rows in shown.values()) - sum(len(rows) for rows in drawn.values())
-    cut = (f"Drawn for {numbers.plural(len(problem_ids), 'problem')}; the measures rest on all of them.",)
-    return Figure(
-        figure_id=f"kernel-heat-{place}",
-        title=title,
-        caption=(
-            "Every row and column is one fixed response; blue pairs move together, orange pairs against each other. "
-            "Lines part the problems, numbered as in the table; marked rows are correct responses."
-        ),
-        x_label="",
-        y_label="",
-        panels=panels,
-        table=_heat_table(context, drawn, problem_ids),
-        notes=(*(cut if left_out else ()), *(f"No picture of {why}." for why in lacking)),
-    )
-
-
-def _problems_drawn(shown: dict[int, Rows]) -> list[str]:
-    """Whole problems, in the order of their ids, as long as the picture stays readable."""
-    every = sorted({str(problem) for rows in shown.values() for problem in rows.problem_N})
-    most = [max(int((rows.problem_N == problem).sum()) for rows in shown.values()) for problem in every]
-    return [problem for problem, up_to in zip(every, np.cumsum(most), strict=True) if up_to <= MAX_ROWS] or every[:1]
-
-
-def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[str]) -> HeatPanel:
-    cosine_NN = rows.cosines
-    upper_NN = np.triu(np.ones_like(cosine_NN, dtype=bool), k=1)
-    same_NN = rows.problem_N[:, None] == rows.problem_N
-    within, between = cosine_NN[upper_NN & same_NN], cosine_NN[upper_NN & ~same_NN]
-    role = "base" if step == series.base_step else "last checkpoint"
-    said = [f"mean {numbers.fixed(float(v.mean()), 2)} {name}" for v, name in (
-        (within, "within problems"), (between, "between problems")) if len(v)]  # fmt: skip
-    return HeatPanel(
-        title=f"{role} (step {step})",
-        lines=(),
-        description=f"Cosines of {len(rows)} gradients at the {role}: {', '.join(said) or 'a single response'}.",
-        cells=tuple(tuple(round(float(value), 3) for value in row) for row in cosine_NN),
-        groups=tuple(
-            (str(number), count)
-            for number, problem in enumerate(problem_ids, start=1)
-            if (count := int((rows.problem_N == problem).sum()))
-        ),
-        marked=tuple(bool(correct) for correct in rows.correct_N),
-    )
-
-
-def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]) -> Table:
-    """Mean cosines of each problem: between correct ones, between correct and wrong, and with other problems."""
-    prompts = dict(zip(context.source.problems["problem_id"], context.source.problems["prompt"], strict=True))
-    kinds = ("correct pairs", "correct and wrong", "other problems")
-    columns = [Column(name="problem"), Column(name="prompt", numeric=False)]
-    columns += [Column(name=f"step {step}, {kind}") for step in drawn for kind in kinds]
-    means = {step: _block_means(rows, problem_ids) for step, rows in drawn.items()}
-    body = []
-    for i, problem in enumerate(problem_ids):
-        cells = [Cell(text=str(i + 1), sort=float(i + 1)), Cell(text=str(prompts.get(problem, problem))[:_PROMPT])]
-        cells += [
-            Cell(text="–") if value is None else Cell(text=numbers.fixed(value, 3), sort=value)
-            for step in drawn
-            for value in means[step][i]
-        ]
-        body.append(tuple(cells))
-    note = "Mean cosines of gradients; a dash where a problem has no such pair."
-    return Table(title=f"{_HEAT_TITLE}: data", columns=tuple(columns), rows=tuple(body), note=note, folded=True)
-
-
-def _block_means(rows: Rows, problem_ids: list[str]) -> list[tuple[float | None, ...]]:
-    cosine_NN, found = rows.cosines, []
-    off_NN = ~np.eye(len(rows), dtype=bool)
-    for problem in problem_ids:
-        here_N = rows.problem_N == problem
-        right_N, wrong_N = here_N & rows.correct_N, here_N & ~rows.correct_N
-        masks = (np.outer(right_N, right_N) & off_NN, np.outer(right_N, wrong_N), np.outer(here_N, ~here_N))
-        found.append(tuple(float(cosine_NN[mask].mean()) if mask.any() else None for mask in masks))
-    return found
-
-
-def _scatter(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
-    """Predicted against measured Δ log π of the last step; one point is one fixed response."""
-    title = _named(context, _SCATTER_TITLE, series)
-    made = kernels.last_step(series)
-    if isinstance(made, str):
-        return Missing(title=title, why=(made,))
-    scope, prediction = made
-    spread = float(np.std(prediction.measured_M)) / float(np.std(prediction.total()))
-    scaled_M = prediction.total() * spread
-    r = float(np.corrcoef(prediction.total(), prediction.measured_M)[0, 1])
-    before, last = last_pair(series)
-    return Figure(
-        figure_id=f"kernel-step-{place}",
-        title=title,
-        caption=(
-            f"Change of log π of every fixed response from step {before} to {last}, against the one that the kernel at "
-            f"step {before} foretells from the {scope}: r = {numbers.fixed(r, 2)}. The prediction knows no step size "
-            "and is scaled to the measured spread; on the dotted line the two agree."
-        ),
-        x_label="predicted Δ log π (scaled)",
-        y_label="measured Δ log π (nats)",
-        panels=(
-            Panel(
-                title="",
-                lines=_clouds(prediction, scaled_M),
-                description=f"{title}. {len(scaled_M)} responses, correlation {numbers.fixed(r, 2)}.",
-            ),
-        ),
-        table=_points(prediction, scaled_M),
-        kind="scatter",
-        zero_line=True,
-        diagonal=True,
-    )
-
-
-def _clouds(prediction: Prediction, scaled_M: np.ndarray) -> tuple[Line, ...]:
-    looks: tuple[tuple[str, bool, Colour], ...] = (("correct", True, "c1"), ("not correct", False, "c2"))
-    return tuple(
-        Line(
-            label=label,
-            x=tuple(float(value) for value in scaled_M[is_kind_M]),
-            y=tuple(float(value) for value in prediction.measured_M[is_kind_M]),
-            colour=colour,
-            style=style,
-            sizes=(1.0,) * int(is_kind_M.sum()),
-        )
-        for style, (label, kind, colour) in enumerate(looks)
-        if (is_kind_M := prediction.correct_M == kind).any()
-    )
-
-
-def _points(prediction: Prediction, scaled_M: np.ndarray) -> Table:
-    numbers_of = {problem: i for i, problem in enumerate(sorted(set(map(str, prediction.problem_M))), start=1)}
-    body = tuple(
-        (
-            Cell(text=str(numbers_of[str(problem)]), sort=float(numbers_of[str(problem)])),
-            Cell(text="correct" if correct else "not correct"),
-            Cell(text=numbers.fixed(float(x), 3), sort=float(x)),
-            Cell(text=numbers.fixed(float(y), 3), sort=float(y)),
-        )
-        for problem, correct, x, y in zip(
-            prediction.problem_M, prediction.correct_M, scaled_M, prediction.measured_M, strict=True
-        )
-    )
-    names = (("problem", True), ("response", False), ("predicted, scaled (nats)", True), ("measured (nats)", True))
-    columns = tuple(Column(name=name, numeric=numeric) for name, numeric in names)
-    return Table(title=f"{_SCATTER_TITLE}: data", columns=columns, rows=body, folded=True)

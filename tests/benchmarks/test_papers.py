@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,8 @@ from benchmarks.papers import __main__ as papers
 from benchmarks.papers.claim import Effort, Family
 from benchmarks.papers.families import FAMILIES, b_expected_update, b_two_stage, c_confidence
 from benchmarks.papers.instances import batches, kernels
-from benchmarks.papers.table import markdown, records
+from benchmarks.papers.page import build_page, page_html
+from benchmarks.papers.table import kind_counts, markdown, numbers_text, records, scope_text
 from benchmarks.papers.toy import is_collapsed, steps_to_collapse
 from diagnostics.theory.softmax_dynamics import expected_group_update
 from trainers.toy import ToyConfig, ToyRun, cat_world, tabular_world
@@ -63,6 +67,39 @@ def test_ids_of_claims_and_figures_are_unique(families: tuple[Family, ...]) -> N
     assert sorted(figures) == sorted(
         ["a-fig1", "a-fig2", "a-fig3", "a-fig4", "a-fig5", "b-fig1", "b-fig5", "b-fig6", "b-fig7", "c-fig9"]
     )
+
+
+def test_tiles_and_scope_add_up_to_all_claims(families: tuple[Family, ...]) -> None:
+    claims = [claim for family in families for claim in family.claims]
+    assert sum(kind_counts(claims).values()) == len(claims)
+    for card in build_page(families, TINY).headline.cards:
+        assert len({tile.change for tile in card.tiles}) == 1
+        assert sum(int(tile.value) for tile in card.tiles) == int(card.tiles[0].change.removeprefix("of "))
+    assert sum(map(int, re.findall(r"(\d+) (?:over|on|exactly)", scope_text(claims)))) == len(claims)
+
+
+def test_what_was_enumerated_has_no_interval(families: tuple[Family, ...]) -> None:
+    checks = {claim.claim_id: claim.checks for family in families for claim in family.claims}
+    for claim_id in ("c-eq-9", "c-5-all-wrong", "a-3.1-factor", "a-app-g-numbers"):
+        assert {check.estimate.low for check in checks[claim_id]} == {None}
+
+
+def test_many_settings_of_one_outcome_are_one_range(families: tuple[Family, ...]) -> None:
+    claims = {claim.claim_id: claim for family in families for claim in family.claims}
+    mixed = claims["a-fig1-all-collapse"]
+    assert numbers_text(mixed, between="; ").count("G = ") == 12 or len({c.outcome for c in mixed.checks}) == 1
+    uniform = claims["a-fig2-squeezed"]
+    assert {check.outcome for check in uniform.checks} == {"holds"}
+    assert numbers_text(uniform, between="; ").endswith("over 12 settings, 12 of 12 ✓")
+
+
+def test_the_policy_of_the_page_admits_its_own_stylesheet(families: tuple[Family, ...]) -> None:
+    html = page_html(build_page(families, TINY))
+    styles = re.findall(r"<style>(.*?)</style>", html, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(styles[0].encode()).digest()).decode()
+    assert len(styles) == 1
+    assert f"sha256-{digest}" in html
+    assert "max-width: 600px" in styles[0]
 
 
 def test_the_same_seed_gives_the_same_table(families: tuple[Family, ...]) -> None:

@@ -5,8 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.papers.claim import PART, Above, Below, Check, Claim, Estimate, Finding, Never, Printed, Rule
-from benchmarks.papers.estimates import counterexamples, exact, mean, share
+from benchmarks.papers.claim import (
+    FAILS_AS_PRINTED,
+    PART,
+    Above,
+    Below,
+    Check,
+    Claim,
+    Estimate,
+    Finding,
+    Form,
+    Never,
+    Printed,
+    Rule,
+)
+from benchmarks.papers.estimates import counterexamples, enumerated, exact, mean, share
 from benchmarks.papers.verdicts import agreement, condition, same_share, verdict
 
 
@@ -20,6 +33,12 @@ HIGH, LOW, ACROSS = estimate(0.9, 0.95), estimate(0.1, 0.2), estimate(0.4, 0.6)
 
 def check(number: Estimate, *setting: tuple[str, str], rule: Rule = Above(threshold=0.5)) -> Check:  # noqa: B008
     return Check(setting=setting, quantity="share", estimate=number, rule=rule)
+
+
+def universal(name: str, *, refuted: bool, form: Form = "printed") -> Check:
+    return Check(
+        setting=((PART, name),), quantity="share", estimate=counterexamples([refuted]), rule=Never(), form=form
+    )
 
 
 def claim(*checks: Check, independent: Finding | None = None) -> Claim:
@@ -96,6 +115,35 @@ def test_a_statement_holds_for_its_parts() -> None:
     assert verdict(parts).kind == "holds when"
 
 
+def test_a_corrected_form_that_holds_saves_no_printed_one() -> None:
+    printed, corrected = universal("Eq 3", refuted=True), universal("Eq 3 mended", refuted=False, form="corrected")
+    found = verdict([printed, corrected])
+    assert found.kind == FAILS_AS_PRINTED
+    assert found.text == "fails as printed, holds corrected: Eq 3 mended"
+    assert verdict([printed, universal("Eq 3 mended", refuted=True, form="corrected")]).kind == "fails"
+    assert verdict([universal("Eq 3", refuted=False), corrected]).text == "holds"
+    # one printed form that holds beside one that fails
+    assert verdict([universal("Eq 2", refuted=False), printed, corrected]).kind == FAILS_AS_PRINTED
+
+
+def test_a_universal_statement_fails_with_any_of_its_parts() -> None:
+    parts = [universal("the rise", refuted=False), universal("the fall", refuted=True)]
+    assert verdict(parts).text == "fails (holds for the rise, fails in 1 of 2)"
+    assert verdict(parts[:1]).kind == "holds"
+    assert verdict(parts[1:]).text == "fails"
+
+
+def test_a_share_outside_the_told_range_is_no_full_agreement() -> None:
+    told = Finding(text="15 to 27 %", kind="fails", why_apart="drawn otherwise")
+    ours = Check(
+        setting=(), quantity="share", estimate=counterexamples([True] * 42 + [False] * 58), rule=Never(),
+        independent_range=(0.15, 0.27),
+    )  # fmt: skip
+    assert agreement(claim(ours, independent=told)) == "same verdict, other share: drawn otherwise"
+    near = Check(**{**vars(ours), "independent_range": (0.15, 0.35)})
+    assert agreement(claim(near, independent=told)) == "agrees"
+
+
 def test_agreement_compares_the_verdict_and_the_numbers() -> None:
     same = check(share(np.arange(200) < 100), ("G", "4"))
     near = Check(**{**vars(same), "independent": 0.55})
@@ -104,7 +152,7 @@ def test_agreement_compares_the_verdict_and_the_numbers() -> None:
     assert not same_share(far)
     assert agreement(claim(same)) == ""
     assert agreement(claim(near)) == "agrees"
-    assert agreement(claim(far)) == "1 of 1 numbers differ beyond chance (99 %)"
+    assert agreement(claim(far)) == "same verdict, other share"
     holds = claim(check(HIGH), independent=Finding(text="holds", kind="holds"))
     fails = claim(check(LOW), independent=Finding(text="holds", kind="holds"))
     assert agreement(holds) == "agrees"
@@ -124,6 +172,8 @@ def test_a_claim_refuses_what_no_verdict_can_follow_from() -> None:
 
 def test_estimates_know_what_they_count() -> None:
     assert counterexamples([False, True, False, False]).value == 0.25
+    every = enumerated([False, True], of="kinds")
+    assert (every.value, every.low, every.high, every.n) == (0.5, None, None, 2)
     found = mean(np.array([1.0, 2.0, 3.0]), unit="steps")
     assert (found.n, found.unit, found.of) == (3, "steps", "seeds")
     assert found.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-4)

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from diagnostics.errors import KernelError
-from diagnostics.kernel import certificate, cross_kernel, gradient_kernel, pieces
+from diagnostics.kernel import KernelRow, capture, certificate, cross_kernel, exact, gradient_kernel, pieces
 from diagnostics.kernel.products import KernelSum
+from diagnostics.kernel.rows import Pairs, make_batch
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
 
 REFUSED = r"its certificate is .* above 1e-06, most of it in "
@@ -45,7 +46,7 @@ def test_a_dropped_cross_term_of_tied_embeddings_is_caught(monkeypatch: pytest.M
     add = KernelSum.add
 
     def each_use_alone(self: KernelSum, name: str, given: Sequence[Any], *arguments: Any, **settings: Any) -> None:
-        of_embedding = [piece for piece in given if isinstance(piece, pieces.Outer) and piece.one_hot]
+        of_embedding = [piece for piece in given if isinstance(piece, pieces.OneHot)]
         of_head = [piece for piece in given if piece not in of_embedding]
         for of_one_use in filter(None, (of_embedding, of_head)):
             add(self, name, of_one_use, *arguments, **settings)
@@ -69,35 +70,46 @@ def test_an_omitted_norm_is_caught_and_named(name: str, monkeypatch: pytest.Monk
 
 
 def test_omitted_prompt_positions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_row = pieces.by_row
+    in_bands = pieces.in_bands
 
     def responses_only(tokens: torch.Tensor, batch: Any) -> Any:
-        rows = by_row(tokens, batch)
-        if rows is None or tokens.shape[0] != len(batch.rows):
-            return rows
-        if len(rows[0]) != batch.lengths[0]:
-            return rows
-        return tuple(one[len(row.prompt_ids) - 1 :] for one, row in zip(rows, batch.rows, strict=True))
+        if tokens.ndim == 3 and tokens.shape[:2] == batch.ids_BL.shape:
+            tokens = tokens.clone()
+            for one, row in zip(tokens, batch.rows, strict=True):
+                one[: len(row.prompt_ids) - 1] = 0
+        return in_bands(tokens, batch)
 
-    monkeypatch.setattr(pieces, "by_row", responses_only)
+    monkeypatch.setattr(pieces, "in_bands", responses_only)
     refused("model.layers")
 
 
-def test_rows_that_are_mixed_up_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = pieces._linear
+def test_the_sides_of_a_rectangle_that_are_mixed_up_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, kinds = draw_rows(9), capture.kind_of
 
-    def shifted(module: Any, inputs: Any, keywords: Any, gradient: Any, batch: Any) -> Any:
-        turned = replace(batch, members=(*batch.members[1:], batch.members[0]))
-        return linear(module, inputs, keywords, gradient, turned)
+    def other_way_round(module: Any) -> Any:
+        kind = kinds(module)
+        return kind and (lambda call: kind(replace(call, batch=turned(call.batch))))
 
-    monkeypatch.setattr(pieces, "_linear", shifted)
-    refused("model")
+    def turned(batch: Any) -> Any:
+        return replace(batch, members=tuple(8 - member for member in reversed(batch.members)))
+
+    monkeypatch.setattr(capture, "kind_of", other_way_round)
+    with pytest.raises(KernelError, match=REFUSED):
+        cross_kernel(as_loaded(build("qwen3_tied")), rows[:5], rows[5:], memory_bytes=MEMORY_BYTES)
+
+
+def test_rows_are_unclear_where_another_axis_is_of_their_size_and_holds_them() -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), [KernelRow(prompt_ids=(2,), token_ids=(3, 4)) for _ in range(3)]
+    pairs = Pairs(rows=tuple(rows), row_end=3, column_start=0)
+    batch = make_batch(loaded, pairs, torch.ones(3), [0, 1, 2])
+    gradient_BLF = torch.ones(3, 3, 2)
+    gradient_BLF[:, -1] = 0  # the last token predicts nothing
+    assert not pieces.rows_are_unclear(gradient_BLF, batch)
+    assert pieces.rows_are_unclear(gradient_BLF.transpose(0, 1), batch)
+    assert not pieces.rows_are_unclear(torch.ones(3, 4, 2), batch)
 
 
 def test_the_residual_of_nothing_at_all_is_zero() -> None:
-    signs = certificate.draw_signs(2, 5, 9, rng=np.random.default_rng(0))
-    assert np.flatnonzero(signs).tolist() == [2, 3, 4]
-    assert set(np.abs(signs[2:5])) == {1.0}
     model, rows = build("qwen3_tied"), draw_rows(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -108,7 +120,28 @@ def test_the_residual_of_nothing_at_all_is_zero() -> None:
     assert np.allclose(kernel.logp_sum_N, [-len(row.token_ids) * np.log(40) for row in rows])
 
 
-def test_signs_are_drawn_for_an_eighth_of_many_rows() -> None:
-    signs = certificate.draw_signs(0, 80, 80, rng=np.random.default_rng(0))
-    assert np.count_nonzero(signs) == 10
-    assert set(signs) == {-1.0, 0.0, 1.0}
+def test_every_row_has_a_sign() -> None:
+    signs = certificate.draw_signs(80, rng=np.random.default_rng(0))
+    assert len(signs) == 80
+    assert set(signs) == {-1.0, 1.0}
+
+
+def test_rows_that_are_mixed_up_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = pieces._linear
+
+    def shifted(call: Any) -> Any:
+        turned = replace(call.batch, members=(*call.batch.members[1:], call.batch.members[0]))
+        return linear(replace(call, batch=turned))
+
+    monkeypatch.setattr(pieces, "_linear", shifted)
+    with pytest.raises(KernelError, match="a row that was run alone differs"):
+        compute()
+
+
+def test_what_the_model_raises_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't allocate memory\nwith a long tail")
+
+    monkeypatch.setattr(exact, "add_all", out_of_memory)
+    with pytest.raises(KernelError, match=r"cannot be run for it \(can't allocate memory\); lower --kernel-problems"):
+        compute()

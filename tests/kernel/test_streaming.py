@@ -10,6 +10,7 @@ import pytest
 
 from diagnostics.errors import KernelError
 from diagnostics.kernel import cross_kernel, gradient_kernel, layers, streaming
+from diagnostics.kernel.rows import Batch
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
 
 
@@ -53,23 +54,24 @@ def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatc
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     taken = ways_taken(monkeypatch)
     gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
-    assert taken == ["model", "model"]  # the certificate's rows, and the others
+    assert taken == ["model"]
 
 
 def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     taken = ways_taken(monkeypatch)
-    cuts: list[streaming.Cut] = []
+    cuts: list[tuple[list[Batch], bool]] = []
     cut_in_batches = streaming.cut_in_batches
 
-    def kept(*arguments: Any) -> streaming.Cut:
+    def kept(*arguments: Any) -> tuple[list[Batch], bool]:
         cuts.append(cut_in_batches(*arguments))
         return cuts[-1]
 
-    monkeypatch.setattr("diagnostics.kernel.exact.cut_in_batches", kept)
+    monkeypatch.setattr(streaming, "cut_in_batches", kept)
     gradient_kernel(loaded, rows, memory_bytes=400_000)
-    assert len(cuts[0].batches) > 2
-    assert taken == ["layer"] * 3 * len(cuts[0].batches)
+    batches, _ = cuts[0]
+    assert len(batches) > 2
+    assert taken == ["layer"] * 3 * len(batches)
 
 
 def test_layers_that_do_not_follow_one_another_are_not_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ from math import log
 import pytest
 
 from diagnostics.measures._example import tiny_evidence
+from diagnostics.measures._z_prime import NONE_MIXED
 from diagnostics.measures.delta_pi import compute
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
@@ -26,4 +27,4 @@ def test_the_least_correct_against_the_most_wrong_averaged_over_problems():
 def test_without_both_kinds_there_is_no_gap():
     rows = [("base", "q", i, f"r{i}", False, -1.0) for i in range(2)]
     (finding,) = compute(tiny_evidence("own_scores", COLUMNS, rows))
-    assert finding.why == "at no problem are the own samples part correct, part wrong"
+    assert finding.why == NONE_MIXED

@@ -29,3 +29,15 @@ def test_without_advantages_there_is_a_reason(found):
     rows = [("q", "own", True), ("q", "own", True), ("q", "panel", True)]
     findings = found(compute(tiny_kernels({"base": np.eye(3)}, rows)))
     assert {finding.value for finding in findings.values()} == {None}
+
+
+def test_one_huge_shift_does_not_stand_for_the_others(found):
+    """The shift of each unseen response is a third of its scale: 1/3, 2/3 and 100/3."""
+    gradient, rows = [], []
+    for i, scale in enumerate((1.0, 2.0, 100.0)):
+        block = np.array([(1, 1, 0, 0), (-1, 0, -1, 0), (scale, 0, 0, 1)], dtype=float)
+        gradient += [np.concatenate([np.zeros(4 * i), row, np.zeros(8 - 4 * i)]) for row in block]
+        rows += [(f"q{i}", "own", True), (f"q{i}", "own", False), (f"q{i}", "panel", True)]
+    finding = found(compute(tiny_kernels({"base": gradients(*gradient)}, rows)))["base", "unseen exact"]
+    assert finding.value == pytest.approx(2 / 3)
+    assert (finding.low, finding.high, finding.n) == (None, None, 3)

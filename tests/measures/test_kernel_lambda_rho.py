@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from diagnostics.measures._kernel_example import gradients
-from diagnostics.measures.kernel_lambda_rho import compute
+from diagnostics.measures._kernel_pairs import fieller
+from diagnostics.measures.kernel_lambda_rho import NOT_ABOVE, NOT_TOLD, compute
+from diagnostics.statistics.intervals import mean_interval
 
 
 def test_each_normalisation_has_its_own_ratio(coupled, found):
@@ -17,18 +19,63 @@ def test_each_normalisation_has_its_own_ratio(coupled, found):
 
 def test_a_ratio_to_nothing_or_less_has_no_meaning(coupled, found):
     rows = [("q", "panel", True), ("q", "panel", False)]
-    for second, told in (((-1, 1), "-0.707"), ((0, 1), "0")):
+    for second in ((-1, 1), (0, 1)):
         finding = found(compute(coupled({"base": gradients((1, 0), second)}, rows)))["base", "cosine"]
-        assert finding.why == f"ρ is {told}, not above 0: a ratio to it has no meaning"
+        assert finding.why == NOT_ABOVE
 
 
-def test_problems_are_pooled_so_that_one_small_rho_is_no_outlier(coupled, found):
-    # ρ of q1 is 1, of q2 −½: the ratio of the sums is 2 / ½
-    kernel = gradients((1, 0), (1, 0), (1, 0), (-0.5, np.sqrt(0.75)))
-    rows = [("q1", "panel", True)] * 2 + [("q2", "panel", True)] * 2
+def test_problems_are_pooled_so_that_one_small_rho_is_no_outlier():
+    # 1/ρ of the last alone is 10; the ratio of the sums is 4 / 2.5
+    pooled = fieller(np.ones(4), np.array([0.8, 0.8, 0.8, 0.1]), least=1.0)
+    assert (pooled.mean, pooled.n) == (pytest.approx(1.6), 4)
+    # ρ of 1 and −½ is ¼ on average, and not told from 0
+    assert fieller(np.ones(2), np.array([1.0, -0.5]), least=1.0) is None
+
+
+def angled(cosines):
+    """One pair of unit gradients per problem."""
+    kernel = gradients(*[row for c in cosines for row in ((1, 0), (c, np.sqrt(1 - c * c)))])
+    return kernel, [(f"q{i // 2}", "panel", True) for i in range(2 * len(cosines))]
+
+
+def test_the_interval_of_a_cosine_ratio_is_that_of_rho_turned_over(coupled, found):
+    cosines = [0.5, 0.6, 0.7, 0.95]
+    kernel, rows = angled(cosines)
     finding = found(compute(coupled({"base": kernel}, rows)))["base", "cosine"]
-    assert (finding.value, finding.n) == (pytest.approx(4.0), 2)
-    assert finding.low >= 0.0
+    rho = mean_interval(np.array(cosines), bounds=(-1.0, 1.0))
+    assert rho.high < 1.0
+    assert finding.value == pytest.approx(1 / rho.mean)
+    assert (finding.low, finding.high, finding.n) == (pytest.approx(1 / rho.high), pytest.approx(1 / rho.low), 4)
+
+
+def test_no_ratio_is_below_1(coupled, found):
+    kernel, rows = angled([0.9, 0.99, 0.5])
+    finding = found(compute(coupled({"base": kernel}, rows)))["base", "cosine"]
+    assert finding.low == 1.0
+    one = found(compute(coupled({"base": np.ones((4, 4))}, [(f"q{i // 2}", "panel", True) for i in range(4)])))
+    assert (one["base", "sum"].low, one["base", "sum"].high) == (1.0, 1.0)
+
+
+def test_a_rho_that_is_not_told_from_0_has_no_ratio(coupled, found):
+    kernel, rows = angled([0.02, -0.01, 0.03])
+    findings = found(compute(coupled({"base": kernel}, rows)))
+    assert {finding.why for finding in findings.values()} == {NOT_TOLD}
+    assert not any(letter.isdigit() for letter in NOT_TOLD.replace("from 0", ""))
+
+
+def test_fiellers_ends_are_where_t_just_tells_the_ratio():
+    numerator, denominator = np.array([2.0, 3.0, 5.0, 4.0]), np.array([1.0, 1.5, 1.8, 2.1])
+    interval = fieller(numerator, denominator, least=1.0)
+    assert interval.mean == pytest.approx(14 / 6.4)
+    for end in (interval.low, interval.high):
+        rest = numerator - end * denominator
+        assert abs(rest.mean()) / (rest.std(ddof=1) / 2) == pytest.approx(3.182446, rel=1e-5)
+
+
+def test_one_problem_has_a_ratio_without_interval(coupled, found):
+    kernel, rows = angled([0.5])
+    finding = found(compute(coupled({"base": kernel}, rows)))["base", "cosine"]
+    assert (finding.value, finding.low, finding.high) == (pytest.approx(2.0), None, None)
 
 
 def test_correct_responses_are_taken_alone(coupled, found):

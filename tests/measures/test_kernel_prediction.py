@@ -115,3 +115,47 @@ def test_reasons_for_no_prediction(coupled, found):
     broken = found(compute(coupled({"base": kernel}, rows, why={"late": "NaN in the weights"})))
     assert broken["late", "own samples"].why == "NaN in the weights"
     assert ("base", "own samples") not in broken
+
+
+def ranked(share, measured):
+    rank = [np.argsort(np.argsort(values)) for values in (share, measured)]
+    return np.corrcoef(*rank)[0, 1]
+
+
+def test_one_huge_gradient_carries_r_but_not_the_ranks(found):
+    rng = np.random.default_rng(5)
+    rows = [("t", "own", True), ("t", "own", False), *[(f"q{i // 3}", "panel", True) for i in range(12)]]
+    gradient = rng.normal(size=(14, 6))
+    gradient[2] += 1e4 * (gradient[0] - gradient[1])
+    kernel = gradients(*gradient)
+    share = kernel[2:, 0] - kernel[2:, 1]
+    measured = np.array([5.0, *rng.normal(size=11)])
+    logps = {"base": np.full(14, -50.0), "late": np.array([-50.0, -50.0, *(-50 + measured)])}
+    findings = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))
+    plain, ranks = (findings["late", scope] for scope in ("own samples", "own samples, ranks"))
+    assert plain.value > 0.8
+    assert ranks.value == pytest.approx(ranked(share, measured))
+    assert ranks.value < 0.5
+    assert ranks.n == 12
+
+
+def test_the_interval_of_ranks_ranks_anew_without_each_problem(found):
+    rng = np.random.default_rng(6)
+    rows = [(f"q{i // 4}", "panel own" if i < 2 else "panel", i != 1) for i in range(16)]
+    kernel = gradients(*rng.normal(size=(16, 6)))
+    # a second batch, so that a prediction is left without the first
+    rows[4], rows[5] = ("q1", "panel own", True), ("q1", "panel own", False)
+    measured = kernel[:, 0] - kernel[:, 1] + 3 * rng.normal(size=16)
+    logps = {"base": np.full(16, -50.0), "late": -50 + measured}
+    share_PB = np.stack([kernel[:, 0] - kernel[:, 1], kernel[:, 4] - kernel[:, 5]], axis=1)
+    finding = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))[
+        "late", "own samples, ranks"
+    ]
+    assert finding.value == pytest.approx(ranked(share_PB.sum(axis=1), measured))
+    z = []
+    for i in range(4):
+        rest = np.arange(16) // 4 != i
+        columns = [column for column in (0, 1) if column != i]
+        z.append(np.arctanh(ranked(share_PB[rest][:, columns].sum(axis=1), measured[rest])))
+    half = 3.182446 * np.sqrt(3 / 4 * np.sum((z - np.mean(z)) ** 2))
+    assert finding.low == pytest.approx(np.tanh(np.arctanh(finding.value) - half))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from diagnostics.measures._kernel_example import gradients
-from diagnostics.measures._kernel_pairs import jackknife
+from diagnostics.measures._kernel_pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
 from diagnostics.measures.kernel_rho import compute
 from diagnostics.statistics.intervals import mean_interval
 
@@ -16,10 +16,10 @@ def test_every_pair_is_in_one_group(coupled, found):
     related = found(compute(coupled({"base": kernel}, rows)))
     assert related["base", WITHIN].value == pytest.approx(0.6)
     assert related["base", RELATED].value == pytest.approx(0.4)
-    assert related["base", UNRELATED].why == "one group of problems only"
+    assert related["base", UNRELATED].why == ONE_GROUP
     apart = found(compute(coupled({"base": kernel}, rows, groups={"q2": "other"})))
     assert apart["base", UNRELATED].value == pytest.approx(0.4)
-    assert apart["base", RELATED].why == "no two problems in the kernel are of one group"
+    assert apart["base", RELATED].why == NO_RELATED
 
 
 def test_problems_weigh_the_same_whatever_their_number_of_pairs(coupled, found):
@@ -70,4 +70,10 @@ def test_a_panel_of_one_pair_has_a_value_without_interval(coupled, found):
     )
     assert (findings["base", WITHIN].value, findings["base", WITHIN].low) == (-1.0, None)
     alone = found(compute(coupled({"base": [[1.0]]}, [("q", "panel", True)])))
-    assert alone["base", WITHIN].why == "no problem has two responses in the kernel"
+    assert alone["base", WITHIN].why == NO_TWO
+
+
+def test_a_missing_kind_of_pair_names_the_mend():
+    assert 'field "group" in --problems' in ONE_GROUP
+    assert "--kernel-problems" in NO_RELATED
+    assert "--panel" in NO_TWO

@@ -1,6 +1,7 @@
 import pytest
 
 from diagnostics.measures._kernel_example import gradients
+from diagnostics.measures._kernel_pairs import NO_TWO, ONE_GROUP
 from diagnostics.measures.kernel_rho_extremes import compute
 
 
@@ -17,5 +18,5 @@ def test_the_extremes_of_each_group(coupled, found):
 
 def test_no_pair_no_extreme(coupled, found):
     findings = found(compute(coupled({"base": [[1.0]]}, [("q", "panel", True)])))
-    assert findings["base", "max unrelated problems"].why == "one group of problems only"
-    assert findings["base", "min within problems"].why == "no problem has two responses in the kernel"
+    assert findings["base", "max unrelated problems"].why == ONE_GROUP
+    assert findings["base", "min within problems"].why == NO_TWO

@@ -43,3 +43,21 @@ def test_samples_of_a_softmax_pass_and_samples_of_another_do_not(found, drawn_fr
     finding = found(compute(tiny_kernels({"base": kernel}, rows)))["base", "all"]
     assert (finding.low < 0.0 < finding.high) == passes
     assert finding.n == 40
+
+
+def test_the_standard_error_is_that_of_the_ratio_over_problems(coupled, found):
+    # mean off-diagonal 0.5, −0.25, 0.5 over diagonals of 1: a plain mean, so s/√3
+    kernel = np.kron(np.eye(3), np.eye(2))
+    for i, off in enumerate((0.5, -0.25, 0.5)):
+        kernel[2 * i, 2 * i + 1] = kernel[2 * i + 1, 2 * i] = off
+    rows = [(f"q{i // 2}", "own", True) for i in range(6)]
+    findings = found(compute(coupled({"base": kernel}, rows)))
+    error = findings["base", "standard error"]
+    assert (error.value, error.low, error.n) == (pytest.approx(np.std([0.5, -0.25, 0.5], ddof=1) / 3**0.5), None, 3)
+    assert findings["base", "all"].value == pytest.approx(0.25)
+
+
+def test_one_problem_has_no_standard_error(coupled, found):
+    findings = found(compute(coupled({"base": np.eye(2)}, [("q", "own", True), ("q", "own", False)])))
+    assert findings["base", "all"].value == 0.0
+    assert findings["base", "standard error"].why.startswith("one problem has no standard error")

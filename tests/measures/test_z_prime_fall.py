@@ -1,8 +1,11 @@
 from math import cosh, log
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
-from diagnostics.measures.z_prime_fall import compute
+from diagnostics.measures._z_prime import welch_difference
+from diagnostics.measures.z_prime_fall import DIFFERENCE, ONE_KIND, compute
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 
@@ -58,3 +61,31 @@ def test_modes_that_are_not_all_scored_are_a_reason(world, found):
     own = evidence.frames["own_scores"]
     evidence.frames["own_scores"] = own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]
     assert found(compute(evidence))["late", PREDICTED].value is None
+
+
+def test_the_difference_is_realised_with_less_realised_without(world, found):
+    finding = found(compute(fallen(world, late_b=0.05, late_d=0.1)))["late", DIFFERENCE]
+    assert finding.value == pytest.approx(0.0)
+    finding = found(compute(fallen(world, late_b=0.05, late_d=0.2)))["late", DIFFERENCE]
+    assert (finding.value, finding.low, finding.n) == (pytest.approx(log(0.5)), None, 2)
+
+
+def test_one_kind_of_problem_is_no_comparison(world, found):
+    evidence = fallen(world)
+    for view in ("own_scores", "mode_scores", "graded_samples"):
+        frame = evidence.frames[view]
+        evidence.frames[view] = frame[frame["problem_id"] == "q1"]
+    findings = found(compute(evidence))
+    assert findings["late", REALISED].value is not None
+    assert findings["late", DIFFERENCE].why == ONE_KIND
+
+
+def test_the_interval_of_the_difference_is_welchs():
+    these, those = [-0.5, -0.2, -0.9, -0.4], [0.1, -0.1, 0.6]
+    interval = welch_difference(these, those)
+    expected = ttest_ind(these, those, equal_var=False).confidence_interval(0.95)
+    assert interval.mean == pytest.approx(np.mean(these) - np.mean(those))
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    assert interval.n == 7
+    assert welch_difference([1.0], those).low is None
+    assert welch_difference([1.0, 1.0], [0.0, 0.0]).high == 1.0

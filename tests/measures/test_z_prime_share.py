@@ -3,10 +3,12 @@ from math import exp, log
 import pytest
 
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures._z_prime import partitions
+from diagnostics.measures._z_prime import NONE_MIXED, partitions
 from diagnostics.measures.z_prime_share import compute
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
+MIXED, BETA_SMALL, BETA_1 = "mixed", "of mixed, beta 0.04", "of mixed, beta 1"
+FIRST, SECOND = "of mixed, first bound", "of mixed, second bound"
 
 
 def own(*samples, problem="q", checkpoint="base"):
@@ -33,30 +35,35 @@ def test_z_prime_is_that_of_theorem_2_2():
 
 def test_a_likely_wrong_sample_saves_the_rest_at_beta_1_but_not_at_small_beta(found):
     values = shares(own(("a", True, 0.05), ("b", False, 0.9)), found)
-    assert values == {"beta 0.001": 1.0, "beta 0.04": 1.0, "beta 1": 0.0, "first bound": 0.0, "second bound": 0.0}
+    assert values == {MIXED: 1.0, BETA_SMALL: 1.0, BETA_1: 0.0, FIRST: 0.0, SECOND: 0.0}
 
 
 def test_a_bound_may_miss_what_is_exact(found):
     """π_ref 0.5 and 0.5: both bounds are exactly 1, Z′ = cosh(½) is above."""
     values = shares(own(("a", True, 0.5), ("b", False, 0.499999)), found)
-    assert (values["beta 1"], values["first bound"]) == (1.0, 1.0)
+    assert (values[BETA_1], values[FIRST]) == (1.0, 1.0)
     values = shares(own(("a", True, 0.4), ("b", False, 0.4)), found)
-    assert (values["beta 1"], values["first bound"], values["second bound"]) == (1.0, 0.0, 0.0)
+    assert (values[BETA_1], values[FIRST], values[SECOND]) == (1.0, 0.0, 0.0)
 
 
-def test_batches_of_one_grade_leave_z_prime_at_1_and_count(found):
+def test_batches_of_one_grade_count_as_not_mixed_and_nowhere_else(found):
     rows = own(("a", True, 0.5), ("b", False, 0.1)) + own(("a", True, 0.5), ("a", True, 0.5), problem="r")
-    assert shares(rows, found)["beta 0.001"] == 0.5
+    findings = found(compute(tiny_evidence("own_scores", COLUMNS, rows)))
+    assert (findings["base", MIXED].value, findings["base", MIXED].n) == (0.5, 2)
+    assert (findings["base", BETA_1].value, findings["base", BETA_1].n) == (1.0, 1)
 
 
 def test_a_certain_base_and_a_vanishing_one_do_no_harm(found):
-    assert shares(own(("a", True, 1.0), ("b", False, 1e-300)), found)["beta 1"] == 1.0
+    assert shares(own(("a", True, 1.0), ("b", False, 1e-300)), found)[BETA_1] == 1.0
     rows = [("base", "q", 0, "a", True, -4000.0), ("base", "q", 1, "b", False, -5000.0)]
-    assert shares(rows, found)["beta 1"] == 0.0
+    assert shares(rows, found)[BETA_1] == 0.0
 
 
 def test_one_sample_is_no_batch(found):
-    assert shares(own(("a", True, 0.5)), found)["beta 0.001"] == 0.0
+    findings = found(compute(tiny_evidence("own_scores", COLUMNS, own(("a", True, 0.5)))))
+    assert findings["base", MIXED].value == 0.0
+    assert findings["base", BETA_1].why == NONE_MIXED
+    assert "--panel" in NONE_MIXED
 
 
 def test_an_unscored_sample_is_a_reason(world, found):
@@ -67,7 +74,7 @@ def test_an_unscored_sample_is_a_reason(world, found):
         for i, score in enumerate((-1.0, None if (name, q) == ("late", "q2") else -2.0))
     ]
     findings = found(compute(world(samples, n=2, panel=2).evidence()))
-    assert findings["base", "beta 1"].n == 2
-    assert findings["late", "beta 1"].why == (
+    assert findings["base", MIXED].n == 2
+    assert findings["late", BETA_1].why == (
         "3 of 4 own samples are scored under the base; run the audit again to complete them"
     )

@@ -11,16 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Measure
 from diagnostics.store import Store
 from diagnostics.types import AuditKey, Finding
 from reports.context import Context
 from reports.coupling import read_kernels
 from reports.heatmap import HeatPanel
+from reports.kernel_pictures import MAX_ROWS
 from reports.page import load_page
-from reports.records import Figure, Missing, Page, Section
+from reports.records import Figure, Folded, Missing, Page, Section, Table
 from reports.render import render_page
-from reports.sections.kernel import MAX_ROWS, kernel
+from reports.sections.kernel import FIRST, FURTHER, kernel
 from reports.source import read_source
 
 KEY = AuditKey(
@@ -69,9 +71,9 @@ def add_kernels(path: Path, steps: tuple[int, ...], *, roles: str = "panel own",
 
 
 @pytest.fixture
-def section_of(
-    page_of: Callable[..., Page], tmp_path: Path, measures: tuple[Measure, ...]
-) -> Callable[..., tuple[Section, Page]]:
+def section_of(page_of: Callable[..., Page], tmp_path: Path) -> Callable[..., tuple[Section, Page]]:
+    measures = tuple(all_measures().values())
+
     def make(steps: tuple[int, ...] = (0, 20, 30), *, edit: Any = list, **choices: Any) -> tuple[Section, Page]:
         page_of(names=("grpo",), edit=edit)
         if steps:
@@ -85,7 +87,8 @@ def section_of(
 
 
 def block(section: Section, title: str) -> Any:
-    (found,) = [b for b in section.blocks if b.title.startswith(title)]
+    inside = [inner for b in section.blocks if isinstance(b, Folded) for inner in b.blocks]
+    (found,) = [b for b in (*section.blocks, *inside) if b.title.startswith(title)]
     return found
 
 
@@ -125,7 +128,7 @@ def test_what_the_kernel_foretold_lies_on_the_line(section_of: Callable[..., tup
     ys = [y for line in panel.lines for y in line.y]
     assert xs == pytest.approx(ys)
     assert {line.label: len(line.x) for line in panel.lines} == {"correct": 4, "not correct": 2}
-    assert "from the own samples: r = 1.00" in figure.caption
+    assert "from the own samples: r = 1.00. Only groups part correct, part wrong pull: 2 of them." in figure.caption
     assert len(figure.table.rows) == 6
 
 
@@ -139,11 +142,12 @@ def test_the_page_holds_the_pictures(section_of: Callable[..., tuple[Section, Pa
 
 def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[..., tuple[Section, Page]]) -> None:
     section, _ = section_of(())
-    assert section.lead == ("No gradient kernel says anything of the last checkpoint; the reasons are below.",)
-    heat, step = block(section, "Gradient kernel"), block(section, "Last step")
-    assert isinstance(heat, Missing)
-    assert heat.why == ("step 0: no kernel with fixed responses", "step 30: no kernel with fixed responses")
-    assert step.why == ("step 20: no kernel; run the audit again",)
+    assert section.lead == ("This series was audited without a gradient kernel; audit it again.",)
+    pictures = block(section, "Gradient kernel")
+    assert isinstance(pictures, Missing)
+    assert pictures.title == "Gradient kernel, cosines; Last step: predicted and measured change"
+    assert pictures.why == ("this series was audited without a gradient kernel; audit it again",)
+    assert not [b for b in section.blocks if isinstance(b, Table | Folded)]
 
 
 def test_a_kernel_that_failed_keeps_its_reason(
@@ -206,12 +210,78 @@ def test_the_sentence_follows_the_interval(
     (lead,) = section.lead
     assert lead.startswith(says)
     assert "foretold part of the change that came (r = 0.80, 95\xa0% interval 0.70 to 0.90)." in lead
-    assert "null test" not in lead
+    assert "its interval excludes 0 at 0 of 1 checkpoint; about 0.1 are expected by chance." in lead
 
 
-def test_a_failed_null_test_is_said(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of((), edit=findings(0.2, 0.6, null_low=0.1))
-    assert "The null test fails at the last checkpoint" in section.lead[0]
+def test_failed_null_tests_are_counted_beside_what_chance_gives(
+    section_of: Callable[..., tuple[Section, Page]],
+) -> None:
+    def edit(found: list[Finding]) -> list[Finding]:
+        *rest, null = findings(0.2, 0.6, null_low=0.1)(found)
+        return [*rest, null, replace(null, checkpoint_id="base-0", low=-0.1)]
+
+    section, _ = section_of((), edit=edit)
+    assert (
+        "its interval excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance."
+        in section.lead[0]
+    )
+
+
+def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    section, _ = section_of(roles="panel batch", edit=with_r_of_the_training_batch)
+    said = "2 groups (4 draws) of the training batches in between"
+    assert f"with {said}, foretold part of the change" in section.lead[0]
+    assert f"foretells from {said}: r = " in block(section, "Last step").caption
+
+
+def with_r_of_the_training_batch(found: list[Finding]) -> list[Finding]:
+    return [replace(f, scope="training batch") if f.measure == "kernel_prediction" else f
+            for f in findings(0.2, 0.6)(found)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (-0.5, -0.1, "modes fell more where Z′\xa0>\xa01 than elsewhere (difference −0.30 nats, 95\xa0% interval "
+         "−0.50 to −0.10)"),
+        (0.1, 0.5, "modes fell less where Z′\xa0>\xa01 than elsewhere (difference +0.30 nats"),
+        (-0.2, 0.4, "modes moved alike, as far as can be told, where Z′\xa0>\xa01 and elsewhere (difference +0.10"),
+    ],
+)  # fmt: skip
+def test_the_fall_of_modes_follows_its_interval(
+    section_of: Callable[..., tuple[Section, Page]], low: float, high: float, says: str
+) -> None:
+    fall = Finding(checkpoint_id="grpo-30", measure="z_prime_fall", unit="nats", scope="difference",
+                   value=(low + high) / 2, low=low, high=high, n=12)  # fmt: skip
+    section, _ = section_of((), edit=lambda found: [*found, fall])
+    assert section.lead[0].startswith("This series was audited without a gradient kernel; audit it again. In the last")
+    assert says in section.lead[0]
+
+
+def test_five_numbers_come_first_and_the_rest_is_folded(section_of: Callable[..., tuple[Section, Page]]) -> None:
+    rank = Finding(checkpoint_id="grpo-30", measure="kernel_effective_rank", unit="directions", value=4.0, n=6)
+    section, page = section_of(edit=lambda found: [*findings(0.2, 0.6)(found), rank])
+    table, heat, *_ = section.blocks
+    assert isinstance(table, Table)
+    assert [c.name for c in table.columns] == ["quantity", "base (step 0)", "last (step 30)"]
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["coupling of correct responses, mean cosine (5 problems)", "0.10 [0.00, 0.20]", "0.40 [0.20, 0.60]"],
+        ["null test: coupling of own samples, 0 expected (5 problems)", "–", "0.20 [−0.10, 0.30]"],
+        ["effective rank of the fixed responses (6 responses)", "–", "4.00"],
+        ["r of the step foretold from the own samples (5 responses)", "–", "0.80 [0.70, 0.90]"],
+    ]
+    assert heat.title.startswith("Gradient kernel")
+    (more,) = [b for b in section.blocks if isinstance(b, Folded)]
+    assert "Effective rank of the kernel" in more.summary
+    assert [b.figure_id for b in more.blocks if isinstance(b, Figure)] == ["measure-kernel-effective-rank"]
+    html = render_page(page)
+    assert html.index('<details class="more"><summary><b>More on the kernel</b>') < html.index(
+        'id="measure-kernel-effective-rank"'
+    )
+
+
+def test_every_measure_of_the_section_has_its_place() -> None:
+    assert {m.name for m in all_measures().values() if m.section == "kernel"} == {*FIRST, *FURTHER}
 
 
 def test_only_the_base_foretells_nothing(page_of: Callable[..., Page], tmp_path: Path) -> None:

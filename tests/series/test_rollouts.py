@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pytest
 
 from diagnostics.series.rollouts import read_training_responses
 
@@ -40,3 +42,24 @@ def test_the_limit_holds_where_groups_differ_in_size(tmp_path: Path) -> None:
     run = write(tmp_path, rows)
     found, _ = read_training_responses(run, [0, 10], limit=5)
     assert 0 < len(found) <= 5
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("correct", "False", "column correct is neither true and false nor 0 and 1"),
+        ("correct", 0.3, "column correct is neither"),
+        ("step", "3", "column step holds other than whole numbers"),
+        ("prompt", ["a chat"], "column prompt holds other than text"),
+    ],
+)
+def test_a_file_with_a_column_of_another_kind_is_left_out_and_said(
+    tmp_path: Path, column: str, value: Any, says: str
+) -> None:
+    folder = tmp_path / "rollouts"
+    folder.mkdir()
+    row = {"step": 3, "prompt": "q", "response": "a", "correct": True, "truncated": False}
+    pd.DataFrame([row | {column: value}]).to_parquet(folder / "step_000010.parquet")
+    found, (fault,) = read_training_responses(tmp_path, [0, 10], limit=8)
+    assert found == ()
+    assert says in fault

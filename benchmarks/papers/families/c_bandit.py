@@ -90,6 +90,7 @@ def _greedy_up(negative: dict[str, Worlds], law: str) -> Claim:
                     quantity="share of worlds",
                     estimate=share(hit_S, of="worlds"),
                     rule=Above(threshold=MOST),
+                    independent=1.0 if law == "peaky" else None,
                 )
             )
     return Claim(

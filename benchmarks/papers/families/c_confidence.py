@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.papers.claim import PART, Check, Claim, Effort, Family, Finding, Never
-from benchmarks.papers.estimates import counterexamples
+from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort, Family, Finding, Never
+from benchmarks.papers.estimates import counterexamples, enumerated
 from diagnostics.theory.bandit import Objective, bandit_logit_update, confidence_ratio
 from diagnostics.theory.influence import group_advantages, self_learns
 from diagnostics.theory.softmax_dynamics import probability_change
@@ -17,6 +17,8 @@ TITLE = "Confidence ratios and wrong groups"
 ROUNDING = 1e-9
 OBJECTIVES: tuple[tuple[Objective, str], ...] = (("reinforce", "REINFORCE"), ("mle", "MLE"))
 GROUP_SIZES = range(2, 9)
+#: Is the row "1" of the lemma where it is printed?
+FORMS = {True: "the row “1” at j = y₁ as printed", False: "the row “1” at j = i"}
 #: Rewards of wrong answers: [C]'s own in App A are −0.5 (wrong) and −1 (no answer).
 WRONG_REWARDS = {"rewards 1, 0": (0.0,), "rewards 1, −0.5, −1": (-0.5, -1.0)}
 SETTING = "Single steps; nothing is trained over time."
@@ -48,7 +50,7 @@ def _lemma(effort: Effort) -> Claim:
     for policy_V, rewarded, step in _worlds(effort):
         for objective, name in OBJECTIVES:
             truth_V = _true_ratio(policy_V, rewarded, step, objective)
-            for form, as_printed in (("the row “1” at j = y₁ as printed", True), ("the row “1” at j = i", False)):
+            for as_printed, form in FORMS.items():
                 stated_V = confidence_ratio(policy_V, rewarded, step=step, objective=objective, as_printed=as_printed)
                 differs = bool((np.abs(stated_V - truth_V) > 1e-6 * np.maximum(stated_V, 1e-3)).any())
                 bad.setdefault((form, name), []).append(differs)
@@ -64,10 +66,11 @@ def _lemma(effort: Effort) -> Claim:
                 quantity="share of counterexamples",
                 estimate=counterexamples(own),
                 rule=Never(),
+                form="printed" if form == FORMS[True] else "corrected",
             )
             for (form, name), own in sorted(bad.items(), reverse=True)
         ),
-        independent=Finding(text="right with the “1” row read as j = i", kind="holds when"),
+        independent=Finding(text="right with the “1” row read as j = i", kind=FAILS_AS_PRINTED),
     )
 
 
@@ -113,7 +116,7 @@ def _all_wrong() -> Claim:
             Check(
                 setting=(("", name),),
                 quantity="share of groups with a non-zero advantage",
-                estimate=counterexamples(own),
+                estimate=enumerated(own, of="groups"),
                 rule=Never(),
             )
             for name, own in bad.items()
@@ -136,14 +139,17 @@ def _self_filter() -> Claim:
             Check(
                 setting=((PART, form),),
                 quantity="share of kinds that it treats otherwise",
-                estimate=counterexamples(
-                    list(self_learns(greedy_correct_P, as_printed=as_printed) == greedy_correct_P)
+                estimate=enumerated(
+                    list(self_learns(greedy_correct_P, as_printed=as_printed) == greedy_correct_P),
+                    of="kinds of problem",
                 ),
                 rule=Never(),
+                form="printed" if as_printed else "corrected",
             )
             for form, as_printed in (("the indicator to the letter", True), ("the paper's words", False))
-            for learns_P in (self_learns(greedy_correct_P, as_printed=as_printed),)
         ),
-        independent=Finding(text="the indicator means “learn only where the greedy response fails”", kind="holds when"),
+        independent=Finding(
+            text="the indicator means “learn only where the greedy response fails”", kind=FAILS_AS_PRINTED
+        ),
         note="To the letter it asks whether a reward is in a set of responses, which it never is.",
     )

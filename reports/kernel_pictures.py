@@ -1,0 +1,185 @@
+"""The gradient kernel as pictures: cosines of base and last checkpoint, and the last step as it was foretold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnostics.measures._kernel import Rows
+from diagnostics.measures._kernel_prediction import OWN, Prediction
+from reports import numbers
+from reports.context import Context
+from reports.coupling import SeriesKernels, last_pair
+from reports.heatmap import HeatPanel
+from reports.records import Cell, Colour, Column, Figure, Line, Missing, Panel, Table
+from reports.source import SeriesSource
+
+MAX_ROWS = 96
+_PROMPT = 60
+_HEAT_TITLE = "Gradient kernel, cosines"
+_SCATTER_TITLE = "Last step: predicted and measured change"
+
+
+def _named(context: Context, title: str, series: SeriesSource) -> str:
+    return f"{title}, {series.name}" if len(context.series) > 1 else title
+
+
+def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
+    """The kernels of base and last checkpoint, rows grouped by problem, correct responses first."""
+    title = _named(context, _HEAT_TITLE, series)
+    steps = list(dict.fromkeys((series.base_step, series.last_step)))
+    shown = {
+        step: rows for step in steps if step in kernels.at_step and len(rows := kernels.at_step[step].fixed.live())
+    }
+    lacking = list(dict.fromkeys(kernels.why_not(step) for step in steps if step not in shown))
+    if not shown:
+        return Missing(title=title, why=tuple(lacking))
+    problem_ids = _problems_drawn(shown)
+    drawn = {s: rows.take(np.flatnonzero(np.isin(rows.problem_N, problem_ids))) for s, rows in shown.items()}
+    panels = tuple(_heat_panel(series, step, rows, problem_ids) for step, rows in drawn.items())
+    left_out = sum(len(rows) for rows in shown.values()) - sum(len(rows) for rows in drawn.values())
+    cut = (f"Drawn for {numbers.plural(len(problem_ids), 'problem')}; the measures rest on all of them.",)
+    return Figure(
+        figure_id=f"kernel-heat-{place}",
+        title=title,
+        caption=(
+            "Every row and column is one fixed response; blue pairs move together, orange pairs against each other. "
+            "Lines part the problems, numbered as in the table; marked rows are correct responses."
+        ),
+        x_label="",
+        y_label="",
+        panels=panels,
+        table=_heat_table(context, drawn, problem_ids),
+        notes=(*(cut if left_out else ()), *(f"No picture of {why}." for why in lacking)),
+    )
+
+
+def _problems_drawn(shown: dict[int, Rows]) -> list[str]:
+    """Whole problems, in the order of their ids, as long as the picture stays readable."""
+    every = sorted({str(problem) for rows in shown.values() for problem in rows.problem_N})
+    most = [max(int((rows.problem_N == problem).sum()) for rows in shown.values()) for problem in every]
+    return [problem for problem, up_to in zip(every, np.cumsum(most), strict=True) if up_to <= MAX_ROWS] or every[:1]
+
+
+def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[str]) -> HeatPanel:
+    cosine_NN = rows.cosines
+    upper_NN = np.triu(np.ones_like(cosine_NN, dtype=bool), k=1)
+    same_NN = rows.problem_N[:, None] == rows.problem_N
+    within, between = cosine_NN[upper_NN & same_NN], cosine_NN[upper_NN & ~same_NN]
+    role = "base" if step == series.base_step else "last checkpoint"
+    said = [f"mean {numbers.fixed(float(v.mean()), 2)} {name}" for v, name in (
+        (within, "within problems"), (between, "between problems")) if len(v)]  # fmt: skip
+    return HeatPanel(
+        title=f"{role} (step {step})",
+        lines=(),
+        description=f"Cosines of {len(rows)} gradients at the {role}: {', '.join(said) or 'a single response'}.",
+        cells=tuple(tuple(round(float(value), 3) for value in row) for row in cosine_NN),
+        groups=tuple(
+            (str(number), count)
+            for number, problem in enumerate(problem_ids, start=1)
+            if (count := int((rows.problem_N == problem).sum()))
+        ),
+        marked=tuple(bool(correct) for correct in rows.correct_N),
+    )
+
+
+def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]) -> Table:
+    """Mean cosines of each problem: between correct ones, between correct and wrong, and with other problems."""
+    prompts = dict(zip(context.source.problems["problem_id"], context.source.problems["prompt"], strict=True))
+    kinds = ("correct pairs", "correct and wrong", "other problems")
+    columns = [Column(name="problem"), Column(name="prompt", numeric=False)]
+    columns += [Column(name=f"step {step}, {kind}") for step in drawn for kind in kinds]
+    means = {step: _block_means(rows, problem_ids) for step, rows in drawn.items()}
+    body = []
+    for i, problem in enumerate(problem_ids):
+        cells = [Cell(text=str(i + 1), sort=float(i + 1)), Cell(text=str(prompts.get(problem, problem))[:_PROMPT])]
+        cells += [
+            Cell(text="–") if value is None else Cell(text=numbers.fixed(value, 3), sort=value)
+            for step in drawn
+            for value in means[step][i]
+        ]
+        body.append(tuple(cells))
+    note = "Mean cosines of gradients; a dash where a problem has no such pair."
+    return Table(title=f"{_HEAT_TITLE}: data", columns=tuple(columns), rows=tuple(body), note=note, folded=True)
+
+
+def _block_means(rows: Rows, problem_ids: list[str]) -> list[tuple[float | None, ...]]:
+    cosine_NN, found = rows.cosines, []
+    off_NN = ~np.eye(len(rows), dtype=bool)
+    for problem in problem_ids:
+        here_N = rows.problem_N == problem
+        right_N, wrong_N = here_N & rows.correct_N, here_N & ~rows.correct_N
+        masks = (np.outer(right_N, right_N) & off_NN, np.outer(right_N, wrong_N), np.outer(here_N, ~here_N))
+        found.append(tuple(float(cosine_NN[mask].mean()) if mask.any() else None for mask in masks))
+    return found
+
+
+def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
+    """Predicted against measured Δ log π of the last step; one point is one fixed response."""
+    title = _named(context, _SCATTER_TITLE, series)
+    made = kernels.last_step(series)
+    if isinstance(made, str):
+        return Missing(title=title, why=(made,))
+    scope, prediction = made
+    spread = float(np.std(prediction.measured_M)) / float(np.std(prediction.total()))
+    scaled_M = prediction.total() * spread
+    r = float(np.corrcoef(prediction.total(), prediction.measured_M)[0, 1])
+    before, last = last_pair(series)
+    source = "the own samples" if scope == OWN else kernels.batch_before(series)
+    n_mixed = len(prediction.batch_B)
+    return Figure(
+        figure_id=f"kernel-step-{place}",
+        title=title,
+        caption=(
+            f"Change of log π of every fixed response from step {before} to {last}, against the one that the kernel at "
+            f"step {before} foretells from {source}: r = {numbers.fixed(r, 2)}. Only groups part correct, part wrong "
+            f"pull: {n_mixed} of them. The prediction knows no step size and is scaled to the measured spread; on the "
+            "dotted line the two agree."
+        ),
+        x_label="predicted Δ log π (scaled)",
+        y_label="measured Δ log π (nats)",
+        panels=(
+            Panel(
+                title="",
+                lines=_clouds(prediction, scaled_M),
+                description=f"{title}. {len(scaled_M)} responses, correlation {numbers.fixed(r, 2)}.",
+            ),
+        ),
+        table=_points(prediction, scaled_M),
+        kind="scatter",
+        zero_line=True,
+        diagonal=True,
+    )
+
+
+def _clouds(prediction: Prediction, scaled_M: np.ndarray) -> tuple[Line, ...]:
+    looks: tuple[tuple[str, bool, Colour], ...] = (("correct", True, "c1"), ("not correct", False, "c2"))
+    return tuple(
+        Line(
+            label=label,
+            x=tuple(float(value) for value in scaled_M[is_kind_M]),
+            y=tuple(float(value) for value in prediction.measured_M[is_kind_M]),
+            colour=colour,
+            style=style,
+            sizes=(1.0,) * int(is_kind_M.sum()),
+        )
+        for style, (label, kind, colour) in enumerate(looks)
+        if (is_kind_M := prediction.correct_M == kind).any()
+    )
+
+
+def _points(prediction: Prediction, scaled_M: np.ndarray) -> Table:
+    numbers_of = {problem: i for i, problem in enumerate(sorted(set(map(str, prediction.problem_M))), start=1)}
+    body = tuple(
+        (
+            Cell(text=str(numbers_of[str(problem)]), sort=float(numbers_of[str(problem)])),
+            Cell(text="correct" if correct else "not correct"),
+            Cell(text=numbers.fixed(float(x), 3), sort=float(x)),
+            Cell(text=numbers.fixed(float(y), 3), sort=float(y)),
+        )
+        for problem, correct, x, y in zip(
+            prediction.problem_M, prediction.correct_M, scaled_M, prediction.measured_M, strict=True
+        )
+    )
+    names = (("problem", True), ("response", False), ("predicted, scaled (nats)", True), ("measured (nats)", True))
+    columns = tuple(Column(name=name, numeric=numeric) for name, numeric in names)
+    return Table(title=f"{_SCATTER_TITLE}: data", columns=columns, rows=body, folded=True)
