@@ -184,7 +184,8 @@ def _null(found: pd.DataFrame, series: SeriesSource) -> str:
     return (
         "Null test: the mean coupling of own samples must be 0; its interval excludes 0 at "
         f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}; about "
-        f"{numbers.fixed(_MISSES * len(rows), 1)} are expected by chance."
+        f"{numbers.fixed(_MISSES * len(rows), 1)} are expected by chance, "
+        "more where a model is sharp and its rare responses carry the balance."
     )
 
 

@@ -210,7 +210,7 @@ def test_the_sentence_follows_the_interval(
     (lead,) = section.lead
     assert lead.startswith(says)
     assert "foretold part of the change that came (r = 0.80, 95\xa0% interval 0.70 to 0.90)." in lead
-    assert "its interval excludes 0 at 0 of 1 checkpoint; about 0.1 are expected by chance." in lead
+    assert "its interval excludes 0 at 0 of 1 checkpoint; about 0.1 are expected by chance, " in lead
 
 
 def test_failed_null_tests_are_counted_beside_what_chance_gives(
@@ -222,7 +222,7 @@ def test_failed_null_tests_are_counted_beside_what_chance_gives(
 
     section, _ = section_of((), edit=edit)
     assert (
-        "its interval excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance."
+        "its interval excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance, "
         in section.lead[0]
     )
 
