@@ -8,8 +8,9 @@ test that passes with a large one has tested little.
 Unit: fraction of the diagonal, signed. ``all`` has a 95 % t interval over problems (ratio estimator); n counts
 problems.
 Limits: a mean of few large terms, so a few problems give a wide interval; one interval in twenty leaves out 0 by
-chance, and more where a model is sharp: rare responses carry the balance then, and few draws miss them. Only own samples drawn at temperature 1 and without truncation of the distribution are in the kernel. Responses
-cut at the token limit bias it little, as their prefix has mean 0 too.
+chance, and more where a model is sharp: rare responses carry the balance then, and few draws miss them. Only own
+samples drawn at temperature 1 and without truncation of the distribution are in the kernel. Responses cut at the token
+limit bias it little, as their prefix has mean 0 too.
 Source: ours; E[∇ log π] = 0 is the score identity.
 
 >>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
