@@ -159,6 +159,12 @@ def in_groups(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> 
     return groups
 
 
+def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> bool:
+    """Whether what makes all gradients fits in the budget together."""
+    stored_bytes = sum(_stored_bytes(one, one.n_out, extent)[0] for one in trained)
+    return stored_bytes <= memory_bytes - workspace_bytes(memory_bytes)
+
+
 def _stored_bytes(one: Trained, width: int, extent: Extent) -> tuple[int, bool]:
     """What keeping ``width`` entries takes, and whether the gradients are the smaller part to keep."""
     dense_bytes = 4 * extent.n_rows * width * one.n_in

@@ -17,8 +17,8 @@ from torch import Tensor
 from diagnostics.kernel.pieces import Direct, OneHot, Outer, Piece
 from diagnostics.kernel.rows import Pairs
 
-#: Columns whose products are summed in float32 before they go to float64.
-_COLUMNS_PER_SUM = 1 << 16
+#: Columns whose products are summed in float32 before they go to float64: in a longer sum small ones are lost.
+_COLUMNS_PER_SUM = 1 << 11
 #: Rows of a kernel whose products are formed together.
 _LEAST_STRIPE = 16
 #: Gradients that exist at one time on a CPU: few enough to stay in its cache between being formed and multiplied.
@@ -79,14 +79,7 @@ class KernelSum:
         most = max(1, (min(workspace_bytes, _GRADIENT_BYTES) if on_cpu else workspace_bytes) // of_an_entry)
         for first in range(0, n_out, most):
             last = min(first + most, n_out)
-            gradient_NOI = self._room_for(self.n_rows, last - first, n_in)
-            written: set[int] = set()
-            for piece in sorted(pieces, key=_adds_only):
-                piece.add_to(gradient_NOI, first, last, written)
-            if len(written) < self.n_rows:
-                gradient_NOI[sorted(set(range(self.n_rows)) - written)] = 0
-            for part_ND in gradient_NOI.view(self.n_rows, -1).split(_COLUMNS_PER_SUM, dim=1):
-                self._add_columns(part_ND)
+            self._add_columns(_form(pieces, self._room_for(self.n_rows, last - first, n_in), first))
 
     def _room_for(self, n_rows: int, n_out: int, n_in: int) -> Float[Tensor, "row out in"]:
         """Memory that holds anything; always the same, as fresh memory costs as much as what is done in it."""
@@ -97,14 +90,14 @@ class KernelSum:
 
     def _add_columns(self, gradient_ND: Float[Tensor, "row parameter"]) -> None:
         if not self._square:
-            self.kernel_RC += (gradient_ND[self._rows] @ gradient_ND[self._columns].T).double()
-            self.square_N += gradient_ND.square().sum(dim=1).double()
+            self.kernel_RC += _products(gradient_ND[self._rows], gradient_ND[self._columns])
+            self.square_N += torch.linalg.vector_norm(gradient_ND, dim=1, dtype=torch.float64).square()
             return
         # a square kernel is its own mirror image: stripes up to the diagonal spare three eighths of the products
         n_stripe = max(_LEAST_STRIPE, -(-self.n_rows // 4))
         for start in range(0, self.n_rows, n_stripe):
             end = min(start + n_stripe, self.n_rows)
-            product_SN = (gradient_ND[start:end] @ gradient_ND[:end].T).double()
+            product_SN = _products(gradient_ND[start:end], gradient_ND[:end])
             self.kernel_RC[start:end, :end] += product_SN
             self.kernel_RC[:start, start:end] += product_SN[:, :start].T
             self.square_N[start:end] += product_SN[:, start:].diagonal()
@@ -133,6 +126,29 @@ class KernelSum:
                 _add_token_products(kernel_NN, left, right, workspace_bytes)
         self.kernel_RC += kernel_NN[self._rows, self._columns]
         self.square_N += kernel_NN.diagonal()
+
+
+def _form(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> Float[Tensor, "row parameter"]:
+    """Write the sum of ``pieces`` to ``gradient_NOI``, from entry ``first`` of the parameter's first axis on."""
+    n_rows, n_out, _ = gradient_NOI.shape
+    written: set[int] = set()
+    for piece in sorted(pieces, key=_adds_only):
+        piece.add_to(gradient_NOI, first, first + n_out, written)
+    if len(written) < n_rows:
+        gradient_NOI[sorted(set(range(n_rows)) - written)] = 0
+    return gradient_NOI.view(n_rows, -1)
+
+
+def _products(one_RD: Tensor, other_CD: Tensor) -> Float[Tensor, "row column"]:
+    """Inner products in float64 of sums of ``_COLUMNS_PER_SUM`` products in float32."""
+    whole = one_RD.shape[1] // _COLUMNS_PER_SUM * _COLUMNS_PER_SUM
+    product_RC = (one_RD[:, whole:] @ other_CD[:, whole:].T).double()
+    if whole:
+        one_SRD, other_SCD = (
+            side[:, :whole].unflatten(1, (-1, _COLUMNS_PER_SUM)).transpose(0, 1) for side in (one_RD, other_CD)
+        )
+        product_RC += torch.bmm(one_SRD, other_SCD.transpose(1, 2)).sum(dim=0, dtype=torch.float64)
+    return product_RC
 
 
 @dataclass(frozen=True, eq=False)

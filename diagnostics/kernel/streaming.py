@@ -3,7 +3,8 @@
 Which way is taken depends on the rows and the budget alone:
 
 1. all rows could be one batch: one forward and one backward pass; what the modules give is multiplied and dropped at
-   once, but for a rectangular kernel, whose two sides are batches of their own;
+   once, but for a rectangular kernel, whose two sides are batches of their own, and for many rows of which much would
+   be padding, which make two batches;
 2. several batches, and what all modules give fits in the budget: the same, kept from batch to batch;
 3. else layer by layer (``layers``): each layer meets all rows before the next is run;
 4. where that is impossible, as layers of this model cannot be run alone or their inputs do not fit either: the whole
@@ -30,6 +31,7 @@ from diagnostics.kernel.parameters import (
     Slice,
     Trained,
     activation_bytes,
+    fit_at_once,
     in_groups,
     require_budget,
     workspace_bytes,
@@ -39,6 +41,8 @@ from diagnostics.kernel.rows import Batch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
 from diagnostics.models import LoadedModel
 
+#: Rows that a batch must have to be worth its own pass, and the share of the tokens that two batches must save.
+_LEAST_ROWS, _LEAST_SAVED = 16, 0.08
 #: Runs a part of the model forward and backward on the batch of this number.
 Run = Callable[[int], object]
 
@@ -56,6 +60,22 @@ def cut_in_batches(
     segments = (everyone[: pairs.column_start], everyone[pairs.column_start : pairs.row_end], everyone[pairs.row_end :])
     batches = [make_batch(loaded, pairs, sign_N, members) for segment in segments for members in cut(segment)]
     return batches, len(batches) == 1 or len(cut(everyone)) == 1
+
+
+def cut_padding(lengths: Sequence[int]) -> tuple[slice, slice] | None:
+    """Where to cut rows of ascending length in two batches with the least padding; None if it is not worth a pass.
+
+    >>> cut_padding([10] * 40 + [40] * 20), cut_padding([40] * 60)
+    ((slice(0, 40, None), slice(40, None, None)), None)
+    """
+    ends = range(_LEAST_ROWS, len(lengths) - _LEAST_ROWS + 1)
+    if not ends:
+        return None
+    tokens = {end: end * lengths[end - 1] + (len(lengths) - end) * lengths[-1] for end in ends}
+    end = min(ends, key=lambda end: tokens[end])
+    if tokens[end] > (1 - _LEAST_SAVED) * len(lengths) * lengths[-1]:
+        return None
+    return slice(0, end), slice(end, None)
 
 
 def add_all(
@@ -76,6 +96,12 @@ def add_all(
     require_budget(trained, len(pairs.rows), memory_bytes)
     known = [one for one in trained if one.known]
     batches, at_once = cut_in_batches(loaded, pairs, sign_N, memory_bytes)
+    parts = cut_padding(batches[0].lengths) if len(batches) == 1 else None
+    if parts is not None:
+        members = batches[0].members
+        shorter, longer = (make_batch(loaded, pairs, sign_N, members[part]) for part in parts)
+        if fit_at_once(known, Extent.of(model, (shorter, longer)), memory_bytes):
+            batches, at_once = [shorter, longer], False
     with held_still(model):
         streams = _Streams(model, batches, kernel, gradients, at_once=at_once, memory_bytes=memory_bytes)
         logp_sums_B, left_out = streams.take(known)

@@ -11,7 +11,7 @@ import pytest
 from diagnostics.errors import KernelError
 from diagnostics.kernel import cross_kernel, gradient_kernel, layers, streaming
 from diagnostics.kernel.rows import Batch
-from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
+from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
 
 def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -55,6 +55,21 @@ def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatc
     taken = ways_taken(monkeypatch)
     gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     assert taken == ["model"]
+
+
+def test_many_rows_that_would_be_much_padding_make_two_batches_and_the_same_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = build("qwen3_tied")
+    loaded, rows = as_loaded(model), draw_rows(40)
+    taken = ways_taken(monkeypatch)
+    kernel = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
+    assert taken == ["model"] * 2
+    expected_NN, logp_N = reference(model, rows, trained_names(model))
+    scale_N = np.sqrt(expected_NN.diagonal())
+    assert np.abs((kernel.kernel_NN - expected_NN) / np.outer(scale_N, scale_N)).max() <= 1e-5
+    assert np.allclose(kernel.logp_sum_N, logp_N, atol=2e-5)
+    assert kernel.certificate <= 1e-6
 
 
 def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
