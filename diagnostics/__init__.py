@@ -26,7 +26,7 @@ def version() -> str:
 
 
 def open_store(path: Path | str) -> Store:
-    """Open a store read-only, for notebooks: ``open_store("runs/demo/audit.duckdb").frame("FROM findings")``."""
+    """Open a store read-only, for notebooks: ``open_store(path).frame("FROM findings")``, ``.verdict("grpo")``."""
     from pathlib import Path
 
     from diagnostics.store import Store

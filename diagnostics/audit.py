@@ -1,4 +1,4 @@
-"""The whole flow of an audit: series → samples → scores → grades → gradient kernels → findings → report.
+"""The whole flow of an audit: series → samples → scores → grades → gradient kernels → findings → verdict → report.
 
 Each stage reads what the store has, does what is missing and commits in small transactions. Running the same
 command again continues where the last one ended, however it ended.
@@ -21,11 +21,10 @@ from diagnostics.config import AuditConfig
 from diagnostics.coupling import plan_kernel, upper_triangle
 from diagnostics.engine import Engine
 from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, KernelError, SamplerError
-from diagnostics.measuring import measure
+from diagnostics.measuring import conclude, measure
 from diagnostics.pending import (
     finished_samples,
     held_sampler,
-    missing_samples,
     planned_samples,
     ungraded,
     unrepeated,
@@ -35,6 +34,7 @@ from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
+from diagnostics.stages import draw, grade
 from diagnostics.store import Store
 from diagnostics.tasks import load_problems, suggested_max_tokens
 from diagnostics.types import (
@@ -47,9 +47,8 @@ from diagnostics.types import (
     Series,
     content_hash,
 )
-from diagnostics.verifiers import Verifiers
+from diagnostics.verdict import Verdict
 
-GRADES_PER_COMMIT = 4096
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
@@ -61,9 +60,10 @@ RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """Where the audit left its files, and what it had to leave out (label → reason): checkpoints, or their kernels."""
+    """The verdict, where the files are, and what was left out (label → reason): checkpoints, or their kernels."""
 
     series: str
+    verdict: Verdict
     store_path: Path
     report_path: Path
     left_out: Mapping[str, str]
@@ -103,7 +103,8 @@ def _audit(
     problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
     series = find_series(series_paths, base=config.base, name=config.name)
     say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
-    left_out = dict(reason.split(": ", 1) for reason in series.skipped)
+    skipped = dict(reason.split(": ", 1) for reason in series.skipped)
+    left_out = dict(skipped)
     for label, reason in left_out.items():
         say.note(f"left out {label}: {reason}")
 
@@ -150,12 +151,14 @@ def _audit(
                     without_kernel[checkpoint.label] = why_none
         engine.close()
         measure(store, key, failed, say)
+        verdict = conclude(store, key, failed, skipped, say)
         store.end_audit(key, provenance(command, left_out))
     report_path = config.out / "report.html"
     if write_report:
         build_report(store_path, report_path)
     return AuditResult(
         series=series.name,
+        verdict=verdict,
         store_path=store_path,
         report_path=report_path,
         left_out=left_out,
@@ -287,19 +290,18 @@ def _sample(
     run: _Run, checkpoint: Checkpoint, settings: SamplingSettings, planned: Mapping[str, int], *, greedy: bool = True
 ) -> int:
     """Draw the samples of one checkpoint that the store lacks; returns how many were drawn."""
-    missing = missing_samples(run.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
-    total = sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
-    if not total:
-        return 0
-    start = time.perf_counter()
-    what = "panel" if settings.settings_id != run.key.settings_id else "sample"
-    with run.say.stage(f"{what} {checkpoint.label}", total) as advance:
-        for batch in run.engine.sample(checkpoint, run.problems, missing, settings):
-            run.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
-            advance(len(batch))
-    wall_s = time.perf_counter() - start
-    run.store.log_event(run.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
-    return total
+    return draw(
+        run.store,
+        run.engine,
+        checkpoint,
+        run.problems,
+        settings,
+        planned,
+        greedy=greedy,
+        key=run.key,
+        what="panel" if settings.settings_id != run.key.settings_id else "sample",
+        say=run.say,
+    )
 
 
 def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> None:
@@ -376,19 +378,7 @@ def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[l
 
 def _grade(run: _Run) -> None:
     """Grade every distinct response once, whichever checkpoints gave it."""
-    pending = ungraded(run.store, run.key)
-    if pending.empty:
-        return
-    by_id = {problem.problem_id: problem for problem in run.problems}
-    start = time.perf_counter()
-    with run.say.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
-        for first in range(0, len(pending), GRADES_PER_COMMIT):
-            rows = pending.iloc[first : first + GRADES_PER_COMMIT]
-            items = [(by_id[row.problem_id], row.text) for row in rows.itertuples()]
-            grades = verifiers.grade(items)
-            run.store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
-            advance(len(rows))
-    run.store.log_event(run.key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
+    grade(run.store, run.problems, ungraded(run.store, run.key), key=run.key, say=run.say)
 
 
 def _plural(count: int, noun: str) -> str:

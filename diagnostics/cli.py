@@ -9,6 +9,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnostics import version
-from diagnostics.config import AuditConfig
+from diagnostics.config import AuditConfig, ConfirmConfig
 from diagnostics.errors import ConfigError, OversharpError, StoreError
 from diagnostics.progress import ConsoleProgress, ProgressSink, SilentProgress
 from trainers.config import SftConfig, TrainConfig
@@ -72,17 +73,100 @@ def audit(
         "samples_drawn": result.samples_drawn,
         "left_out": dict(result.left_out),
         "without_kernel": dict(result.without_kernel),
+        "verdict": json.loads(result.verdict.to_json()),
         "findings": _headline_findings(result.store_path, result.series),
     }
     if as_json:
         print(json.dumps(summary, indent=2))
     else:
-        print(f"report  {result.report_path}\nstore   {result.store_path}")
+        print(f"report  {result.report_path}\nstore   {result.store_path}\nverdict  {result.verdict.sentence}")
     for label, reason in result.left_out.items():
         print(f"warning: left out {label}: {reason}", file=sys.stderr)
     for label, reason in result.without_kernel.items():
         print(f"warning: no gradient kernel of {label}: {reason}", file=sys.stderr)
     return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel else 0
+
+
+@app.command
+def plan(
+    store: Path,
+    /,
+    *,
+    series: str | None = None,
+    drop: float = 5.0,
+    k: int | None = None,
+    power: float = 0.8,
+    checkpoints: int | None = None,
+    as_json: Json = False,
+) -> int:
+    """Say how many problems and samples an audit needs to find a loss that you name, and how many tokens it costs.
+
+    Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
+    several sizes in which pass@k falls by DROP, and counts how often the verdict would be over-sharpened. Samples
+    nothing and changes nothing. The loss is a winner-take-all expansion: rarely solved problems become rarer, the
+    others more frequent. A loss that sits in fewer problems is harder to find.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    series
+        Name of the series whose base and responses to plan with; needed where there are several.
+    drop
+        The fall of pass@k that you want to find, in percentage points.
+    k
+        Where pass@k falls by that much, up to half of the base's samples. Default: half of the audit's n.
+    power
+        The chance of finding it that is wanted.
+    checkpoints
+        Trained checkpoints in the audit that is planned. Default: as many as in the store.
+    """
+    from diagnostics.plan import plan as make_plan
+
+    made = make_plan(store, series=series, drop_points=drop, k=k, wanted=power, n_checkpoints=checkpoints)
+    if as_json:
+        print(json.dumps(asdict(made), indent=2))
+    else:
+        from diagnostics.tables import print_plan
+
+        print_plan(made)
+    return 0
+
+
+@app.command
+def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Json = False, quiet: Quiet = False) -> int:
+    """Draw the problems that seem lost or gained again, and say which of them are.
+
+    Problems that changed most in the audit are chosen for that, and some of them by chance. Fresh samples of them,
+    from the base and from the last checkpoint, tell which; p values are corrected for the number of problems. Keeps
+    the result in the store and writes the report again. Killed or stopped, the same command continues.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    """
+    from diagnostics.confirming import confirm as run_confirm
+
+    result = run_confirm(store, config or ConfirmConfig(), progress=_progress(as_json or quiet))
+    if as_json:
+        summary = {
+            "series": result.series,
+            "checkpoint": result.checkpoint,
+            "step": result.step,
+            "fresh": result.fresh,
+            "samples_drawn": result.samples_drawn,
+            "store": str(result.store_path),
+            "report": str(result.report_path),
+            "problems": [{**asdict(one), "confirmed": one.confirmed} for one in result.tested],
+        }
+        print(json.dumps(summary, indent=2))
+    else:
+        from diagnostics.tables import print_confirmations
+
+        print_confirmations(result)
+        print(f"report  {result.report_path}\nstore   {result.store_path}")
+    return 0
 
 
 @app.command
@@ -125,7 +209,15 @@ def train_base(*, config: SftConfig | None = None) -> int:
 
 
 @app.command
-def report(store: Path, /, *, series: tuple[str, ...] = (), out: Path | None = None, as_json: Json = False) -> int:
+def report(
+    store: Path,
+    /,
+    *,
+    series: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=(), show_default=False)] = (),
+    out: Path | None = None,
+    allow: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Json = False,
+) -> int:
     """Write the HTML report of a store again.
 
     Parameters
@@ -133,13 +225,15 @@ def report(store: Path, /, *, series: tuple[str, ...] = (), out: Path | None = N
     store
         The audit.duckdb file.
     series
-        Names of the series to show side by side. Default: all.
+        Names of the series to show side by side, for example --series grpo iac. Default: all.
     out
         Where to write the report. Default: report.html beside the store.
+    allow
+        Compare series although they were sampled or graded differently; the report says so.
     """
     from reports import build_report
 
-    path = build_report(store, out or store.parent / "report.html", series=series or None)
+    path = build_report(store, out or store.parent / "report.html", series=series or None, allow=allow)
     print(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
     return 0
 
@@ -153,7 +247,8 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
     store
         The audit.duckdb file.
     query
-        For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL".
+        For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL", or
+        "SELECT series, label, sentence FROM verdicts".
     csv
         Print comma-separated values.
     """
@@ -221,8 +316,10 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     """
     from diagnostics.demo import run_demo
 
-    result = run_demo(out, device=device, command=_command_line(), progress=_progress(quiet))
-    print(f"report  {result.report_path}\nstore   {result.store_path}")
+    results = run_demo(out, device=device, command=_command_line(), progress=_progress(quiet))
+    print(f"report  {results[-1].report_path}\nstore   {results[-1].store_path}")
+    for result in results:
+        print(f"verdict of {result.series}: {result.verdict.sentence}")
     return 0
 
 

@@ -234,6 +234,75 @@ class AuditConfig:
         return min(self.entropy_samples, self.n)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ConfirmConfig:
+    """What to draw again, and where its checkpoints lie now.
+
+    Attributes
+    ----------
+    series
+        Name of the series in the store; needed where there are several.
+    most
+        Draw at most this many problems that seem lost, and as many that seem gained.
+    fresh
+        Fresh samples per problem, from the base and from the late checkpoint each. Default: as many as the audit drew
+        from the base.
+    path
+        Where the run directory lies now, if it was moved after the audit.
+    base
+        Where the base model lies now, if it was moved after the audit and is not in the run directory.
+    out
+        Where to write the report. Default: report.html beside the store.
+    device
+        cpu, cuda, cuda:1, … Default: cuda if there is one.
+    batch_size
+        Responses generated at a time. Default: chosen from the model's size.
+    tensor_parallel
+        GPUs that share one model, vLLM only.
+    gpu_memory_share
+        Share of each GPU's memory that vLLM takes.
+    max_model_len
+        Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
+    cpu_cache_gib
+        Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
+    """
+
+    series: str | None = None
+    most: int = 20
+    fresh: int | None = None
+    path: Path | None = None
+    base: Path | None = None
+    out: Path | None = None
+    device: str | None = None
+    batch_size: int | None = None
+    tensor_parallel: int = 1
+    gpu_memory_share: float = 0.6
+    max_model_len: int | None = None
+    cpu_cache_gib: int = 2
+
+    def __post_init__(self) -> None:
+        _at_least("--most", self.most, 1)
+        _at_least("--fresh", self.fresh, 1)
+        if self.fresh is not None and self.fresh >= 2**31:
+            raise ConfigError(f"--fresh {self.fresh}: must be below 2147483648")
+        self.engine_config("transformers", "float32")  # refuses what no engine can work with
+
+    def engine_config(self, sampler: str, dtype: Literal["float32", "bfloat16", "float16"]) -> AuditConfig:
+        """What an engine reads: the machine's part of an audit's configuration. The problems come from the store."""
+        return AuditConfig(
+            task="stored",
+            sampler=sampler,
+            dtype=dtype,
+            device=self.device,
+            batch_size=self.batch_size,
+            tensor_parallel=self.tensor_parallel,
+            gpu_memory_share=self.gpu_memory_share,
+            max_model_len=self.max_model_len,
+            cpu_cache_gib=self.cpu_cache_gib,
+        )
+
+
 def _at_least(flag: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
         raise ConfigError(f"{flag} {value}: must be at least {least}")

@@ -22,6 +22,7 @@ MIGRATIONS = (
     "schema.sql",
     "schema_2.sql",
     "schema_3.sql",
+    "schema_4.sql",
 )  # in order; a new schema version appends a file, none is ever edited
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -57,7 +58,7 @@ class Database:
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
         try:
             self._connection = duckdb.connect(str(path), read_only=read_only)
-            if read_only:
+            if read_only and self._can_reach_files():
                 # a reader can neither write nor read other files: COPY, EXPORT, INSTALL and read_csv are off
                 tokens = str(self.tokens_path).replace("'", "''")
                 self._connection.execute(f"SET allowed_directories = ['{tokens}']")
@@ -71,6 +72,11 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+
+    def _can_reach_files(self) -> bool:
+        """Whether no other connection of this process to the same file has shut the others out already."""
+        row = self._connection.execute("SELECT current_setting('enable_external_access')").fetchone()
+        return row is None or bool(row[0])
 
     @property
     def tokens_path(self) -> Path:

@@ -14,23 +14,24 @@ SAMPLES = 256
 KS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressSink) -> AuditResult:
-    """Train and audit into ``out``; what is there already is kept and continued.
+def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressSink) -> tuple[AuditResult, ...]:
+    """Train and audit into ``out``; what is there already is kept and continued. One result per series.
 
     The base lies in ``out/base``, the series in ``out/grpo`` and ``out/iac``, the store and the report in ``out``.
     """
     # so small a model is sampled faster by transformers than by an engine
     config = AuditConfig(task="countdown", n=SAMPLES, k=KS, out=out, device=device, sampler="transformers")
     runs = [_train(out, algorithm, device=device, progress=progress) for algorithm in ALGORITHMS]
-    for algorithm, run in zip(ALGORITHMS, runs, strict=True):
-        result = audit(
+    return tuple(
+        audit(
             [run],
             replace(config, name=algorithm),
             command=command,
             progress=progress,
             write_report=algorithm == ALGORITHMS[-1],  # one report shows all series of the store
         )
-    return result
+        for algorithm, run in zip(ALGORITHMS, runs, strict=True)
+    )
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:

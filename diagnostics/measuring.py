@@ -1,4 +1,4 @@
-"""From the evidence in the store to findings: every measure, every checkpoint."""
+"""From the evidence in the store to findings (every measure, every checkpoint) and to the verdict."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from diagnostics.judging import judge
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.progress import ProgressSink
 from diagnostics.store import Store
 from diagnostics.types import AuditKey, Finding
+from diagnostics.verdict import Verdict
 
 T = TypeVar("T", int, float)
 
@@ -51,6 +53,19 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
             advance(1)
     if store.replace_findings(key, findings):
         store.log_event(key, "measure", wall_s=time.perf_counter() - start, rows=len(findings))
+
+
+def conclude(
+    store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], say: ProgressSink
+) -> Verdict:
+    """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``."""
+    start = time.perf_counter()
+    with say.stage("judge", 1) as advance:
+        verdict = judge(store, key, failed, skipped)
+        advance(1)
+    if store.replace_verdict(key, verdict):
+        store.log_event(key, "judge", wall_s=time.perf_counter() - start, rows=1)
+    return verdict
 
 
 def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:

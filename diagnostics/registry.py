@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from diagnostics.database import Database
 from diagnostics.errors import StoreError
 from diagnostics.types import (
     AuditKey,
+    Confirmation,
     Problem,
     SamplingSettings,
     Series,
@@ -121,10 +123,7 @@ def register_audit(
     )
     with database.transaction():
         for used in (settings, panel_settings):
-            database.rows(
-                "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [used.settings_id, *asdict(used).values()],
-            )
+            _register_settings(database, used)
         current = database.rows("SELECT audit_id FROM current_audits WHERE series = ?", [key.series])
         if current != [(key.audit_id,)]:
             database.rows(
@@ -142,6 +141,52 @@ def register_audit(
                 ],
             )
         database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)
+
+
+def register_settings(database: Database, settings: SamplingSettings) -> None:
+    """Make sampling settings known that no audit has, in one transaction."""
+    with database.transaction():
+        _register_settings(database, settings)
+
+
+def record_confirmations(
+    database: Database, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]
+) -> bool:
+    """Put the problems that were drawn afresh in place of the audit's earlier ones; False if they are the same."""
+    held = database.rows(
+        """
+        SELECT
+            audit_id, checkpoint_id, settings_id, problem_id, change, n_base, correct_base, n_late, correct_late,
+            p, p_adjusted
+        FROM confirmations
+        WHERE audit_id = ?
+        """,
+        [audit_id],
+    )
+    rows = [(audit_id, checkpoint_id, settings_id, *astuple(one)) for one in tested]
+    if Counter(held) == Counter(rows):
+        return False
+    with database.transaction():
+        database.rows("DELETE FROM confirmations WHERE audit_id = ?", [audit_id])
+        for row in rows:
+            database.rows(
+                """
+                INSERT INTO confirmations (
+                    audit_id, checkpoint_id, settings_id, problem_id, change, n_base, correct_base, n_late,
+                    correct_late, p, p_adjusted
+                )
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                """,
+                row,
+            )
+    return True
+
+
+def _register_settings(database: Database, used: SamplingSettings) -> None:
+    database.rows(
+        "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [used.settings_id, *asdict(used).values()],
+    )
 
 
 def record_provenance(database: Database, key: AuditKey, provenance: Mapping[str, Any]) -> None:

@@ -18,14 +18,17 @@ import pandas as pd
 from diagnostics.database import Database
 from diagnostics.errors import ConfigError, StoreError
 from diagnostics.registry import (
+    record_confirmations,
     record_provenance,
     register_audit,
     register_problems,
     register_series,
+    register_settings,
     register_training,
 )
 from diagnostics.types import (
     AuditKey,
+    Confirmation,
     Finding,
     Grade,
     Problem,
@@ -36,6 +39,7 @@ from diagnostics.types import (
     TrainingResponse,
     response_id,
 )
+from diagnostics.verdict import Verdict
 
 
 class Store:
@@ -87,6 +91,16 @@ class Store:
             """
         )
 
+    def verdict(self, series: str) -> Verdict | None:
+        """The verdict on one series; None if its audit did not come to one yet. Raises ``StoreError`` if unknown."""
+        rows = self.frame("SELECT document::VARCHAR AS document FROM verdicts WHERE series = $series", series=series)
+        if len(rows):
+            return Verdict.from_json(str(rows["document"].iloc[0]))
+        audited = self.frame("SELECT series FROM current_audits ORDER BY series")["series"].tolist()
+        if series not in audited:
+            raise StoreError(f"{self.path}: no audit of series {series!r}; it holds: {', '.join(audited) or 'none'}")
+        return None
+
     def require_regex(self, flag: str, pattern: str) -> None:
         """Raise ``ConfigError`` if the database cannot search with ``pattern`` (RE2: no look-around, no references)."""
         try:
@@ -119,6 +133,10 @@ class Store:
     ) -> None:
         """Register what is about to be compared and make it the current audit of its series."""
         register_audit(self._database, key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
+
+    def add_settings(self, settings: SamplingSettings) -> None:
+        """Register sampling settings that no audit has."""
+        register_settings(self._database, settings)
 
     def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
         """Record the command, the versions and what had to be left out."""
@@ -346,7 +364,7 @@ class Store:
                 "INSERT OR REPLACE INTO audit_kernels VALUES (?, ?, NULL, ?)", [key.audit_id, checkpoint_id, why]
             )
 
-    # ------------------------------------------------------------------ findings and events
+    # ------------------------------------------------------------------ findings, verdict and events
 
     def replace_findings(self, key: AuditKey, findings: Sequence[Finding]) -> bool:
         """Put the findings of one audit in place of its earlier ones, in one transaction; False if none changed."""
@@ -374,6 +392,34 @@ class Store:
                     audit_id=key.audit_id,
                 )
         return True
+
+    def replace_verdict(self, key: AuditKey, verdict: Verdict) -> bool:
+        """Put the verdict of one audit in place of its earlier one, in one transaction; False if it is the same."""
+        document = verdict.to_json()
+        held = self._database.rows("SELECT document::VARCHAR FROM audit_verdicts WHERE audit_id = ?", [key.audit_id])
+        if held == [(document,)]:
+            return False
+        with self._database.transaction():
+            self._database.rows(
+                "INSERT OR REPLACE INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    key.audit_id,
+                    verdict.label,
+                    verdict.sentence,
+                    verdict.p_exact,
+                    verdict.p_population,
+                    verdict.p_minority,
+                    verdict.k_most,
+                    document,
+                ],
+            )
+        return True
+
+    def add_confirmations(
+        self, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]
+    ) -> bool:
+        """Put the problems that were drawn afresh in place of the audit's earlier ones; False if they are the same."""
+        return record_confirmations(self._database, audit_id, checkpoint_id, settings_id, tested)
 
     def log_event(
         self, key: AuditKey, stage: str, *, wall_s: float, rows: int, checkpoint_id: str | None = None, note: str = ""

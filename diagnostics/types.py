@@ -20,6 +20,9 @@ GradeState = Literal["ok", "parse_fail", "timeout", "error"]
 #: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
 NO_ANSWER = "NA"
 
+#: Chance that any problem is confirmed as lost or gained that is not; the view confirmed_problems has it too.
+CONFIRMED_LEVEL = 0.05
+
 #: Longest response in tokens where neither the user nor the task says otherwise.
 DEFAULT_MAX_TOKENS = 1024
 
@@ -265,3 +268,25 @@ class AuditKey:
     kernel_responses: int
     ks: tuple[int, ...]
     strategy_regex: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confirmation:
+    """A problem that seemed lost or gained, drawn afresh at the base and at a late checkpoint.
+
+    ``p`` is one-sided, ``p_adjusted`` corrected for all problems that were drawn again with this one.
+    """
+
+    problem_id: str
+    change: Literal["lost", "gained"]
+    n_base: int
+    correct_base: int
+    n_late: int
+    correct_late: int
+    p: float
+    p_adjusted: float
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether fresh samples show the change too, at 5 % over all that were drawn again."""
+        return self.p_adjusted <= CONFIRMED_LEVEL

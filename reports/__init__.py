@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
-def build_report(store_path: Path, out_path: Path, *, series: tuple[str, ...] | None = None) -> Path:
+def build_report(
+    store_path: Path, out_path: Path, *, series: tuple[str, ...] | None = None, allow: bool = False
+) -> Path:
     """Write the HTML report of ``series`` (default: every audited series of the store) to ``out_path``.
 
+    Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
+    ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
     The same store gives the same bytes. The file appears whole or not at all.
-    Raises :class:`~diagnostics.errors.StoreError` if the store cannot be read or holds no such audit.
+    Raises :class:`~diagnostics.errors.StoreError` if the store cannot be read, holds no such audit, or the named
+    series differ in more than their training.
     """
     from diagnostics.measures import all_measures
     from diagnostics.store import Store
@@ -20,5 +26,12 @@ def build_report(store_path: Path, out_path: Path, *, series: tuple[str, ...] | 
     from reports.render import render_page, write_atomically
 
     with Store.open(store_path, read_only=True) as store:
-        page = load_page(store, tuple(all_measures().values()), store_name=store_path.name, series=series)
+        page = load_page(
+            store,
+            tuple(all_measures().values()),
+            store_name=store_path.name,
+            store_link=Path(os.path.relpath(store_path.resolve(), out_path.resolve().parent)).as_posix(),
+            series=series,
+            allow=allow,
+        )
     return write_atomically(out_path, render_page(page))

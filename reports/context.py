@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pandas as pd
-
 from diagnostics.measures.contract import Measure
 from reports.coupling import SeriesKernels
 from reports.plots import measure_block
+from reports.problem_source import ProblemDetails
 from reports.records import Block, Constant, Figure, Missing
 from reports.source import SeriesSource, Source
 from reports.wording import Change, bound, known, value_at
@@ -27,12 +26,16 @@ def told_once(made: Sequence[Block]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What section builders read: findings, installed measures, and responses and kernels by series."""
+    """What section builders read: findings, installed measures, single problems, and kernels by series.
+
+    ``allow``: series that were audited differently are to be compared all the same.
+    """
 
     source: Source
     measures: Mapping[str, Measure]
-    responses: Mapping[str, pd.DataFrame]
+    details: ProblemDetails = field(default_factory=ProblemDetails)
     kernels: Mapping[str, SeriesKernels] = field(default_factory=dict)
+    allow: bool = False
 
     @property
     def series(self) -> tuple[SeriesSource, ...]:
@@ -95,4 +98,4 @@ class Context:
         """``sentence`` with the series in front where several are shown."""
         if len(self.series) > 1:
             return f"{series.name}: {sentence}"
-        return sentence[0].upper() + sentence[1:] if not sentence.startswith("pass@") else sentence
+        return sentence if sentence.startswith(("pass@", "k*")) else sentence[0].upper() + sentence[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-_DELTA = "_delta"
+_DELTA, _BAND = "_delta", "_band"
 _PLACE = ["series", "measure", "scope", "k"]
 
 
@@ -16,15 +16,17 @@ def possible_differences(findings: pd.DataFrame, checkpoints: pd.DataFrame) -> p
     ``checkpoints`` has ``series, step, is_base``.
 
     >>> rows = [("pass_at_k", 0, 1.0, None, None), ("pass_at_k_delta", 9, -0.02, -0.05, 0.01)]
+    >>> rows += [("pass_at_k_band", 9, -0.02, -0.08, 0.04)]
     >>> frame = pd.DataFrame(rows, columns=["measure", "step", "value", "low", "high"])
     >>> frame[["series", "scope", "k"]] = ["grpo", "all", 8]
     >>> checkpoints = pd.DataFrame({"series": "grpo", "step": [0, 9], "is_base": [True, False]})
-    >>> possible_differences(frame, checkpoints)[["low", "high"]].iloc[1].tolist()
-    [-0.05, 0.0]
+    >>> possible_differences(frame, checkpoints)[["low", "high"]].iloc[1:].values.tolist()
+    [[-0.05, 0.0], [-0.08, 0.0]]
     """
     measure = findings["measure"]
-    is_delta = measure.str.startswith("pass_at_k") & measure.str.endswith(_DELTA)
-    named = findings.assign(measure=measure.where(~is_delta, measure.str.removesuffix(_DELTA)))
+    is_delta = measure.str.startswith("pass_at_k") & measure.str.endswith((_DELTA, _BAND))
+    level = measure.str.removesuffix(_DELTA).str.removesuffix(_BAND)
+    named = findings.assign(measure=measure.where(~is_delta, level))
     bases = checkpoints.loc[checkpoints["is_base"], ["series", "step"]]
     base = findings.merge(bases, on=["series", "step"]).dropna(subset="value")
     base = base[[*_PLACE, "value"]].rename(columns={"value": "base"}).drop_duplicates(_PLACE)

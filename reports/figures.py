@@ -9,6 +9,7 @@ import io
 import itertools
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import matplotlib
@@ -18,10 +19,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from reports.change_map import ChangeMap, change_svg
 from reports.heatmap import HeatPanel, heat_svg
 from reports.numbers import MINUS
 from reports.palette import PLACEHOLDERS
-from reports.records import Figure, Line, Panel
+from reports.records import Colour, Figure, Line, Mark, Panel
 from reports.svg import clean_svg
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -32,6 +34,7 @@ _POINTS_PER_INCH = 72.0
 _MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
 _LONG_MARKERS = 8
 _DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # of a tick label, so that none is cut at the left edge
+_MARK_ROW_PT = 14.0  # above the axes, for the label of a mark
 
 _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
@@ -68,20 +71,43 @@ def figure_svgs(figure: Figure) -> tuple[str, ...]:
             heat_svg(panel, prefix=f"{figure.figure_id}-{i}", title=f"{figure.title}: {panel.title}")
             for i, panel in enumerate(heat)
         )
+    maps = [panel for panel in figure.panels if isinstance(panel, ChangeMap)]
+    if maps:
+        return tuple(
+            change_svg(
+                panel,
+                prefix=f"{figure.figure_id}-{i}",
+                title=_title(figure, panel),
+                x_label=figure.x_label,
+                y_label=figure.y_label,
+            )
+            for i, panel in enumerate(maps)
+        )
     x_limits, y_limits = _limits(figure)
     return tuple(
         clean_svg(
             _draw(figure, panel, x_limits, y_limits),
             prefix=f"{figure.figure_id}-{i}",
-            title=f"{figure.title}: {panel.title}" if panel.title else figure.title,
+            title=_title(figure, panel),
             description=panel.description,
         )
         for i, panel in enumerate(figure.panels)
     )
 
 
+def _title(figure: Figure, panel: Panel) -> str:
+    return f"{figure.title}: {panel.title}" if panel.title else figure.title
+
+
 def swatch_svg(line: Line, *, kind: str, prefix: str) -> str:
     """The legend's picture of ``line``: its colour, its dashes, its marker."""
+    return clean_svg(_swatch(line.colour, line.style, kind), prefix=prefix, title="", description="")
+
+
+@lru_cache(maxsize=256)
+def _swatch(colour: Colour, style: int, kind: str) -> str:
+    """Drawn once for all legends: a report has a hundred of them and a dozen that differ."""
+    line = Line(label="", x=(), y=(), colour=colour, style=style)
     with matplotlib.rc_context(_STYLE):
         canvas = Canvas(figsize=(34 / _POINTS_PER_INCH, 14 / _POINTS_PER_INCH))
         FigureCanvasSVG(canvas)
@@ -92,7 +118,7 @@ def swatch_svg(line: Line, *, kind: str, prefix: str) -> str:
         if kind == "line":
             _stroke(axes, (0.04, 0.5, 0.96), (0, 0, 0), line, marked=False)
         axes.plot((0.5,), (0,), **_marker(line))
-        return clean_svg(_written(canvas), prefix=prefix, title="", description="")
+        return _written(canvas)
 
 
 def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> str:
@@ -102,12 +128,13 @@ def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits:
         linear = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
         ticks = log_tick_texts(y_limits) if figure.log_y else linear
         left_pt = max(LEFT_PT, _TICK_GAP_PT + _DIGIT_PT * max(map(len, ticks.values()), default=0))
+        head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
         axes = canvas.add_axes(
             (
                 left_pt / WIDTH_PT,
                 FOOT_PT / HEIGHT_PT,
                 1 - (left_pt + RIGHT_PT) / WIDTH_PT,
-                1 - (FOOT_PT + HEAD_PT) / HEIGHT_PT,
+                1 - (FOOT_PT + head_pt) / HEIGHT_PT,
             )
         )
         axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
@@ -126,6 +153,8 @@ def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits:
             axes.set_yscale("log")
             axes.yaxis.set_minor_locator(NullLocator())
         _axes(axes, figure, x_limits, y_limits)
+        for i, mark in enumerate(panel.marks):
+            _point_out(axes, mark, i, x_limits)
         axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: ticks[value]))
         sns.despine(ax=axes, left=True)
@@ -148,6 +177,30 @@ def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: t
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     axes.set_xlim(x_limits)
     axes.set_ylim(y_limits)
+
+
+def _point_out(axes: Axes, mark: Mark, row: int, x_limits: tuple[float, float]) -> None:
+    """A dotted line over the whole height, its interval as a faint band, its label above the axes in a row of its own.
+
+    The line ends at its label, so that each finds the other.
+    """
+    left, right = x_limits
+    if mark.low is not None and mark.high is not None:
+        axes.axvspan(max(mark.low, left), min(mark.high, right), color=PLACEHOLDERS["muted"], alpha=0.12, linewidth=0)
+    stroke = axes.axvline(mark.x, color=PLACEHOLDERS["ink"], linewidth=1.3)
+    stroke.set_dashes((1.2, 1.8) if row % 2 == 0 else (5, 2))
+    on_left = axes.get_xaxis_transform().transform((mark.x, 0))[0] < axes.transAxes.transform((0.5, 0))[0]
+    axes.annotate(
+        mark.label,
+        xy=(mark.x, 1.0),
+        xycoords=axes.get_xaxis_transform(),
+        xytext=(3 if on_left else -3, 3 + _MARK_ROW_PT * row),
+        textcoords="offset points",
+        ha="left" if on_left else "right",
+        va="bottom",
+        fontsize=10.5,
+        annotation_clip=False,
+    )
 
 
 def _few(values: list[float], limit: int) -> list[float]:

@@ -69,7 +69,10 @@ def heat_svg(panel: HeatPanel, *, prefix: str, title: str) -> str:
 
 
 def _draw_cells(svg: ElementTree.Element, panel: HeatPanel) -> None:
-    """One path per shade; neighbours of one shade in a row are one rectangle, which keeps the SVG small."""
+    """One path per shade, in units of cells: a run of neighbours is a stroke as wide as a cell, "M3 5h2".
+
+    A kernel has thousands of cells; as rectangles in page units each would take four times the room.
+    """
     side = SIDE / len(panel.cells)
     runs: dict[tuple[Colour, float], list[str]] = defaultdict(list)
     for row, values in enumerate(panel.cells):
@@ -77,12 +80,14 @@ def _draw_cells(svg: ElementTree.Element, panel: HeatPanel) -> None:
         for look, same in itertools.groupby(values, key=shade):
             count = len(list(same))
             if look is not None:
-                x, y = _short(LEFT + column * side), _short(TOP + row * side)
-                runs[look].append(f"M{x} {y}h{_short(count * side)}v{_short(side)}h-{_short(count * side)}z")
+                runs[look].append(f"M{column} {row}h{count}")
             column += count
+    # shifted by half a cell: a stroke lies half above its line and half below
+    place = f"translate({LEFT:g} {TOP + side / 2:.4f})scale({side:.4f})"
+    cells = ElementTree.SubElement(svg, "g", {"transform": place, "shape-rendering": "crispEdges"})
     for (colour, opacity), parts in sorted(runs.items()):
-        look_attributes = {"class": f"f-{colour}", "fill-opacity": _short(opacity), "shape-rendering": "crispEdges"}
-        ElementTree.SubElement(svg, "path", {"d": "".join(parts), **look_attributes})
+        look_attributes = {"class": f"s-{colour}", "stroke-opacity": _short(opacity)}
+        ElementTree.SubElement(cells, "path", {"d": "".join(parts), **look_attributes})
 
 
 def _draw_groups(svg: ElementTree.Element, panel: HeatPanel) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from diagnostics.errors import StoreError
 from diagnostics.measures.contract import Measure
 from reports import numbers
 from reports.citations import with_sources
+from reports.comparable import differences
 from reports.context import Context
 from reports.coupling import read_kernels
+from reports.problem_source import read_problem_details
 from reports.records import Page, Section
 from reports.sections.compare import compare
 from reports.sections.coverage import coverage
@@ -21,45 +24,61 @@ from reports.sections.kernel import kernel
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
 from reports.sections.perplexity import perplexity
-from reports.sections.problems import TEXT_CAP, problems, shortlist
+from reports.sections.problems import problems
 from reports.sections.published import published
 from reports.sections.training import training
 from reports.sections.trust_region import trust_region
-from reports.source import Frames, Source, read_responses, read_source
+from reports.source import Frames, Source, read_source
 
 #: The report in reading order. A section that has nothing to be about (one series: no comparison) returns None.
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     coverage,
-    compare,
     problems,
     modes,
+    strategy,
+    entropy,
     interference,
-    kernel,
     perplexity,
     trust_region,
+    kernel,
     dynamics,
-    entropy,
-    strategy,
     health,
     training,
+    compare,
     published,
     method,
 )
 
 
 def load_page(
-    store: Frames, measures: Sequence[Measure], *, store_name: str, series: tuple[str, ...] | None = None
+    store: Frames,
+    measures: Sequence[Measure],
+    *,
+    store_name: str,
+    store_link: str | None = None,
+    series: tuple[str, ...] | None = None,
+    allow: bool = False,
 ) -> Page:
-    """Read ``store`` and say what is in it."""
-    source = read_source(store, store_name, series)
-    responses = {
-        one.name: read_responses(store, one, chosen, cap=TEXT_CAP)
-        for one in source.series
-        if one.base_step != one.last_step and (chosen := shortlist(source, one))
-    }
+    """Read ``store`` and say what is in it.
+
+    Raises ``StoreError`` where the named ``series`` differ in more than their training, unless ``allow``.
+    """
+    source = read_source(store, store_name, series, store_link=store_link)
+    if series is not None and not allow and (found := differences(source.series)):
+        raise StoreError(
+            f"{store_name}: the series were not audited alike and cannot be compared ("
+            f"{'; '.join(difference.text for difference in found)}); audit them again with equal settings, "
+            "or pass --allow to compare them all the same"
+        )
     kernels = {one.name: read_kernels(store, one) for one in source.series}
     return build_page(
-        Context(source=source, measures={m.name: m for m in measures}, responses=responses, kernels=kernels)
+        Context(
+            source=source,
+            measures={m.name: m for m in measures},
+            details=read_problem_details(store, source),
+            kernels=kernels,
+            allow=allow,
+        )
     )
 
 

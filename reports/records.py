@@ -22,11 +22,15 @@ Direction = Literal["rose", "fell", "unchanged", "unclear", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One table cell. ``sort`` is the number behind the text, None for plain text or an unknown number."""
+    """One table cell. ``sort`` is the number behind the text, None for plain text or an unknown number.
+
+    ``href`` is a place within the page (``#…``).
+    """
 
     text: str
     sort: float | None = None
     code: bool = False
+    href: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of formatted cells; ``folded`` hides it behind its title until asked for."""
+    """A table of formatted cells; ``folded`` hides it behind its title until asked for.
+
+    ``states``, where given, are one text per row: words, parted by spaces, that the reader may filter the rows by.
+    """
 
     title: str
     columns: tuple[Column, ...]
@@ -47,8 +54,11 @@ class Table:
     note: str = ""
     folded: bool = False
     narrow: bool = False  # may stand beside a figure
+    states: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.states and len(self.states) != len(self.rows):
+            raise ValueError(f"table {self.title!r}: {len(self.rows)} rows but {len(self.states)} states")
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.title!r}: {len(self.columns)} columns but a row of {len(row)} cells")
@@ -72,12 +82,23 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A place on the x axis that a panel points out, with the bounds of its interval where it has them."""
+
+    label: str
+    x: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Panel:
     """One picture of a figure."""
 
     title: str
     lines: tuple[Line, ...]
     description: str = ""  # what a reader who cannot see it needs
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,16 +162,33 @@ class Response:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemCase:
-    """A shortlisted problem: what the base got right, beside what the late checkpoint says."""
+class Side:
+    """Responses of one checkpoint to one problem, beside those of another."""
 
-    series: str
+    title: str
+    responses: tuple[Response, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """Success of one problem at the checkpoints of one series, as a picture the size of a word."""
+
+    colour: Colour
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemCase:
+    """A problem to be read: its course, its modes, and what base and last checkpoint say, side by side."""
+
+    case_id: str
     problem_id: str
     prompt: str
     gold: str
     summary: str
-    base: tuple[Response, ...]
-    late: tuple[Response, ...]
+    courses: tuple[Course, ...]
+    tables: tuple[Table, ...]
+    sides: tuple[Side, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +201,38 @@ class Cases:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """Tables that mean little without each other."""
+
+    title: str
+    note: str
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Listing:
     """Commands, templates: text to be copied as it is."""
 
     title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A file inside the report: ``packed`` is base64 of its gzip, a tenth of the text; see ``downloads.packed``."""
+
+    title: str
+    file_name: str  # ends in .gz
+    packed: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A file beside the report; ``href`` is relative to it."""
+
+    title: str
+    href: str
     text: str
 
 
@@ -179,7 +245,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Figure | Constant | Table | Missing | Cases | Listing | Folded
+Block = Figure | Constant | Table | SideBySide | Missing | Cases | Listing | Download | Link | Folded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +270,21 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerdictText:
+    """The verdict on one series in words. ``title`` and ``mark`` say all that the colour of ``tone`` says."""
+
+    title: str
+    mark: str
+    tone: Literal["loss", "held", "open"]
+    sentence: str
+    scope: tuple[str, ...]  # how far it reaches: range of k, seed, graders, problems
+    caveats: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
-    """What happened to one series. ``reading`` is the shortest honest summary."""
+    """What happened to one series. ``reading`` is what the last checkpoint shows, each k by itself."""
 
     series: str
     subtitle: str
@@ -213,6 +292,7 @@ class Card:
     direction: Direction
     sentences: tuple[str, ...]
     tiles: tuple[Tile, ...]
+    verdict: VerdictText
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,10 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,9 +19,14 @@ from markupsafe import Markup
 from diagnostics.errors import StoreError
 from reports import palette
 from reports.figures import figure_svgs, swatch_svg
-from reports.records import Block, Figure, Page, Table
+from reports.numbers import MINUS, NARROW
+from reports.records import Block, Cell, Course, Figure, Page, Table
+from reports.sparkline import sparkline_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SHARE = re.compile(r"(\d+) / (\d+)")
+_EXACT = 1e-9
+_NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d+))?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -40,8 +48,11 @@ def render_page(page: Page) -> str:
         policy=content_policy(css, js),
         kind=_kind,
         placed=_placed,
-        svgs=_svgs,
-        swatches=_swatches,
+        svgs=partial(_svgs, count(1)),
+        swatches=partial(_swatches, count(1)),
+        parsed_columns=parsed_columns,
+        sort_key=sort_key,
+        sparkline=_sparkline,
     )
     return html.strip() + "\n"
 
@@ -113,12 +124,64 @@ def _is_half(block: Block) -> bool:
     return isinstance(block, Table) and block.narrow
 
 
-def _svgs(figure: Figure) -> tuple[Markup, ...]:
-    return tuple(Markup(svg) for svg in figure_svgs(figure))
+def parsed_columns(table: Table) -> tuple[bool, ...]:
+    """Columns whose sort keys the page's script can read off the text: they are not written a second time."""
+    return tuple(_is_parsed([row[i] for row in table.rows]) for i in range(len(table.columns)))
 
 
-def _swatches(figure: Figure) -> tuple[tuple[str, Markup], ...]:
-    draw = partial(swatch_svg, kind=figure.kind)
-    return tuple(
-        (line.label, Markup(draw(line, prefix=f"{figure.figure_id}-key{i}"))) for i, line in enumerate(figure.legend)
+def _is_parsed(cells: list[Cell]) -> bool:
+    return any(
+        all(_agrees(cell, factor) if cell.sort is not None else _leading(cell.text) is None for cell in cells)
+        for factor in (1.0, 100.0)
     )
+
+
+def _agrees(cell: Cell, factor: float) -> bool:
+    """Whether the number at the start of the text is the sort key, as exactly as the text tells it."""
+    found = _leading(cell.text)
+    if found is None or cell.sort is None:
+        return False
+    value, digit = found
+    return abs(value - factor * cell.sort) <= 0.51 * digit
+
+
+def _leading(text: str) -> tuple[float, float] | None:
+    """The number that a text begins with, or the share it states, and the worth of the last digit.
+
+    The script of the page knows the same rule.
+
+    >>> _leading("−0.25 [−0.30, −0.20]"), _leading("6 / 8"), _leading("none")
+    ((-0.25, 0.01), (0.75, 1e-09), None)
+    """
+    if (share := _SHARE.fullmatch(text)) is not None and int(share.group(2)):
+        return int(share.group(1)) / int(share.group(2)), _EXACT
+    match = _NUMBER.match(text)
+    if match is None:
+        return None
+    mantissa, decimals, exponent = match.group(1), match.group(2) or "", match.group(3) or "0"
+    plain = f"{mantissa}{decimals}".replace(NARROW, "").replace(MINUS, "-")
+    power = 10.0 ** int(exponent.replace(MINUS, "-"))
+    return float(plain) * power, 10.0 ** -max(len(decimals) - 1, 0) * power
+
+
+def sort_key(value: float) -> str:
+    """A number to sort by, in as many digits as the order needs.
+
+    >>> sort_key(0.26789123456), sort_key(40.0)
+    ('0.267891', '40')
+    """
+    return f"{value:.6g}"
+
+
+def _svgs(numbers: Iterator[int], figure: Figure) -> tuple[Markup, ...]:
+    """Ids inside pictures are short and count through the page: every marker repeats one."""
+    return tuple(Markup(svg) for svg in figure_svgs(replace(figure, figure_id=f"p{next(numbers)}")))
+
+
+def _swatches(numbers: Iterator[int], figure: Figure) -> tuple[tuple[str, Markup], ...]:
+    draw = partial(swatch_svg, kind=figure.kind)
+    return tuple((line.label, Markup(draw(line, prefix=f"k{next(numbers)}"))) for line in figure.legend)
+
+
+def _sparkline(courses: tuple[Course, ...]) -> Markup:
+    return Markup(sparkline_svg(courses))

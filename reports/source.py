@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from diagnostics.errors import StoreError
+from diagnostics.verdict import Verdict
 from reports.differences import possible_differences
 
 
@@ -22,7 +23,10 @@ class Frames(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesSource:
-    """One audited series. ``checkpoints``: ``step, checkpoint, checkpoint_id, is_base`` in step order."""
+    """One audited series. ``checkpoints``: ``step, checkpoint, checkpoint_id, is_base`` in step order.
+
+    ``verdict`` is None where the audit was made before verdicts were written.
+    """
 
     name: str
     audit_id: str
@@ -37,6 +41,8 @@ class SeriesSource:
     checkpoints: pd.DataFrame
     last_step: int  # the last one with samples: a checkpoint that failed to load has none
     problem_ids: frozenset[str]
+    graders: tuple[str, ...]
+    verdict: Verdict | None
 
     @property
     def base_step(self) -> int:
@@ -54,12 +60,18 @@ class SeriesSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The store as the report sees it: small frames, no response texts."""
+    """The store as the report sees it: small frames, no response texts.
+
+    ``last_counts`` holds ``series, task, problem_id, n, n_correct`` of all samples at the last checkpoint of every
+    series; it is empty for a single series. ``store_link`` leads from the report to the store.
+    """
 
     store_name: str
+    store_link: str
     series: tuple[SeriesSource, ...]
     findings: pd.DataFrame
     problem_counts: pd.DataFrame
+    last_counts: pd.DataFrame
     problems: pd.DataFrame
     training: pd.DataFrame
     events: pd.DataFrame
@@ -97,6 +109,18 @@ SELECT series, step, is_base, problem_id, n, n_correct
 FROM problem_counts
 ORDER BY series, problem_id, step
 """
+_COUNTED = ("series", "task", "problem_id", "n", "n_correct")
+_LAST_COUNTS = """
+SELECT series, task, problem_id, n, n_correct
+FROM sampled_counts
+WHERE series = $series AND step = $step
+ORDER BY problem_id
+"""
+_VERDICTS = """
+SELECT series, CAST(document AS VARCHAR) AS document
+FROM verdicts
+ORDER BY series
+"""
 _PROBLEMS = """
 SELECT DISTINCT p.problem_id, p.task, left(p.prompt, 2000) AS prompt, left(p.gold, 400) AS gold, p.verifier, p.source_id
 FROM current_audits AS a
@@ -105,9 +129,10 @@ JOIN problems AS p USING (problem_id)
 ORDER BY p.problem_id
 """
 _MEMBERSHIP = """
-SELECT a.series, ap.problem_id
+SELECT a.series, ap.problem_id, p.verifier
 FROM current_audits AS a
 JOIN audit_problems AS ap USING (audit_id)
+JOIN problems AS p USING (problem_id)
 ORDER BY a.series, ap.problem_id
 """
 _TRAINING = """
@@ -123,27 +148,16 @@ JOIN current_audits AS a USING (audit_id)
 GROUP BY ALL
 ORDER BY a.series, min(e.logged_at), e.stage
 """
-_RESPONSES = """
-WITH texts AS (
-    SELECT series, problem_id, is_base, response_id,
-           first(left(text, $cap)) AS text, first(length(text)) AS n_characters,
-           bool_or(correct) AS correct, first(state) AS state, first(reason) AS reason,
-           min(sample_index) AS first_index, count(*) AS n
-    FROM graded_samples
-    WHERE NOT greedy AND series = $series AND list_contains($problem_ids, problem_id)
-        AND (step = $last_step OR (is_base AND correct))
-    GROUP BY ALL
-),
-ranked AS (
-    SELECT *, row_number() OVER (PARTITION BY problem_id, is_base ORDER BY n DESC, first_index, response_id) AS rank
-    FROM texts
-)
-SELECT * FROM ranked WHERE rank <= 2 ORDER BY problem_id, is_base DESC, rank
-"""
 
 
-def read_source(store: Frames, store_name: str, series: tuple[str, ...] | None = None) -> Source:
-    """Read the current audits of ``series`` (default: all). Order of ``series`` is kept: it sets the colours."""
+def read_source(
+    store: Frames, store_name: str, series: tuple[str, ...] | None = None, *, store_link: str | None = None
+) -> Source:
+    """Read the current audits of ``series`` (default: all). Order of ``series`` is kept: it sets the colours.
+
+    ``store_link`` leads from the report to the store; by default the store lies beside the report.
+    Raises ``StoreError`` without such an audit.
+    """
     audits = store.frame(_AUDITS)
     names = tuple(str(name) for name in audits["series"]) if series is None else tuple(dict.fromkeys(series))
     known = {str(name) for name in audits["series"]}
@@ -158,17 +172,23 @@ def read_source(store: Frames, store_name: str, series: tuple[str, ...] | None =
     checkpoints = store.frame(_CHECKPOINTS)
     membership = store.frame(_MEMBERSHIP)
     counts = store.frame(_COUNTS)
+    verdicts = {str(row["series"]): str(row["document"]) for row in store.frame(_VERDICTS).to_dict("records")}
     rows = {str(audit["series"]): audit for _, audit in audits.iterrows()}
     version = store.frame("SELECT max(version) AS version FROM schema_version")
 
     def only(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["series"].isin(names)].reset_index(drop=True)
 
+    sources = tuple(
+        _series_source(rows[name], settings, checkpoints, membership, counts, verdicts.get(name)) for name in names
+    )
     return Source(
         store_name=store_name,
-        series=tuple(_series_source(rows[name], settings, checkpoints, membership, counts) for name in names),
+        store_link=store_link or store_name,
+        series=sources,
         findings=possible_differences(only(store.frame(_FINDINGS)), only(checkpoints)),
         problem_counts=only(counts),
+        last_counts=_last_counts(store, sources),
         problems=store.frame(_PROBLEMS),
         training=only(store.frame(_TRAINING)),
         events=only(store.frame(_EVENTS)),
@@ -182,6 +202,7 @@ def _series_source(
     checkpoints: pd.DataFrame,
     membership: pd.DataFrame,
     counts: pd.DataFrame,
+    verdict: str | None,
 ) -> SeriesSource:
     name = str(audit["series"])
     own = checkpoints[checkpoints["series"] == name].drop(columns="series").reset_index(drop=True)
@@ -215,7 +236,16 @@ def _series_source(
         checkpoints=own,
         last_step=int(own["step"].iloc[0] if sampled.empty else sampled.max()),
         problem_ids=frozenset(membership.loc[membership["series"] == name, "problem_id"]),
+        graders=tuple(sorted({str(v) for v in membership.loc[membership["series"] == name, "verifier"]})),
+        verdict=None if verdict is None else Verdict.from_json(verdict),
     )
+
+
+def _last_counts(store: Frames, series: tuple[SeriesSource, ...]) -> pd.DataFrame:
+    """Counted from the samples, which takes time: only where there is something to compare."""
+    compared = series if len(series) > 1 else ()
+    frames = [store.frame(_LAST_COUNTS, series=one.name, step=one.last_step) for one in compared]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(_COUNTED))
 
 
 def _panel_settings(audit: pd.Series[Any]) -> dict[str, Any]:
@@ -226,13 +256,3 @@ def _panel_settings(audit: pd.Series[Any]) -> dict[str, Any]:
         "panel temperature": float(audit["panel_temperature"]),
         "panel seed": int(audit["panel_seed"]),
     }
-
-
-def read_responses(store: Frames, series: SeriesSource, problem_ids: tuple[str, ...], *, cap: int) -> pd.DataFrame:
-    """The two most frequent correct responses of the base and the two most frequent of the last checkpoint.
-
-    Texts are cut to ``cap`` characters inside the database, so that long responses never reach the report.
-    """
-    return store.frame(
-        _RESPONSES, cap=cap, series=series.name, problem_ids=list(problem_ids), last_step=series.last_step
-    )

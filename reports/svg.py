@@ -1,7 +1,8 @@
 """From matplotlib's SVG to one that may stand inline under a strict Content-Security-Policy.
 
 Style attributes become presentation attributes, known colours become classes, ids get a prefix, numbers are rounded,
-and everything that loads, scripts or styles is gone. What is not known here is refused, not passed on.
+and everything that loads, scripts or styles is gone. What is not known here is refused, not passed on. Then the
+picture is made small.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from xml.etree import ElementTree
 
 from reports.palette import PLACEHOLDERS
+from reports.svg_compact import compact
 
 _KEPT_TAGS = frozenset({"svg", "g", "path", "use", "defs", "clipPath", "rect", "text", "tspan", "title", "desc"})
 _DROPPED_TAGS = frozenset({"metadata", "style"})
@@ -28,6 +30,8 @@ def clean_svg(raw: str, *, prefix: str, title: str, description: str) -> str:
     used = _references(root)
     clean = _clean(root, prefix, used)
     view_box = root.attrib["viewBox"]
+    compact(clean)
+    _shorten_ids(clean, prefix)
     clean.attrib.clear()
     clean.set("viewBox", view_box)
     if title:
@@ -40,7 +44,23 @@ def clean_svg(raw: str, *, prefix: str, title: str, description: str) -> str:
         clean[:0] = [name, desc]
     else:
         clean.set("aria-hidden", "true")
-    return ElementTree.tostring(clean, encoding="unicode")
+    # " />" stands in no text and no attribute: both are escaped
+    return ElementTree.tostring(clean, encoding="unicode").replace(" />", "/>")
+
+
+def _shorten_ids(clean: ElementTree.Element, prefix: str) -> None:
+    """Ids in order of appearance: matplotlib's are hashes, and every marker repeats one."""
+    owners = [element for element in clean.iter() if "id" in element.attrib]
+    short = {element.attrib["id"]: f"{prefix}-{number}" for number, element in enumerate(owners)}
+    for element in owners:
+        element.set("id", short[element.attrib["id"]])
+    for element in clean.iter():
+        if "href" in element.attrib:
+            element.set("href", f"#{short[element.attrib['href'][1:]]}")
+        if "clip-path" in element.attrib:
+            element.set(
+                "clip-path", _REFERENCE.sub(lambda match: f"url(#{short[match.group(1)]})", element.attrib["clip-path"])
+            )
 
 
 def _references(root: ElementTree.Element) -> frozenset[str]:

@@ -22,7 +22,7 @@ from typing import Any
 ENGINE_MODULE = "diagnostics.samplers.vllm_process"
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
-    "diagnostics.audit:GRADES_PER_COMMIT": 64,
+    "diagnostics.stages:GRADES_PER_COMMIT": 64,
     "diagnostics.audit:TOKENS_PER_COMMIT": 64,
     "diagnostics.samplers.vllm:BATCH_ROWS": 32,
 }

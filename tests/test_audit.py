@@ -20,6 +20,7 @@ from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError,
 from diagnostics.progress import SilentProgress
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
+from diagnostics.verdict import Verdict
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 SAMPLES = """
@@ -63,6 +64,32 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series:
     with open_store(second.store_path) as store:
         assert store.frame(FINDINGS).equals(before)
     assert second.report_path.read_bytes() == page
+
+
+def test_the_audit_ends_in_one_sentence_that_the_store_keeps(countdown_series: Path, tmp_path: Path) -> None:
+    verdict = audit([countdown_series], _config(tmp_path)).verdict
+    assert verdict.label == "inconclusive"  # untrained models solve nothing, before and after
+    assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (40,), 5)
+    assert [rates.step for rates in verdict.rates] == [0, 20, 40]
+    with open_store(tmp_path / "audit.duckdb") as store:
+        assert store.verdict("run") == verdict
+        stages = store.frame("SELECT stage, rows_written FROM events WHERE stage = 'judge'").to_numpy().tolist()
+    assert stages == [["judge", 1]]
+    said = subprocess.run(_command(countdown_series, tmp_path), check=True, capture_output=True, text=True).stdout
+    assert said.splitlines()[-1] == f"verdict  {verdict.sentence}"
+    command = [*_command(countdown_series, tmp_path), "--json"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert Verdict.from_json(json.dumps(json.loads(said)["verdict"])) == verdict
+
+
+def test_a_checkpoint_that_was_left_out_is_a_caveat_of_the_verdict(countdown_series: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    weights = run / "checkpoint-40" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    verdict = audit([run], _config(tmp_path / "out")).verdict
+    assert verdict.window == (20,)
+    assert any(caveat.startswith("Left out: checkpoint-40 (model.safetensors") for caveat in verdict.caveats)
 
 
 def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from diagnostics.cli import app, main
-from diagnostics.config import AuditConfig
+from diagnostics.config import AuditConfig, ConfirmConfig
 from trainers.config import SftConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("audit", "train", "train-base", "report", "sql", "explain", "doctor", "demo")
+COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "report", "sql", "explain", "doctor", "demo")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -65,7 +65,7 @@ def test_every_command_is_in_the_readme(command: str) -> None:
     assert re.search(rf"oversharp {command}\b|make {command}\b", readme)
 
 
-@pytest.mark.parametrize("config", [AuditConfig, TrainConfig, SftConfig])
+@pytest.mark.parametrize("config", [AuditConfig, ConfirmConfig, TrainConfig, SftConfig])
 def test_every_setting_is_documented(config: type) -> None:
     text = config.__doc__ or ""
     for name in config.__dataclass_fields__:
@@ -84,6 +84,10 @@ def test_every_setting_is_documented(config: type) -> None:
         (("audit", ".", "--task", "countdown", "--device", "cuda:7"), 2, "--device cuda:7"),
         (("sql", "missing.duckdb", "SELECT 1"), 7, "missing.duckdb: no such store"),
         (("report", "missing.duckdb"), 7, "missing.duckdb: no such store"),
+        (("plan", "missing.duckdb"), 7, "missing.duckdb: no such store"),
+        (("plan", "missing.duckdb", "--drop", "0"), 2, "--drop 0: must lie above 0"),
+        (("confirm", "missing.duckdb"), 7, "missing.duckdb: no such store"),
+        (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
         (("train", "--algorithm", "grop"), 2, "grpo"),
         (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
@@ -159,6 +163,43 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     assert "report.html" in out
     assert "checkpoint-40" in err
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_a_base_that_solves_nothing_cannot_be_planned_with(run: Run, audited: Path) -> None:
+    code, out, err = run("plan", str(audited))
+    assert code == 2
+    assert out == ""
+    assert "too few to lose that many" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path, tmp_path: Path) -> None:
+    import shutil
+
+    store = shutil.copy(audited, tmp_path / "audit.duckdb")
+    code, out, _ = run("confirm", str(store), "--path", str(tmp_path / "nowhere"), "--quiet")
+    assert code == 0
+    assert "no problem seems lost or gained" in out
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
+    run: Run, countdown_series: Path, tmp_path: Path
+) -> None:
+    from diagnostics.audit import audit
+
+    for name, temperature in (("cool", 0.5), ("warm", 1.0)):
+        config = AuditConfig(
+            task="countdown", limit=2, n=2, panel=0, kernel_problems=0, temperature=temperature, out=tmp_path, name=name
+        )
+        audit([countdown_series], config, write_report=False)
+    arguments = ("report", str(tmp_path / "audit.duckdb"), "--series", "cool", "warm")
+    code, _, err = run(*arguments)
+    assert code == 7
+    assert "temperature" in err
+    assert "--allow" in err
+    assert len(err.strip().splitlines()) == 1
+    assert run(*arguments, "--allow")[0] == 0
 
 
 def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:

@@ -36,6 +36,8 @@ from diagnostics.types import (
     Series,
     TrainingResponse,
 )
+from diagnostics.verdict import Verdict
+from reports import build_report
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
@@ -308,6 +310,35 @@ def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> N
         assert store.frame("FROM graded_samples").empty
 
 
+def test_a_store_from_before_the_verdicts_is_brought_up_to_date_and_renders(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        key = _begin(store, n=1)
+        for checkpoint in ("hash0", "hash20"):
+            store.add_samples(key.settings_id, checkpoint, [_sample(0)])
+        _grade_all(store, key)
+        store.replace_findings(key, [Finding(checkpoint_id="hash20", measure="pass_at_k", unit="p", k=1, value=1.0)])
+        store.end_audit(key, {"command": "first"})
+    with duckdb.connect(str(path)) as connection:  # what version 3 had
+        for view in ("verdicts", "confirmed_problems"):
+            connection.execute(f"DROP VIEW {view}")
+        for table in ("audit_verdicts", "confirmations"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("DELETE FROM schema_version WHERE version > 3")
+    with pytest.raises(StoreError, match="schema 3 is older"):
+        Store.open(path, read_only=True)
+    with Store.open(path) as store:
+        assert store.verdict("run") is None
+        assert store.frame("SELECT value FROM findings")["value"].tolist() == [1.0]
+    page = build_report(path, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "No verdict" in page
+    verdict = Verdict(series="run", label="no_verdict", sentence="No verdict: no data.", why="no data")
+    with Store.open(path) as store:
+        assert store.replace_verdict(key, verdict)
+        assert not store.replace_verdict(key, verdict)
+        assert store.verdict("run") == verdict
+
+
 def test_more_samples_of_the_base_enter_pass_at_k_but_no_comparison_of_counts(store: Store) -> None:
     key = _begin(store, n=2, n_base=4)
     for checkpoint, n in (("hash0", 4), ("hash20", 2)):
@@ -460,3 +491,13 @@ except StoreError as error:
     assert len(answer.stdout.strip().splitlines()) == 1
     with Store.open(path) as store:
         assert 0 in store.frame("SELECT sample_index FROM samples")["sample_index"].tolist()
+
+
+def test_a_store_can_be_read_twice_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    Store.open(path).close()
+    with Store.open(path, read_only=True) as one, Store.open(path, read_only=True) as other:
+        for store in (one, other):
+            assert store.frame("SELECT 1 AS one")["one"].tolist() == [1]
+            with pytest.raises(StoreError, match=r"disabled|Permission"):
+                store.frame("SELECT * FROM read_csv('/etc/passwd')")

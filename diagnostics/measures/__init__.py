@@ -42,7 +42,7 @@ def all_measures() -> Mapping[str, Measure]:
     """Every measure by name, sorted by section and name. Raises ``ConfigError`` for a broken or clashing plugin.
 
     >>> list(all_measures())[:2]
-    ['greedy_accuracy', 'pass_at_k']
+    ['greedy_accuracy', 'k_star']
     """
     found: dict[str, Measure] = {}
     origin: dict[str, str] = {}

@@ -1,4 +1,7 @@
-"""Several series side by side: at the same step, and, because that flatters slow learners, at equal pass@1."""
+"""Several series side by side: at their last checkpoints, at the same step, and at equal pass@1.
+
+The last because a comparison at the same step flatters slow learners.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import pandas as pd
 
 from diagnostics.statistics.matched import MatchedValue, RunPath, value_at
 from reports import numbers
+from reports.comparable import Difference, differences
 from reports.context import Context
+from reports.pairs import pair_table, pairs, sentences
 from reports.plots import described, line_of, series_colour, step_ticks
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
 from reports.source import SeriesSource
@@ -17,6 +22,9 @@ from reports.tables import Display
 from reports.wording import known
 
 LEVELS = 4
+TITLE = "Series side by side"
+BASES = "The series start from different bases: what differs late may have differed from the start."
+SEEDS = "One training seed each: a difference between series is not yet a difference between methods."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,22 +36,59 @@ class MatchedLevel:
 
 
 def compare(context: Context) -> Section | None:
-    """None for a single series: there is nothing to compare."""
+    """None for a single series: there is nothing to compare. Series that were audited differently are not compared."""
     if len(context.series) < 2:
         return None
+    found = differences(context.series)
+    if found and not context.allow:
+        return _refused(found)
+    made = pairs(context)
+    allowed = (_allowed(found),) if found else ()
+    bases = () if _one_base(context) else (BASES,)
+    lead = (*allowed, *sentences(made), *bases, SEEDS)
+    blocks: tuple[Block, ...] = tuple(pair_table(pair, folded=len(made) > 1) for pair in made)
     exact = all(_trajectory(context, series, 1, exact=True).notna().any() for series in context.series)
     k = _common_k(context, exact=exact)
     if k is None:
         why = "the series share no value of k above 1 that both have a pass@k for"
-        blocks = (Missing(title="Comparison", why=(why,)),)
-        return Section(section_id="compare", title="Series side by side", lead=(), blocks=blocks)
+        blocks = (*blocks, Missing(title="Comparison at the same step and at equal pass@1", why=(why,)))
+        return Section(section_id="compare", title=TITLE, lead=lead, blocks=blocks)
     paths = {s.name: _path(context, s, k, exact=exact) for s in context.series}
     matched = matched_levels(paths)
     return Section(
         section_id="compare",
-        title="Series side by side",
-        lead=_lead(matched, k, exact=exact),
-        blocks=_blocks(context, paths, matched, k, exact=exact),
+        title=TITLE,
+        lead=(*lead, _lead(matched, k, exact=exact)),
+        blocks=(*blocks, *_blocks(context, paths, matched, k, exact=exact)),
+    )
+
+
+def _one_base(context: Context) -> bool:
+    bases = {str(one.checkpoints.loc[one.checkpoints["is_base"], "checkpoint_id"].iloc[0]) for one in context.series}
+    return len(bases) == 1
+
+
+def _refused(found: tuple[Difference, ...]) -> Section:
+    """What differs, with the values of all series, in place of a comparison."""
+    mend = "audit them again with equal settings, or compare them all the same with oversharp report STORE --allow"
+    names = numbers.listing(tuple(difference.field for difference in found))
+    return Section(
+        section_id="compare",
+        title=TITLE,
+        lead=(f"The series were not audited alike and are not compared: {names} {_verb(found)}.",),
+        blocks=(Missing(title="Comparison", why=(*(difference.text for difference in found), mend)),),
+    )
+
+
+def _verb(found: tuple[Difference, ...]) -> str:
+    return "differs" if len(found) == 1 and found[0].field != "problems" else "differ"
+
+
+def _allowed(found: tuple[Difference, ...]) -> str:
+    """That what follows was asked for, and what it mixes with."""
+    return (
+        "Compared because --allow was given, although the series were not audited alike ("
+        f"{'; '.join(difference.text for difference in found)}): what differs below may come from that."
     )
 
 
@@ -96,9 +141,9 @@ def matched_levels(paths: Mapping[str, pd.DataFrame]) -> tuple[MatchedLevel, ...
     return tuple(MatchedLevel(p1=p1, values={name: value_at(run, p1) for name, run in runs.items()}) for p1 in levels)
 
 
-def _lead(matched: tuple[MatchedLevel, ...], k: int, *, exact: bool) -> tuple[str, ...]:
+def _lead(matched: tuple[MatchedLevel, ...], k: int, *, exact: bool) -> str:
     if not matched:
-        return ("The series share no range of pass@1, so they cannot be compared at equal pass@1.",)
+        return "The series share no range of pass@1, so they cannot be compared at equal pass@1."
     top = matched[-1]
     ranked = sorted(
         ((value.value, name) for name, value in top.values.items() if value.value is not None),
@@ -107,8 +152,7 @@ def _lead(matched: tuple[MatchedLevel, ...], k: int, *, exact: bool) -> tuple[st
     parts = tuple(f"{numbers.fixed(value, 3)} for {name}" for value, name in ranked)
     return (
         f"At matched pass@1 = {numbers.fixed(top.p1, 3)} {'exact ' if exact else ''}pass@{k} is "
-        f"{numbers.listing(parts)}.",
-        "One training seed each: a difference between series is not yet a difference between methods.",
+        f"{numbers.listing(parts)}."
     )
 
 

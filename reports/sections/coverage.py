@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from reports.context import Context
+from dataclasses import replace
+
+from reports.context import Context, told_once
+from reports.coverage_pictures import (
+    BAND,
+    POINTWISE,
+    SIMULTANEOUS,
+    change_map,
+    changes_over_steps,
+    curves,
+    ends_table,
+)
 from reports.numbers import NINETY_FIVE, k_range, listing, plural
 from reports.records import Cell, Column, Section, Table
 from reports.source import SeriesSource
 from reports.tables import display_of
-from reports.wording import known
+from reports.wording import Change, bound, known, value_at
 
 TASK = "task:"
+PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS)
+#: Figures without a place of their own, after the curves, the changes and the map.
 MEASURES = (
-    "pass_at_k",
-    "pass_at_k_delta",
+    "k_star",
     "pass_at_k_exact",
     "pass_at_k_exact_delta",
     "greedy_accuracy",
@@ -25,14 +37,25 @@ def coverage(context: Context) -> Section:
         section_id="coverage",
         title="Coverage",
         lead=tuple(_lead(context, series) for series in context.series),
-        blocks=(*context.blocks((*MEASURES, *context.others("coverage", MEASURES))), *_by_task(context)),
+        blocks=told_once(
+            (
+                curves(context),
+                *changes_over_steps(context),
+                change_map(context),
+                *ends_table(context),
+                *(context.block(name) for name in (*MEASURES, *context.others("coverage", (*PLACED, *MEASURES)))),
+                *_by_task(context),
+            )
+        ),
     )
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
+    """By the simultaneous band where there is one, else by the interval of each k."""
     groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": [], "unclear": []}
-    for k in context.inference_ks(series):
-        change = context.pass_change(series, k)
+    banded = {k: change for k in context.known_ks(series) if (change := _within_band(context, series, k)) is not None}
+    alone = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
+    for k, change in (banded or alone).items():
         if change is not None and change.direction in groups:
             groups[change.direction].append(k)
     words = {
@@ -44,7 +67,17 @@ def _lead(context: Context, series: SeriesSource) -> str:
     parts = tuple(f"{words[name]} {k_range(ks, series.ks)}" for name, ks in groups.items() if ks)
     if not parts:
         return context.named(series, "no paired interval of pass@k to the base is available.")
-    return context.named(series, f"at the last checkpoint {listing(parts)}.")
+    by = f", judged by the {BAND}" if banded else ""
+    return context.named(series, f"at the last checkpoint {listing(parts)}{by}.")
+
+
+def _within_band(context: Context, series: SeriesSource, k: int) -> Change | None:
+    """The change at the last checkpoint with the bounds of the band in place of its own interval."""
+    change = context.pass_change(series, k)
+    row = value_at(context.source.findings, SIMULTANEOUS, series.name, series.last_step, k=k)
+    if change is None or row is None or bound(row["low"]) is None:
+        return None
+    return replace(change, low=bound(row["low"]), high=bound(row["high"]))
 
 
 def _by_task(context: Context) -> tuple[Table, ...]:

@@ -1,4 +1,4 @@
-"""What happened to each series, in one line, a few numbers and one figure, and what none of it can tell."""
+"""The verdict on each series, a few numbers and one figure beside it, and what none of it can tell."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from reports.records import Card, Cell, Column, Direction, Figure, Headline, Mis
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.source import SeriesSource
 from reports.tables import Display
+from reports.verdict_card import verdict_text
 from reports.wording import WITH_MODES, Change, change_of_probability, known, value_at
 
 DEFINITION = (
@@ -21,7 +22,7 @@ DEFINITION = (
 
 
 def headline(context: Context) -> Headline:
-    """The definition, a card per series, the figure of changes over k, and what they cannot tell."""
+    """The definition, a card with the verdict per series, the figure of changes over k, and what they cannot tell."""
     return Headline(
         definition=f"{DEFINITION} {citations.key('A')[0]}.",
         cards=tuple(_card(context, series) for series in context.series),
@@ -46,6 +47,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
             *(pass_tile(k, change, chosen=k == ends.chosen) for k, change in changes.items()),
             *mode_tiles(context, series),
         ),
+        verdict=verdict_text(series),
     )
 
 
@@ -150,7 +152,7 @@ def _limits(context: Context) -> tuple[str, ...]:
     ks = sorted({max(found) for series in context.series if (found := context.inference_ks(series))})
     limits = [
         "What another training seed would have done: each series is one training run.",
-        f"What happens on other problems: these are {numbers.plural(len(source.problems), 'problem')} "
+        f"What happens on problems unlike these: they are {numbers.plural(len(source.problems), 'problem')} "
         f"of {numbers.listing(tuple(tasks))}.",
         f"Whether the grader is right: correct means what {numbers.listing(tuple(verifiers))} accepted.",
     ]
@@ -167,7 +169,7 @@ def _limits(context: Context) -> tuple[str, ...]:
         )
     limits.append(
         "Which of many intervals miss: each stands alone, without correction for looking at several k and checkpoints, "
-        "and one in twenty misses its truth."
+        "and one in twenty misses its truth. The verdict and the simultaneous band are corrected for that."
     )
     if known(source.findings, "queries_over_sharpened", scope=None).empty:
         limits.append(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from reports import citations, numbers
 from reports.context import Context
-from reports.records import Block, Cell, Column, Listing, Missing, Section, Table
+from reports.downloads import findings_download
+from reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table
 from reports.source import SeriesSource
 
 #: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
@@ -46,6 +48,14 @@ def method(context: Context) -> Section:
             why = tuple(f"{name}: {reason}" for name, reason in sorted(left_out.items()))
             blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why))
     blocks.append(_events(context))
+    blocks.append(findings_download(context.source))
+    blocks.append(
+        Link(
+            title="The store",
+            href=quote(context.source.store_link),
+            text="DuckDB, with every sample, grade and finding; the link works while it lies where the audit put it.",
+        )
+    )
     blocks.append(Listing(title="Read the numbers yourself", text=_SQL.format(store=context.source.store_name)))
     return Section(
         section_id="method",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from reports import numbers
@@ -14,6 +16,7 @@ from reports.tables import Display
 PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")
 SHOWN_METRICS = 8
 MAX_POINTS = 200
+MAX_ROWS = 50  # of the table under a figure
 
 
 def training(context: Context) -> Section:
@@ -98,7 +101,8 @@ def thinned(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
 
 
 def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figure:
-    lines, body, averaged = [], [], False
+    lines, averaged = [], False
+    tabled: dict[str, dict[float, float]] = {}
     for i, series in enumerate(context.series):
         own = rows[rows["series"] == series.name].sort_values("step")
         if own.empty:
@@ -107,10 +111,8 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
         averaged = averaged or len(thin) < len(own)
         xs, ys = tuple(float(v) for v in thin["step"]), tuple(float(v) for v in thin["value"])
         lines.append(Line(label=series.name, x=xs, y=ys, colour=series_colour(i), style=i))
-        body += [
-            (Cell(text=series.name), Cell(text=f"{x:g}", sort=x), Cell(text=numbers.brief(y), sort=y))
-            for x, y in zip(xs, ys, strict=True)
-        ]
+        few = thinned(own, MAX_ROWS)
+        tabled[series.name] = dict(zip(few["step"].astype(float), few["value"].astype(float), strict=True))
     display = Display(factor=1.0, unit="as logged", is_difference=False)
     return Figure(
         figure_id=f"training-{place}",
@@ -121,10 +123,27 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
         panels=(described(Panel(title="", lines=tuple(lines)), name, display, "step"),),
         table=Table(
             title=f"{name}: data",
-            columns=(Column(name="series", numeric=False), Column(name="step"), Column(name=name)),
-            rows=tuple(body),
+            columns=(Column(name="step"), *(Column(name=series) for series in tabled)),
+            rows=_by_step(tabled),
+            note=f"At most {MAX_ROWS} rows: means over neighbouring steps. The store has every step: training_metrics."
+            if len(rows) > MAX_ROWS
+            else "",
             folded=True,
         ),
+    )
+
+
+def _by_step(tabled: Mapping[str, Mapping[float, float]]) -> tuple[tuple[Cell, ...], ...]:
+    """One row per step, one cell per series; a dash where a series has no value of that step."""
+    return tuple(
+        (
+            Cell(text=f"{step:g}", sort=step),
+            *(
+                Cell(text="–") if step not in own else Cell(text=numbers.brief(own[step]), sort=own[step])
+                for own in tabled.values()
+            ),
+        )
+        for step in sorted({step for own in tabled.values() for step in own})
     )
 
 

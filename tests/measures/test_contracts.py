@@ -25,8 +25,9 @@ def random_samples(seed: int = 0) -> list[dict]:
     samples = []
     for checkpoint in ("base", "late", "middle"):
         for problem in PROBLEMS:
+            solved = 0.3 if checkpoint == "late" else 0.6  # pass@k falls, so that there is a k where it does
             for index in range(-1, N):
-                correct = bool(rng.random() < 0.6)
+                correct = bool(rng.random() < solved)
                 mode = str(rng.choice(MODES)) if correct else None
                 samples.append(
                     {

@@ -45,7 +45,7 @@ def test_a_misspelt_name_gets_the_nearest(plugins):
     plugins()
     with pytest.raises(ConfigError, match="no measure is called 'answer_entrpy'; did you mean answer_entropy"):
         get_measure("answer_entrpy")
-    with pytest.raises(ConfigError, match="known: greedy_accuracy, pass_at_k"):
+    with pytest.raises(ConfigError, match="known: greedy_accuracy, k_star"):
         get_measure("zzz")
 
 

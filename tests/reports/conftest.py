@@ -242,7 +242,7 @@ def page(session_store: Written, measures: tuple[Measure, ...]) -> Page:
 def context(session_store: Written, measures: tuple[Measure, ...]) -> Context:
     with Store.open(session_store.path, read_only=True) as store:
         source = read_source(store, "audit.duckdb")
-    return Context(source=source, measures={m.name: m for m in measures}, responses={})
+    return Context(source=source, measures={m.name: m for m in measures})
 
 
 @pytest.fixture(scope="session")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from diagnostics.types import TrainingMetric
-from reports.records import Page
+from reports.records import Cell, Column, Page, Table
 from reports.render import render_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+TABLE = '[aria-label="All problems: grpo"] > table'
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -35,12 +40,24 @@ def _missing() -> str:
     return "" if CHROMIUM else "no chromium on PATH"
 
 
+def needed(module: str) -> Any:
+    """An optional module; without it the test is skipped, or fails where everything is required."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        _without(f"{module.split('.')[0]} is not installed")
+
+
+def _without(reason: str) -> NoReturn:
+    if os.environ.get("REQUIRE_ALL") == "1":
+        pytest.fail(f"REQUIRE_ALL=1 but {reason}")
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if reason := _missing():
-        if os.environ.get("REQUIRE_ALL") == "1":
-            pytest.fail(f"REQUIRE_ALL=1 but {reason}")
-        pytest.skip(reason)
+        _without(reason)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -58,10 +75,15 @@ def reports(html: str, hostile_html: str, tmp_path_factory: pytest.TempPathFacto
 
 
 @contextmanager
-def opened(browser: Any, path: Path, width: int, *, scheme: str = "light", script: bool = True) -> Iterator[Any]:
-    """A page with everything unfolded; fails if it said anything on the console or asked for anything but itself."""
+def opened(
+    browser: Any, path: Path, width: int, *, scheme: str = "light", script: bool = True, place: str = ""
+) -> Iterator[Any]:
+    """The report at ``place``; fails if it said anything on the console or asked for anything but itself."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        java_script_enabled=script,
+        reduced_motion="reduce",
     )
     page = context.new_page()
     said: list[str] = []
@@ -69,11 +91,29 @@ def opened(browser: Any, path: Path, width: int, *, scheme: str = "light", scrip
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
+    page.goto(path.as_uri() + place)
     yield page
     context.close()
     assert said == []
-    assert asked == [path.as_uri()]
+    # a download of what the page itself made is no request to anywhere
+    assert [url for url in asked if not url.startswith("blob:null/")] == [path.as_uri()]
+
+
+def is_in_view(element: Any) -> bool:
+    """Whether the top of the element lies in the window."""
+    top = element.evaluate("one => one.getBoundingClientRect().top")
+    return bool(-1 <= top < 900)
+
+
+def rows_of(page: Any, control: Any, folder: Path) -> list[dict[str, str]]:
+    """What a click on ``control`` downloads, read as CSV."""
+    with page.expect_download() as download:
+        control.click()
+    path = folder / download.value.suggested_filename
+    assert path.suffix == ".csv"
+    download.value.save_as(path)
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("name", ["plain", "hostile"])
@@ -107,14 +147,125 @@ def test_figures_follow_the_theme(browser: Any, reports: dict[str, Path]) -> Non
 
 def test_a_click_on_a_head_sorts_the_table_by_number(browser: Any, reports: dict[str, Path]) -> None:
     with opened(browser, reports["plain"], 1440) as page:
-        table = page.locator("div.plain", has_text="Problems lost and gained: grpo").locator("table")
-        head = table.locator("th", has_text="correct, base")
-        column = "rows => rows.map(row => row.cells[2].textContent)"
+        table = page.locator(TABLE)
+        head = table.locator("th", has_text="correct, last")
+        column = "rows => rows.map(row => row.cells[3].textContent)"
+        risen = [*["0 / 8"] * 2, *["2 / 8"] * 7, "4 / 8", *["8 / 8"] * 2]
         head.locator("button").click()
-        assert table.locator("tbody tr").evaluate_all(column) == ["0 / 8", "1 / 8", "3 / 8"]
+        assert table.locator("tbody tr").evaluate_all(column) == risen
         head.locator("button").click()
-        assert table.locator("tbody tr").evaluate_all(column) == ["3 / 8", "1 / 8", "0 / 8"]
+        assert table.locator("tbody tr").evaluate_all(column) == risen[::-1]
         assert head.get_attribute("aria-sort") == "descending"
+        points = table.locator("th", has_text="points")
+        points.locator("button").click()
+        shown = table.locator("tbody tr").evaluate_all("rows => rows.map(row => row.cells[4].textContent)")
+        assert shown[:3] == ["−37.5", "−12.5", "0.0"]  # read off the text, real minus signs and all
+
+
+def test_problems_are_filtered_by_state_and_by_text(browser: Any, reports: dict[str, Path]) -> None:
+    with opened(browser, reports["plain"], 1440) as page:
+        controls = page.locator(".controls").first
+        shown = page.locator(f"{TABLE} tbody tr:visible")
+        assert shown.count() == 12
+        controls.locator("select").select_option("lost")
+        assert shown.count() == 2
+        assert controls.locator("output").text_content() == "2 of 12 shown"
+        words = shown.first.locator("td").nth(1).text_content()
+        controls.locator("input").fill(words.upper())
+        assert shown.count() == 1
+        controls.locator("select").select_option("gained")
+        assert controls.locator("output").text_content() == "0 of 12 shown"
+
+
+def test_a_permalink_opens_the_problem_it_leads_to(browser: Any, reports: dict[str, Path]) -> None:
+    with opened(browser, reports["plain"], 1440) as page:
+        cases = page.locator("details.case")
+        identity = cases.last.get_attribute("id")
+        assert not cases.last.evaluate("one => one.open")
+        page.locator(f'{TABLE} a[href="#{identity}"]').click()
+        assert page.evaluate("location.hash") == f"#{identity}"
+        assert cases.last.evaluate("one => one.open")
+        assert is_in_view(cases.last)
+        second = cases.nth(1)
+        page.locator(".cases .tool", has_text="Open all").click()
+        assert page.locator("details.case:not([open])").count() == 0
+        second.locator(".permalink").click()
+        assert page.evaluate("location.hash") == f"#{second.get_attribute('id')}"
+        page.locator("#coverage h2 .permalink").click()
+        assert page.evaluate("location.hash") == "#coverage"
+
+
+def test_a_report_opened_at_a_problem_shows_it(browser: Any, reports: dict[str, Path], html: str) -> None:
+    identity = re.findall(r'<details class="card case" id="(problem-[0-9a-f]+)"', html)[-1]
+    with opened(browser, reports["plain"], 1440, place=f"#{identity}") as page:
+        assert page.locator(f"#{identity}").evaluate("one => one.open")
+        assert is_in_view(page.locator(f"#{identity}"))
+
+
+def test_tables_and_findings_are_downloaded_as_csv(
+    browser: Any, reports: dict[str, Path], session_store: Any, tmp_path: Path
+) -> None:
+    with opened(browser, reports["plain"], 1440) as page:
+        page.locator(".controls select").first.select_option("lost")
+        table = rows_of(page, page.locator(f"div.plain:has({TABLE}) > button.tool"), tmp_path)
+        folded = page.locator("#measure-pass-at-k-delta details")
+        folded.locator("summary").click()
+        measure = rows_of(page, folded.locator("button.tool"), tmp_path)
+        findings = rows_of(page, page.locator("a[download]"), tmp_path)
+    assert [(row["change"], row["correct, base"], row["correct, base of"]) for row in table] == [
+        ("lost", "3", "8"),
+        ("lost", "1", "8"),
+    ]
+    assert [float(row["points"]) for row in table] == [-37.5, -12.5]
+    first = measure[1]
+    assert (first["series"], float(first["step"])) == ("grpo", 10.0)
+    assert [float(first[f"k = 1{end}"]) for end in ("", " low", " high")] == [0.1, 0.07, 0.13]
+    assert {row["series"] for row in findings} == {"grpo", "iac"}
+    assert float(next(r for r in findings if r["measure"] == "pass_at_k" and r["k"] == "1")["value"]) == 0.25
+
+
+def test_a_spreadsheet_runs_nothing_that_a_model_wrote(
+    browser: Any, page_of: Callable[..., Page], tmp_path: Path
+) -> None:
+    path = tmp_path / "formula.html"
+    report = page_of(names=("grpo",))
+    (section,) = [s for s in report.sections if s.section_id == "problems"]
+    cells = [("=1+1",), ('@sum("a")',), ("+3 apples",), ("-2",), ("plain, with a comma",)]
+    table = Table(
+        title="Formulas",
+        columns=(Column(name="text", numeric=False), Column(name="number")),
+        rows=tuple((Cell(text=text), Cell(text="−2.5", sort=-2.5)) for (text,) in cells),
+    )
+    page_record = replace(report, sections=(replace(section, blocks=(table,)),))
+    path.write_text(render_page(page_record), encoding="utf-8")
+    with opened(browser, path, 1440) as page:
+        rows = rows_of(page, page.locator("#problems button.tool"), tmp_path)
+    assert [row["text"] for row in rows] == ["'=1+1", '\'@sum("a")', "'+3 apples", "'-2", "plain, with a comma"]
+    assert {row["number"] for row in rows} == {"-2.5"}
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_axe_finds_no_serious_violation(browser: Any, reports: dict[str, Path], scheme: str, width: int) -> None:
+    axe = needed("axe_playwright_python.sync_playwright").Axe()
+    with opened(browser, reports["hostile"], width, scheme=scheme) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    serious = {
+        one["id"]: [node["target"] for node in one["nodes"]][:3]
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    }
+    assert serious == {}
+
+
+def test_controls_that_need_the_script_are_not_there_without_it(browser: Any, reports: dict[str, Path]) -> None:
+    with opened(browser, reports["plain"], 1440, script=False) as page:
+        assert page.locator("button, input, select").count() == 0
+        assert page.locator(f"{TABLE} tbody tr").count() == 12
+        assert page.locator(TABLE).is_visible()
+        link = page.locator("a[download]")
+        assert link.text_content() == "findings.csv.gz"
+        assert link.get_attribute("href").startswith("data:application/gzip;base64,")
 
 
 def test_the_report_is_useful_without_script(browser: Any, reports: dict[str, Path]) -> None:

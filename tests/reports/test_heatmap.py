@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.heatmap import EDGES, OPACITY, SIDE, HeatPanel, heat_svg, shade
+from reports.heatmap import EDGES, LEFT, OPACITY, SIDE, TOP, HeatPanel, heat_svg, shade
 
 PANEL = HeatPanel(
     title="base",
@@ -26,13 +26,17 @@ def svg_of(panel: HeatPanel = PANEL) -> str:
 
 def test_equal_neighbours_are_one_rectangle_and_zero_is_the_page() -> None:
     row = replace(PANEL, cells=((0.9, 0.9, 0.9),) * 3)
-    third = SIDE / 3
-    paths = re.findall(r'd="([^"]+)"[^>]*fill-opacity', svg_of(row))
-    assert len(paths) == 1
-    assert paths[0].count("M") == 3
-    assert f"h{SIDE:g}v{third:.2f}" in paths[0]
+    assert re.findall(r'd="([^"]+)"[^>]*stroke-opacity', svg_of(row)) == ["M0 0h3M0 1h3M0 2h3"]
     nothing = replace(PANEL, cells=((0.0, 0.0, 0.0),) * 3)
-    assert not re.findall(r'<path d="[^"]+"[^>]*fill-opacity', svg_of(nothing))
+    assert not re.findall(r'<path d="[^"]+"[^>]*stroke-opacity', svg_of(nothing))
+
+
+def test_the_strokes_of_the_cells_fill_the_frame() -> None:
+    """Three cells a side: a stroke is a third of the side wide, and the first lies half of that below the top."""
+    (place,) = re.findall(r'transform="translate\(([\d.]+) ([\d.]+)\)scale\(([\d.]+)\)"', svg_of())
+    left, top, side = map(float, place)
+    assert (left, side) == (LEFT, pytest.approx(SIDE / 3, abs=1e-3))
+    assert top == pytest.approx(TOP + SIDE / 6, abs=1e-3)
 
 
 def test_sign_is_colour_and_size_is_shade() -> None:
@@ -40,8 +44,8 @@ def test_sign_is_colour_and_size_is_shade() -> None:
     assert shade(-0.3) == ("c2", 0.32)
     assert shade(0.049) is None
     assert [shade(edge) for edge in EDGES] == [("c1", opacity) for opacity in OPACITY]
-    drawn = set(re.findall(r'class="(f-c[12])" fill-opacity="([\d.]+)" shape', svg_of()))
-    assert drawn == {("f-c1", "1"), ("f-c1", "0.52"), ("f-c2", "0.32")}
+    drawn = set(re.findall(r'class="(s-c[12])" stroke-opacity="([\d.]+)"', svg_of()))
+    assert drawn == {("s-c1", "1"), ("s-c1", "0.52"), ("s-c2", "0.32")}
 
 
 def test_it_has_a_name_a_description_and_no_style() -> None:
@@ -68,7 +72,7 @@ def test_names_stand_at_the_middle_of_their_group_and_do_not_crowd() -> None:
 def test_a_large_kernel_stays_small() -> None:
     cells = tuple(tuple(1.0 if i == j else ((i * 37 + j * 37) % 21 - 10) / 10 for j in range(96)) for i in range(96))
     panel = HeatPanel(title="", lines=(), cells=cells, groups=(("1", 96),), marked=(True,) * 96)
-    assert len(svg_of(panel)) < 400_000
+    assert len(svg_of(panel)) < 100_000
 
 
 def test_rows_that_do_not_add_up_are_refused() -> None:

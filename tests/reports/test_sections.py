@@ -72,9 +72,7 @@ def test_scopes_left_to_the_table_are_named_for_what_they_are(session_store: Any
     frame = source.findings
     template = frame[frame["measure"] == "truncation_rate"].assign(measure="answer_entropy", unit="nats")
     plug_in = template.assign(scope="plug_in", value=template["value"] * 0.9)
-    context = Context(
-        source=replace(source, findings=pd.concat([template, plug_in])), measures={measure.name: measure}, responses={}
-    )
+    context = Context(source=replace(source, findings=pd.concat([template, plug_in])), measures={measure.name: measure})
     figure = context.block("answer_entropy")
     assert isinstance(figure, Figure)
     assert figure.notes == ("Also in the table: the plug-in estimate.",)
@@ -104,7 +102,7 @@ def test_a_strategy_never_seen_is_one_sentence(session_store: Any, measures: tup
     code = rows.assign(measure="strategy_share", scope="code", value=0.0)
     shares = pd.concat([code, code.assign(scope="prose", value=1.0)])
     measure = replace(next(m for m in measures if m.name == "mode_share"), name="strategy_share", title="Strategy")
-    context = Context(source=replace(source, findings=shares), measures={measure.name: measure}, responses={})
+    context = Context(source=replace(source, findings=shares), measures={measure.name: measure})
     section = strategy(context)
     assert section.lead == ()
     (only,) = section.blocks

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
 
 
 def exact_miss(n: int, c: int, k: int) -> Fraction:
@@ -28,6 +28,14 @@ def test_the_table_holds_at_four_thousand_samples(k):
     table_C = pass_at_k_table(n, [k])[:, 0]
     for c in (1, 2, 3, 17, 1000, 2048, 4000, 4096):
         assert table_C[c] == pytest.approx(float(1 - exact_miss(n, c, k)), rel=1e-13)
+
+
+@pytest.mark.parametrize("k", [1, 2, 1024, 8192, 16384])
+def test_the_table_holds_at_sixteen_thousand_samples(k):
+    n = 16384
+    table_C = pass_at_k_table(n, [k])[:, 0]
+    for c in (0, 1, 2, 17, 300, 8000, 16383, 16384):
+        assert table_C[c] == pytest.approx(float(1 - exact_miss(n, c, k)), rel=1e-14)
 
 
 def test_no_correct_sample_is_exactly_zero_and_too_few_wrong_ones_exactly_one():
@@ -60,3 +68,29 @@ def test_the_estimator_has_no_bias(n, data, p):
     k = data.draw(st.integers(1, n))
     weight_C = binom.pmf(np.arange(n + 1), n, p)
     assert weight_C @ pass_at_k_table(n, [k])[:, 0] == pytest.approx(1 - (1 - p) ** k, abs=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 60), st.data(), st.integers(0, 1000).map(lambda thousandths: thousandths / 1000))
+def test_the_within_problem_variance_has_no_bias(n, data, p):
+    k = data.draw(st.integers(1, n // 2))
+    weight_C = binom.pmf(np.arange(n + 1), n, p)
+    value_C = pass_at_k_table(n, [k])[:, 0]
+    variance = weight_C @ (value_C - weight_C @ value_C) ** 2
+    assert weight_C @ within_problem_variance_table(n, [k])[:, 0] == pytest.approx(variance, rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [16, 256, 4096, 16384])
+def test_the_within_problem_variance_is_the_exact_fraction_without_cancelling(n):
+    for k in {1, 4, n // 8, n // 2}:
+        variance_C = within_problem_variance_table(n, [k])[:, 0]
+        assert (variance_C >= 0.0).all()
+        for c in (0, 1, 2, 7, n // 2 - 1, n - 1, n):
+            exact = exact_miss(n, c, k) ** 2 - exact_miss(n, c, 2 * k)
+            assert variance_C[c] == pytest.approx(float(exact), rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize(("n", "ks"), [(4, [3]), (4, [1, 0]), (1, [1]), (0, [1])])
+def test_there_is_no_unbiased_variance_beyond_half_the_samples(n, ks):
+    with pytest.raises(ValueError, match="k <= n / 2"):
+        within_problem_variance_table(n, ks)

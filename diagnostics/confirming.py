@@ -1,0 +1,275 @@
+"""Which problems are lost or gained for certain: the audit's samples name candidates, fresh samples test them.
+
+The counts that chose a problem cannot test it: among many problems some seem lost by chance alone. So the candidates
+are drawn again, at the base and at the last checkpoint, with another seed and nothing else changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import pandas as pd
+
+from diagnostics.config import ConfirmConfig
+from diagnostics.engine import Engine
+from diagnostics.errors import CheckpointError, SamplerError, StoreError
+from diagnostics.pending import missing_samples
+from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.samplers import choose_sampler, lora_ranks
+from diagnostics.series import find_series
+from diagnostics.stages import draw, grade
+from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
+from diagnostics.statistics.power import window_size
+from diagnostics.store import Store
+from diagnostics.stored import chosen_series, stored_key, stored_problems, stored_settings
+from diagnostics.types import AuditKey, Checkpoint, Confirmation, Problem, SamplingSettings, content_hash
+
+Change = Literal["lost", "gained"]
+
+_COUNTS = """
+SELECT
+    p.checkpoint_id, p.step, p.is_base, p.problem_id, p.n_planned,
+    coalesce(s.n, 0) AS n, coalesce(s.n_correct, 0) AS n_correct
+FROM planned_samples AS p
+LEFT JOIN sampled_counts AS s USING (series, checkpoint_id, problem_id)
+WHERE p.series = $series
+ORDER BY p.step, p.problem_id
+"""
+_PLACES = """
+SELECT c.checkpoint_id, c.checkpoint, c.step, c.path, s.path AS run
+FROM series_checkpoints AS c
+JOIN series AS s USING (series)
+WHERE c.series = $series AND c.checkpoint_id = $checkpoint_id
+"""
+_UNGRADED = """
+WITH responses AS (
+    SELECT DISTINCT s.problem_id, s.response_id, s.text, p.verifier
+    FROM samples AS s
+    JOIN problems AS p USING (problem_id)
+    WHERE s.settings_id = $settings_id AND list_contains($problem_ids::VARCHAR[], s.problem_id)
+)
+FROM responses ANTI JOIN grades USING (problem_id, response_id, verifier)
+ORDER BY problem_id, response_id
+"""
+_FRESH_COUNTS = """
+SELECT s.checkpoint_id, s.problem_id, count(*) FILTER (g.correct) AS n_correct
+FROM samples AS s
+JOIN problems AS p USING (problem_id)
+JOIN grades AS g
+    ON g.problem_id = s.problem_id
+    AND g.response_id = s.response_id
+    AND g.verifier = p.verifier
+WHERE s.settings_id = $settings_id AND NOT s.greedy AND s.sample_index < $fresh
+GROUP BY ALL
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmResult:
+    """The problems that were drawn afresh at ``checkpoint``, in the order of the shortlist, and what it took."""
+
+    series: str
+    checkpoint: str
+    step: int
+    fresh: int
+    samples_drawn: int
+    problems: tuple[Problem, ...]
+    tested: tuple[Confirmation, ...]
+    store_path: Path
+    report_path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shortlist:
+    """Problem id → how it seems to have changed, between these two checkpoints (their ids)."""
+
+    changes: Mapping[str, Change]
+    base_id: str
+    late_id: str
+
+
+def confirm(
+    store_path: Path, config: ConfirmConfig, *, progress: ProgressSink | None = None, write_report: bool = True
+) -> ConfirmResult:
+    """Draw the problems that seem lost or gained again, and test them; the report is written anew if ``write_report``.
+
+    The shortlist comes from the base and the pooled last third of the checkpoints, as the verdict does: the more
+    samples, the fewer problems that noise alone put there. Fresh samples are drawn from the last of these checkpoints,
+    for that is the model that people keep. Samples are committed in batches: killed, the same command continues, and
+    once it has ended it draws none. p values are corrected together, over all problems lost and gained.
+
+    Raises:
+        StoreError: no such store or audit, or the audit has no graded samples to choose from.
+        CheckpointError: a checkpoint is not where it was, or holds other weights than those audited.
+        SamplerError: the audit's sampler cannot run here, or fails.
+    """
+    from reports import build_report
+
+    say = progress or SilentProgress()
+    if not store_path.is_file():
+        raise StoreError(f"{store_path}: no such store; run `oversharp audit … --out {store_path.parent}` first")
+    with Store.open(store_path) as store:
+        key = stored_key(store, chosen_series(store, config.series))
+        listed = _shortlist(store, key, config.most)
+        problems = stored_problems(store, list(listed.changes))
+        settings = fresh_settings(stored_settings(store, key.settings_id))
+        fresh = config.fresh or key.n_base
+        drawn = _draw(store, key, listed, problems, settings, fresh, config, say)
+        pending = store.frame(_UNGRADED, settings_id=settings.settings_id, problem_ids=list(listed.changes))
+        grade(store, problems, pending, key=key, say=say)
+        tested = _tested(store, listed, settings, fresh)
+        store.add_confirmations(key.audit_id, listed.late_id, settings.settings_id, tested)
+        late = store.frame(_PLACES, series=key.series, checkpoint_id=listed.late_id).iloc[0]
+    report_path = config.out or store_path.parent / "report.html"
+    if write_report:
+        build_report(store_path, report_path)
+    return ConfirmResult(
+        series=key.series,
+        checkpoint=str(late["checkpoint"]),
+        step=int(late["step"]),
+        fresh=fresh,
+        samples_drawn=drawn,
+        problems=tuple(problems),
+        tested=tuple(tested),
+        store_path=store_path,
+        report_path=report_path,
+    )
+
+
+def fresh_settings(settings: SamplingSettings) -> SamplingSettings:
+    """The audit's sampling settings with another seed: another id, so fresh samples never count in the audit."""
+    return replace(settings, seed=int(content_hash("confirm", settings.seed), 16) % 2**31)
+
+
+def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
+    counts = store.frame(_COUNTS, series=key.series)
+    whole = counts.groupby(["step", "checkpoint_id", "is_base"])[["n", "n_planned"]].apply(
+        lambda rows: bool((rows["n"] == rows["n_planned"]).all())
+    )
+    complete = whole[whole].index.to_frame(index=False).sort_values("step")
+    base_ids = complete.loc[complete["is_base"], "checkpoint_id"].tolist()
+    trained_ids = complete.loc[~complete["is_base"], "checkpoint_id"].tolist()
+    if not base_ids or not trained_ids:
+        lacking = "its base" if not base_ids else "a checkpoint after its base"
+        raise StoreError(
+            f"{store.path}: series {key.series!r} lacks graded samples of {lacking}; run its audit to the end"
+        )
+    window_ids = trained_ids[-window_size(len(trained_ids)) :]
+    base = counts[counts["checkpoint_id"] == base_ids[0]].set_index("problem_id").sort_index()
+    late = counts[counts["checkpoint_id"].isin(window_ids)].groupby("problem_id")[["n", "n_correct"]].sum().sort_index()
+    lost, gained = shortlist(
+        base["n_correct"].to_numpy(dtype=np.int64),
+        late["n_correct"].to_numpy(dtype=np.int64),
+        base["n"].to_numpy(dtype=np.int64),
+        late["n"].to_numpy(dtype=np.int64),
+        most=most,
+    )
+    ids = base.index.to_list()
+    changes: dict[str, Change] = {ids[index]: "lost" for index in lost}
+    changes.update({ids[index]: "gained" for index in gained})
+    return _Shortlist(changes=changes, base_id=base_ids[0], late_id=window_ids[-1])
+
+
+def _draw(
+    store: Store,
+    key: AuditKey,
+    listed: _Shortlist,
+    problems: Sequence[Problem],
+    settings: SamplingSettings,
+    fresh: int,
+    config: ConfirmConfig,
+    say: ProgressSink,
+) -> int:
+    """Draw what is missing; where nothing is, the checkpoints are not even looked for."""
+    planned = dict.fromkeys(listed.changes, fresh)
+    if not any(
+        missing_samples(store, settings.settings_id, checkpoint_id, planned, greedy=False)
+        for checkpoint_id in (listed.base_id, listed.late_id)
+    ):
+        return 0
+    pair = _located(store, key, listed, config)
+    both = " and ".join(checkpoint.label for checkpoint in pair)
+    say.note(f"series {key.series}: {fresh} fresh samples of each of {len(planned)} problems from {both}")
+    try:
+        sampler, _ = choose_sampler(settings.sampler, pair, device=config.device)
+    except SamplerError as error:
+        why = str(error).removeprefix(f"--sampler {settings.sampler}: ").split("; use --sampler")[0]
+        raise SamplerError(
+            f"fresh samples need the audit's sampler {settings.sampler}, which cannot run here ({why}); confirm on the "
+            "machine of the audit"
+        ) from error
+    store.add_settings(settings)
+    dtype = cast(Literal["float32", "bfloat16", "float16"], settings.dtype)
+    engine = Engine(
+        config.engine_config(sampler, dtype), sampler, "as in the audit", lora_ranks=lora_ranks(pair), note=say.note
+    )
+    with closing(engine):
+        return sum(
+            draw(store, engine, checkpoint, problems, settings, planned, greedy=False, key=key, what="confirm", say=say)
+            for checkpoint in pair
+        )
+
+
+def _located(store: Store, key: AuditKey, listed: _Shortlist, config: ConfirmConfig) -> tuple[Checkpoint, Checkpoint]:
+    """Base and late checkpoint on disk, both with the weights that were audited."""
+    places = [
+        store.frame(_PLACES, series=key.series, checkpoint_id=checkpoint_id).iloc[0]
+        for checkpoint_id in (listed.base_id, listed.late_id)
+    ]
+    base_path, late_path = (_path_now(place, config.path) for place in places)
+    base_path = base_path if config.base is None else config.base
+    for place, path in zip(places, (base_path, late_path), strict=True):
+        if not path.is_dir():
+            inside = Path(place["path"]).is_relative_to(place["run"])
+            mend = "--path with the run directory" if inside else "--base with the base model's directory"
+            raise CheckpointError(f"{place['checkpoint']}: {path} is not there any more; pass {mend} as it lies now")
+    found = {one.checkpoint_id: one for one in find_series([late_path], base=base_path).checkpoints}
+    for place, path in zip(places, (base_path, late_path), strict=True):
+        if place["checkpoint_id"] not in found:
+            raise CheckpointError(
+                f"{place['checkpoint']}: {path} holds other weights than those that were audited "
+                f"({place['checkpoint_id']}); restore them, or pass --path or --base with where they lie"
+            )
+    base, late = (
+        replace(found[place["checkpoint_id"]], label=str(place["checkpoint"]), step=int(place["step"]))
+        for place in places
+    )
+    return base, late
+
+
+def _path_now(place: pd.Series, run_now: Path | None) -> Path:
+    path, run = Path(place["path"]), Path(place["run"])
+    if run_now is None or not path.is_relative_to(run):
+        return path
+    return run_now / path.relative_to(run)
+
+
+def _tested(store: Store, listed: _Shortlist, settings: SamplingSettings, fresh: int) -> list[Confirmation]:
+    counts = store.frame(_FRESH_COUNTS, settings_id=settings.settings_id, fresh=fresh)
+    correct = counts.set_index(["checkpoint_id", "problem_id"])["n_correct"]
+    rows = [
+        (problem_id, change, int(correct[listed.base_id, problem_id]), int(correct[listed.late_id, problem_id]))
+        for problem_id, change in listed.changes.items()
+    ]
+    # who gained fell when read backwards
+    before_P = np.array([base if change == "lost" else late for _, change, base, late in rows], dtype=np.int64)
+    after_P = np.array([late if change == "lost" else base for _, change, base, late in rows], dtype=np.int64)
+    p_P = fisher_fell(before_P, fresh, after_P, fresh)
+    return [
+        Confirmation(
+            problem_id=problem_id,
+            change=change,
+            n_base=fresh,
+            correct_base=base,
+            n_late=fresh,
+            correct_late=late,
+            p=float(p),
+            p_adjusted=float(adjusted),
+        )
+        for (problem_id, change, base, late), p, adjusted in zip(rows, p_P, holm(p_P), strict=True)
+    ]

@@ -1,0 +1,150 @@
+"""From the samples in the store to the verdict on a series: this reads the counts, ``concluding`` draws from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from diagnostics.concluding import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.store import Store
+from diagnostics.types import AuditKey
+from diagnostics.verdict import Rates, Verdict
+
+_PLANNED = """
+SELECT checkpoint_id, checkpoint, step, is_base, min(n_planned) AS n, max(n_planned) AS n_most
+FROM planned_samples
+WHERE series = $series
+GROUP BY ALL
+ORDER BY step
+"""
+_PROBLEMS = """
+SELECT p.problem_id, p.task, p.verifier
+FROM audit_problems AS ap
+JOIN problems AS p USING (problem_id)
+WHERE ap.audit_id = $audit_id
+ORDER BY p.problem_id
+"""
+# An adaptive audit draws fewer samples of problems that earlier checkpoints decided. Counts of unequal n would carry
+# that choice into the comparison, so each problem counts with its first n_used samples, as many as all have.
+_COUNTS = """
+WITH used AS (
+    SELECT step, min(n_planned) AS n_used
+    FROM planned_samples
+    WHERE series = $series
+    GROUP BY step
+),
+base_modes AS (
+    SELECT problem_id, mode, count(*) AS n
+    FROM graded_samples
+    JOIN used USING (step)
+    WHERE series = $series AND is_base AND NOT greedy AND correct AND mode IS NOT NULL AND sample_index < n_used // 2
+    GROUP BY problem_id, mode
+),
+dominant_modes AS (
+    SELECT problem_id, mode AS dominant
+    FROM base_modes
+    QUALIFY row_number() OVER (PARTITION BY problem_id ORDER BY n DESC, mode) = 1
+)
+SELECT
+    step,
+    problem_id,
+    bool_or(dominant IS NOT NULL) AS shows_modes,
+    count(*) AS n,
+    count(*) FILTER (correct) AS n_correct,
+    -- the first half of the base's samples chose the dominant mode and does not count here
+    count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
+    count(*) FILTER (finish_reason = 'length') AS n_truncated,
+    count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
+    count(*) FILTER (state = 'timeout') AS n_timed_out,
+    sum(n_tokens)::BIGINT AS n_tokens
+FROM graded_samples
+JOIN used USING (step)
+LEFT JOIN dominant_modes USING (problem_id)
+WHERE series = $series AND NOT greedy AND sample_index < n_used
+GROUP BY step, problem_id
+ORDER BY step, problem_id
+"""
+
+
+def judge(
+    store: Store, key: AuditKey, failed: Mapping[str, str] | None = None, skipped: Mapping[str, str] | None = None
+) -> Verdict:
+    """The verdict on the series of ``key``, its current audit.
+
+    ``failed`` maps checkpoints (their ids) that had to be left out, ``skipped`` those (their labels) that never came
+    into the audit, to the reason. Raises ``StoreError`` where the store cannot be read.
+    """
+    return verdict_of(read_counts(store, key, failed or {}, skipped or {}))
+
+
+def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
+    """Read what a verdict on the series of ``key`` is made of. Raises ``StoreError``."""
+    planned = store.frame(_PLANNED, series=key.series)
+    problems = store.frame(_PROBLEMS, audit_id=key.audit_id)
+    counts = store.frame(_COUNTS, series=key.series)
+    index = pd.Index(problems["problem_id"])
+    why = _reasons(planned, failed)
+    checkpoints = [
+        _checkpoint_counts(row, counts[counts["step"] == row.step], index, why.get(row.step))
+        for row in planned.itertuples()
+    ]
+    base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
+    modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
+    n_samples = int(counts["n"].sum())
+    return SeriesCounts(
+        series=key.series,
+        base=checkpoints[base],
+        trained=tuple(one for position, one in enumerate(checkpoints) if position != base),
+        shows_modes_P=index.isin(modes),
+        tasks=tuple(sorted(problems["task"].unique())),
+        graders=tuple(sorted(problems["verifier"].unique())),
+        tokens_per_sample=float(counts["n_tokens"].sum()) / n_samples if n_samples else 0.0,
+        skipped=skipped,
+    )
+
+
+def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]:
+    """Why the checkpoint of a step cannot be compared, as far as its samples do not matter.
+
+    A step with the weights of another one has its very samples: they are no evidence a second time.
+    """
+    reasons: dict[int, str] = {}
+    first: dict[str, str] = {}
+    for row in planned.sort_values(["is_base", "step"], ascending=[False, True]).itertuples():
+        if row.checkpoint_id in failed:
+            reasons[row.step] = failed[row.checkpoint_id]
+        elif row.checkpoint_id in first:
+            reasons[row.step] = f"the same weights as {first[row.checkpoint_id]}, whose samples it shares"
+        first.setdefault(row.checkpoint_id, row.checkpoint)
+    return reasons
+
+
+def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index, why: str | None) -> CheckpointCounts:
+    n_counted = int(counts["n"].sum())
+    by_problem = counts.set_index("problem_id").reindex(problem_ids)
+    n_incomplete = int((by_problem["n"] != planned.n).sum())  # a problem without samples is NaN, and unequal
+    if why is None and n_incomplete:
+        why = f"{n_incomplete} of {len(problem_ids)} problems lack samples"
+    rates = None
+    if n_counted:
+        share = counts[["n_truncated", "n_not_parsed", "n_timed_out"]].sum() / n_counted
+        rates = Rates(
+            step=int(planned.step),
+            checkpoint=str(planned.checkpoint),
+            truncated=float(share["n_truncated"]),
+            not_parsed=float(share["n_not_parsed"]),
+            timed_out=float(share["n_timed_out"]),
+        )
+    return CheckpointCounts(
+        step=int(planned.step),
+        checkpoint=str(planned.checkpoint),
+        n=int(planned.n),
+        n_most=int(planned.n_most),
+        correct_P=by_problem["n_correct"].fillna(0).to_numpy(dtype=np.int64),
+        minority_P=by_problem["n_minority"].fillna(0).to_numpy(dtype=np.int64),
+        rates=rates,
+        why=why,
+    )

@@ -1,0 +1,117 @@
+"""What a store knows of an audited series, read back into records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pandas import isna
+from pandas.api.types import is_list_like
+
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.types import AuditKey, Problem, SamplingSettings
+
+if TYPE_CHECKING:
+    from diagnostics.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredProblem(Problem):
+    """A problem as the store has it. ``stored_id`` is its identity: the store does not keep the order of the modes."""
+
+    stored_id: str
+
+    @property
+    def problem_id(self) -> str:
+        """The id that the problem had when it was registered."""
+        return self.stored_id
+
+
+def chosen_series(store: Store, name: str | None) -> str:
+    """The audited series called ``name``, or the only one there is.
+
+    Raises ``StoreError`` if the store holds no such audit, ``ConfigError`` if a name is needed to choose one.
+    """
+    audited = [str(series) for series in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
+    if not audited:
+        raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
+    if name is None and len(audited) > 1:
+        raise ConfigError(f"{store.path} holds several series; pass --series with one of: {', '.join(audited)}")
+    if name is not None and name not in audited:
+        raise StoreError(f"--series {name}: {store.path} holds no audit of it; there is: {', '.join(audited)}")
+    return audited[0] if name is None else name
+
+
+def stored_key(store: Store, series: str) -> AuditKey:
+    """What the current audit of ``series`` compares. An audit from before the panel has an empty panel settings id."""
+    row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]
+    return AuditKey(
+        audit_id=str(row["audit_id"]),
+        series=series,
+        settings_id=str(row["settings_id"]),
+        n=int(row["n"]),
+        n_base=int(row["n_base"]),
+        entropy_samples=int(row["entropy_samples"]),
+        panel=int(row["panel"]),
+        panel_settings_id="" if isna(row["panel_settings_id"]) else str(row["panel_settings_id"]),
+        kernel_problems=int(row["kernel_problems"]),
+        kernel_responses=int(row["kernel_responses"]),
+        ks=tuple(int(k) for k in row["ks"]),
+        strategy_regex=str(row["strategy_regex"]),
+    )
+
+
+def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
+    """The sampling settings of that id. Raises ``StoreError`` if there are none."""
+    rows = store.frame("SELECT * EXCLUDE (settings_id) FROM settings WHERE settings_id = $id", id=settings_id)
+    if rows.empty:
+        raise StoreError(f"{store.path}: no sampling settings {settings_id}; run the audit again")
+    row = rows.iloc[0]
+    return SamplingSettings(
+        sampler=str(row["sampler"]),
+        temperature=float(row["temperature"]),
+        top_p=float(row["top_p"]),
+        top_k=int(row["top_k"]),
+        max_tokens=int(row["max_tokens"]),
+        prompt_template=str(row["prompt_template"]),
+        system_prompt=str(row["system_prompt"]),
+        chat=bool(row["chat"]),
+        seed=int(row["seed"]),
+        dtype=str(row["dtype"]),
+    )
+
+
+def stored_problems(store: Store, problem_ids: Sequence[str]) -> list[Problem]:
+    """The problems with these ids, in their order. Raises ``StoreError`` for one that the store does not hold."""
+    rows = store.frame(
+        """
+        WITH accepted AS (
+            SELECT problem_id, list(mode ORDER BY mode) AS modes FROM modes GROUP BY problem_id
+        )
+        SELECT p.*, a.modes
+        FROM problems AS p
+        LEFT JOIN accepted AS a USING (problem_id)
+        WHERE list_contains($ids::VARCHAR[], p.problem_id)
+        """,
+        ids=list(problem_ids),
+    )
+    by_id = {
+        str(row["problem_id"]): StoredProblem(
+            stored_id=row["problem_id"],
+            task=row["task"],
+            prompt=row["prompt"],
+            gold=row["gold"],
+            verifier=row["verifier"],
+            modes=tuple(row["modes"]) if is_list_like(row["modes"]) else (),
+            source_id=None if isna(row["source_id"]) else row["source_id"],
+            difficulty=None if isna(row["difficulty"]) else float(row["difficulty"]),
+            meta=json.loads(row["meta"]),
+        )
+        for row in rows.to_dict("records")
+    }
+    unknown = [problem_id for problem_id in problem_ids if problem_id not in by_id]
+    if unknown:
+        raise StoreError(f"{store.path}: problem {unknown[0]} is not in the store; run the audit again")
+    return [by_id[problem_id] for problem_id in problem_ids]

@@ -1,0 +1,142 @@
+"""Results as tables on a terminal: what ``plan`` and ``confirm`` print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from diagnostics.confirming import ConfirmResult
+    from diagnostics.plan import Plan, PlannedAudit
+
+#: How much of a problem is shown beside its id.
+_PROMPT_CHARACTERS = 40
+#: A power from fewer simulated audits is known to 10 points or worse: nothing closer to what is wanted was given up.
+_ROUGH_BELOW_RUNS = 100
+
+
+def print_plan(plan: Plan, console: Console | None = None) -> None:
+    """Power and cost of every size that was considered, a row per number of problems, the cheapest marked."""
+    out = console or Console(highlight=False)
+    numbers_of_samples = sorted({audit.n for audit in plan.audits})
+    by_size = {(audit.n_problems, audit.n): audit for audit in plan.audits}
+    table = Table("problems", box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    for n in numbers_of_samples:
+        table.add_column(f"n = {n}", justify="right")
+    for n_problems in sorted({audit.n_problems for audit in plan.audits}):
+        cells = [_size(by_size[n_problems, n], plan.cheapest) for n in numbers_of_samples]
+        table.add_row(f"{n_problems:,}", *cells)
+    _say(
+        out,
+        f"series {plan.series}: power to find a fall of pass@{plan.k} by {_points(plan.drop)}, "
+        f"from {100 * plan.base_pass_at_k:.1f} %",
+        f"audits of {_plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} pooled; "
+        f"n samples per problem and checkpoint, 2n of the base; {plan.tokens_per_sample:.0f} tokens per sample",
+        "",
+    )
+    out.print(table)
+    _say(
+        out,
+        "each size: its power, and all tokens sampled; ~ rough: it was plainly above or below what is wanted",
+        "",
+        _cheapest(plan),
+    )
+    if plan.present is not None:
+        present = plan.present
+        _say(
+            out,
+            f"the audit in the store ({present.n_problems:,} problems, n = {present.n}, {present.n_base} of the base): "
+            f"power {_power(present)}",
+        )
+
+
+def print_confirmations(result: ConfirmResult, console: Console | None = None) -> None:
+    """A row per problem that was drawn afresh, and how many of them are confirmed."""
+    out = console or Console(highlight=False)
+    if not result.tested:
+        _say(out, f"series {result.series}: no problem seems lost or gained; there is nothing to draw again")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("problem", no_wrap=True, ratio=1)  # what gives way on a narrow terminal
+    for name, width in (("seemed", 6), ("base", 9), ("late", 9), ("p", 7), ("adjusted p", 10), ("confirmed", 9)):
+        table.add_column(name, justify="left" if name == "seemed" else "right", no_wrap=True, min_width=width)
+    for problem, one in zip(result.problems, result.tested, strict=True):
+        said = " ".join(problem.prompt.split())
+        shown = said if len(said) <= _PROMPT_CHARACTERS else said[: _PROMPT_CHARACTERS - 1] + "…"
+        table.add_row(
+            escape(f"{problem.source_id or problem.problem_id}  {shown}"),
+            one.change,
+            f"{one.correct_base}/{one.n_base}",
+            f"{one.correct_late}/{one.n_late}",
+            f"{one.p:.2g}",
+            f"{one.p_adjusted:.2g}",
+            "yes" if one.confirmed else "no",
+        )
+    _say(out, f"series {result.series}, {result.checkpoint} against the base: {result.fresh} fresh samples each", "")
+    out.print(table)
+    counted = [
+        f"{sum(one.confirmed for one in result.tested if one.change == change)} of "
+        f"{sum(one.change == change for one in result.tested)} {change}"
+        for change in ("lost", "gained")
+    ]
+    _say(out, "", f"confirmed: {', '.join(counted)} (Fisher's exact test, Holm over all, 5 %)")
+
+
+def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
+    mark = " ◀" if audit is cheapest else "  "
+    return f"{_power(audit):>5} {_tokens(audit.tokens):>8}{mark}"
+
+
+def _power(audit: PlannedAudit) -> str:
+    power = _percent(audit.power)
+    return f"~{power}" if power[0].isdigit() and audit.runs < _ROUGH_BELOW_RUNS else power
+
+
+def _cheapest(plan: Plan) -> str:
+    cheapest = plan.cheapest
+    if cheapest is None:
+        return f"none of these reaches a power of {100 * plan.wanted:g} %: name a larger --drop, or add problems"
+    return (
+        f"◀ cheapest with a power of {100 * plan.wanted:g} % or more: {_plural(cheapest.n_problems, 'problem')}, "
+        f"n = {cheapest.n} ({cheapest.n_base} of the base), {_tokens(cheapest.tokens)} tokens"
+    )
+
+
+def _percent(power: float) -> str:
+    """Simulated powers are never certain.
+
+    >>> _percent(1.0), _percent(0.804), _percent(0.0)
+    ('>99 %', '80 %', '<1 %')
+    """
+    if power > 0.99:
+        return ">99 %"
+    return "<1 %" if power < 0.01 else f"{100 * power:.0f} %"
+
+
+def _tokens(tokens: float) -> str:
+    """Three digits and a unit.
+
+    >>> _tokens(850), _tokens(1_536_000), _tokens(3.07e10)
+    ('850', '1.54 M', '30.7 G')
+    """
+    for unit, scale in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if tokens >= 0.9995 * scale:
+            return f"{tokens / scale:#.3g}".rstrip(".") + unit
+    return f"{tokens:.0f}"
+
+
+def _points(probability: float) -> str:
+    points = f"{100 * probability:g}"
+    return f"{points} point" if points == "1" else f"{points} points"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _say(out: Console, *lines: str) -> None:
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,243 @@
+"""The pictures of coverage: curves over k with k*, changes over steps with band and onset, and the map of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from reports import numbers
+from reports.change_map import ChangeMap, scale_of
+from reports.context import Context
+from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Mark, Missing, Panel, Table
+from reports.source import SeriesSource
+from reports.tables import Display
+from reports.verdict_card import decline_text, k_star_text, lost_coverage, window_text
+from reports.wording import bound, known, value_at
+
+POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
+BAND = f"simultaneous {numbers.NINETY_FIVE} band"
+POINTS = Display(factor=100.0, unit="points", is_difference=True)
+
+
+def curves(context: Context) -> Block:
+    """pass@k over k of base, middle and last checkpoint; k* is marked where the verdict is that pass@k fell."""
+    figure = context.block("pass_at_k")
+    if not isinstance(figure, Figure):
+        return figure
+    panels, notes = [], []
+    for series, panel in _by_series(context, figure):
+        verdict = series.verdict
+        if verdict is None or verdict.k_star is None:
+            panels.append(panel)
+            continue
+        star = verdict.k_star
+        text = k_star_text(star, verdict.k_most)
+        chance = "" if star.value is None or lost_coverage(verdict) else "; without a loss it may be chance"
+        notes.append(context.named(series, f"{text} ({window_text(verdict.window)} pooled, against the base){chance}."))
+        if star.value is not None and lost_coverage(verdict):
+            high = star.high if star.high is not None or star.low is None else verdict.k_most
+            mark = Mark(label=text.split(",")[0], x=star.value, low=star.low, high=high)
+            panel = replace(panel, marks=(mark,), description=f"{panel.description} {text}.")
+        panels.append(panel)
+    star_note = ("k* is where pass@k of the late checkpoints falls below the base for good.",) if notes else ()
+    return replace(figure, panels=tuple(panels), notes=(*star_note, *notes, *figure.notes))
+
+
+def changes_over_steps(context: Context) -> tuple[Block, ...]:
+    """Change of pass@k at every checkpoint inside one band for all k and steps, with the onset after a loss.
+
+    The data table keeps the interval that each change has by itself.
+    """
+    pointwise, band = context.block(POINTWISE), context.block(SIMULTANEOUS)
+    if not isinstance(pointwise, Figure):
+        return (pointwise,)
+    lacking: tuple[Block, ...] = ()
+    if isinstance(band, Figure):
+        table = replace(pointwise.table, title=f"{pointwise.table.title}, with the interval of each change by itself")
+        figure = replace(
+            pointwise,
+            panels=band.panels,
+            notes=band.notes,
+            table=table,
+            caption="pass@k of each checkpoint minus that of the base. Band: "
+            f"{BAND}, for all k and checkpoints of a series together: below 0 anywhere, it shows a loss.",
+        )
+    else:
+        figure = pointwise
+        why = band.why if isinstance(band, Missing) else ("it never moves",)
+        lacking = (Missing(title="Simultaneous band of the changes", why=why),)
+    panels, notes = [], []
+    for series, panel in _by_series(context, figure):
+        marks, text = _onset(series)
+        panels.append(replace(panel, marks=marks, description=" ".join(filter(None, (panel.description, text)))))
+        if text:
+            notes.append(context.named(series, text))
+    return (replace(figure, panels=tuple(panels), notes=(*notes, *figure.notes)), *lacking)
+
+
+def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
+    """Marks and a sentence; nothing unless the verdict is that something was lost."""
+    verdict = series.verdict
+    if verdict is None or not lost_coverage(verdict):
+        return (), ""
+    marks, parts = [], []
+    began = verdict.decline_began
+    if began is not None and began.value is not None:
+        label = f"decline began, step {numbers.fixed(began.value, 0)}"
+        marks.append(Mark(label=label, x=began.value, low=began.low, high=began.high))
+        parts.append(f"the decline began at {decline_text(began)} (a bent line fitted to the changes)")
+    if verdict.detected_by is not None:
+        marks.append(Mark(label=f"detected by step {verdict.detected_by}", x=float(verdict.detected_by)))
+        parts.append(f"detected by step {verdict.detected_by}, where a one-sided band first lies below 0")
+    else:
+        parts.append("at no single checkpoint does a one-sided band lie below 0")
+    return tuple(marks), f"{'; '.join(parts)}."
+
+
+def change_map(context: Context) -> Block:
+    """Every checkpoint × every k: the change in points, marked where the band leaves out 0."""
+    title = "Where coverage moved: checkpoint × k"
+    name = SIMULTANEOUS if not known(context.source.findings, SIMULTANEOUS).empty else POINTWISE
+    rows = known(context.source.findings, name)
+    rows = rows[rows["k"].notna()]
+    rows = rows[rows["step"] != rows["series"].map({series.name: series.base_step for series in context.series})]
+    if rows.empty:
+        return Missing(title=title, why=("the store holds no paired differences of pass@k to the base",))
+    scale = scale_of([100.0 * float(value) for value in rows["value"]])
+    own = [(series, rows[rows["series"] == series.name]) for series in context.series]
+    is_band = name == SIMULTANEOUS
+    panels = tuple(_map(context, series, found, scale, is_band=is_band) for series, found in own if not found.empty)
+    note = (
+        f"A corner marks a {BAND} that leaves out 0, at the top for a rise and at the bottom for a fall."
+        if is_band
+        else "Nothing is marked: the simultaneous band is missing."
+    )
+    return Figure(
+        figure_id="coverage-map",
+        title=title,
+        caption="Change of pass@k against the base in points: blue above, orange below, the deeper the further. "
+        f"{note}",
+        x_label=STEP_LABEL,
+        y_label="k (samples per problem)",
+        panels=panels,
+        table=_map_table(context, rows, is_band=is_band),
+    )
+
+
+def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: float, *, is_band: bool) -> ChangeMap:
+    """Intervals of single changes mark nothing: among so many, some leave out 0 by chance."""
+    steps = sorted({int(step) for step in rows["step"]})
+    ks = sorted({int(k) for k in rows["k"]}, reverse=True)
+    found = {(int(row["k"]), int(row["step"])): row for row in rows.to_dict("records")}
+    cells, sure = [], []
+    for k in ks:
+        at_k = [found.get((k, step)) for step in steps]
+        cells.append(tuple(None if row is None else 100.0 * float(row["value"]) for row in at_k))
+        sure.append(tuple(is_band and row is not None and _leaves_out_0(row["low"], row["high"]) for row in at_k))
+    signs = [
+        value > 0
+        for values, marks in zip(cells, sure, strict=True)
+        for value, is_sure in zip(values, marks, strict=True)
+        if is_sure and value is not None
+    ]
+    text = f"{series.name}: changes of pass@k for k = {ks[-1]} to {ks[0]} at steps {steps[0]} to {steps[-1]}"
+    if is_band:
+        text += f"; {sum(signs)} of {len(ks) * len(steps)} lie surely above the base, {len(signs) - sum(signs)} below"
+    return ChangeMap(
+        title=series.name if len(context.series) > 1 else "",
+        lines=(),
+        description=f"{text}.",
+        columns=tuple(map(str, steps)),
+        rows=tuple(map(str, ks)),
+        cells=tuple(cells),
+        sure=tuple(sure),
+        scale=scale,
+    )
+
+
+def _leaves_out_0(low: object, high: object) -> bool:
+    low_f, high_f = bound(low), bound(high)
+    return low_f is not None and high_f is not None and (low_f > 0.0 or high_f < 0.0)
+
+
+def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
+    several = len(context.series) > 1
+    ks = sorted({int(k) for k in rows["k"]})
+    found = {(row["series"], int(row["step"]), int(row["k"])): row for row in rows.to_dict("records")}
+    body = []
+    for series in context.series:
+        for step in sorted({int(step) for step in rows.loc[rows["series"] == series.name, "step"]}):
+            at_step = [found.get((series.name, step, k)) for k in ks]
+            cells = [
+                Cell(text="–") if row is None else POINTS.cell(row["value"], row["low"], row["high"]) for row in at_step
+            ]
+            lead = [Cell(text=series.name)] if several else []
+            body.append((*lead, Cell(text=str(step), sort=float(step)), *cells))
+    return Table(
+        title="Changes of all checkpoints and k: data",
+        columns=(
+            *([Column(name="series", numeric=False)] if several else []),
+            Column(name="step"),
+            *(Column(name=f"k = {k}") for k in ks),
+        ),
+        rows=tuple(body),
+        note=f"Unit: points. Brackets: {BAND if is_band else f'{numbers.NINETY_FIVE} interval'}.",
+        folded=True,
+    )
+
+
+def ends_table(context: Context) -> tuple[Table, ...]:
+    """Base and last checkpoint at every k, with both intervals of the change; nothing without a difference."""
+    tables = []
+    for series in context.series:
+        rows = []
+        for k in context.known_ks(series):
+            change = context.pass_change(series, k)
+            if change is None:
+                continue
+            band = value_at(context.source.findings, SIMULTANEOUS, series.name, series.last_step, k=k)
+            rows.append(
+                (
+                    Cell(text=str(k), sort=float(k)),
+                    Cell(text=numbers.fixed(change.before, 3), sort=change.before),
+                    Cell(text=numbers.fixed(change.after, 3), sort=change.after),
+                    POINTS.cell(change.delta, change.low, change.high),
+                    Cell(text="–") if band is None else _band_cell(band),
+                )
+            )
+        if rows:
+            tables.append(_ends_of(series, tuple(rows), several=len(context.series) > 1))
+    return tuple(tables)
+
+
+def _ends_of(series: SeriesSource, rows: tuple[tuple[Cell, ...], ...], *, several: bool) -> Table:
+    return Table(
+        title=f"pass@k of base and last checkpoint{f': {series.name}' if several else ''}",
+        columns=(
+            Column(name="k"),
+            Column(name="base"),
+            Column(name="last"),
+            Column(name="change (points)"),
+            Column(name="simultaneous"),
+        ),
+        rows=rows,
+        note=f"Brackets: {numbers.NINETY_FIVE} interval of each change by itself; the {BAND} is for all k and "
+        "checkpoints together.",
+        narrow=True,
+    )
+
+
+def _band_cell(row: pd.Series) -> Cell:
+    low, high = bound(row["low"]), bound(row["high"])
+    if low is None or high is None:
+        return Cell(text="–")
+    return Cell(text=f"[{numbers.points(low)}, {numbers.points(high)}]", sort=low)
+
+
+def _by_series(context: Context, figure: Figure) -> tuple[tuple[SeriesSource, Panel], ...]:
+    """The panels of a figure with a panel per series."""
+    if len(context.series) == 1:
+        return tuple((context.series[0], panel) for panel in figure.panels)
+    named = {series.name: series for series in context.series}
+    return tuple((named[panel.title], panel) for panel in figure.panels)

@@ -1,0 +1,139 @@
+"""Two series problem by problem at their last checkpoints: the paired difference for every task and k, as a table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagnostics.statistics.comparison import RunDifference, compare_runs
+from diagnostics.statistics.keys import inference_ks
+from reports import numbers
+from reports.context import Context
+from reports.records import Cell, Column, Missing, Table
+from reports.source import SeriesSource
+from reports.tables import Display
+
+#: From here on an adjusted p says that there is a difference.
+LEVEL = 0.05
+_POINTS = Display(factor=100.0, unit="points", is_difference=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """``second`` − ``first``, or ``why`` there is no difference to show."""
+
+    first: SeriesSource
+    second: SeriesSource
+    rows: tuple[RunDifference, ...] = ()
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        """What is subtracted from what, and where."""
+        return (
+            f"{self.second.name} (step {self.second.last_step}) − {self.first.name} (step {self.first.last_step}), "
+            "problem by problem"
+        )
+
+
+def pairs(context: Context) -> tuple[Pair, ...]:
+    """Every two series at the last checkpoint of each, over the problems that both have."""
+    counts = context.source.last_counts
+    return tuple(_pair(counts, first, second) for first, second in itertools.combinations(context.series, 2))
+
+
+def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Pair:
+    of_first, of_second = (counts[counts["series"] == one.name] for one in (first, second))
+    both = of_first.merge(of_second, on="problem_id", suffixes=("_1", "_2")).sort_values("problem_id")
+    if both.empty:
+        return Pair(first=first, second=second, why="no problem has samples at the last checkpoint of both")
+    least = int(min(both["n_1"].min(), both["n_2"].min()))
+    rows = compare_runs(
+        both["n_correct_1"].to_numpy(dtype="int64"),
+        both["n_correct_2"].to_numpy(dtype="int64"),
+        n_first=both["n_1"].to_numpy(dtype="int64"),
+        n_second=both["n_2"].to_numpy(dtype="int64"),
+        task_P=both["task_1"].astype(str).to_numpy(dtype=object),
+        ks=inference_ks(least),
+    )
+    return Pair(first=first, second=second, rows=tuple(rows))
+
+
+def pair_sentence(pair: Pair) -> str:
+    """What the table says, in one sentence: where the second is surely above or below the first."""
+    if not pair.rows:
+        return f"{pair.second.name} and {pair.first.name} cannot be compared: {pair.why}."
+    several = len({row.task for row in pair.rows}) > 1
+    ks = sorted({row.k for row in pair.rows})
+    sure = [row for row in pair.rows if row.p_adjusted is not None and row.p_adjusted <= LEVEL]
+    start = f"At the last checkpoint of each, {pair.second.name} "
+    if not sure:
+        tested = [row.p_adjusted for row in pair.rows if row.p_adjusted is not None]
+        least = f" (least adjusted p {_p(min(tested))})" if tested else ""
+        return f"{start}and {pair.first.name} show no difference for {numbers.k_range(ks, ks)}{least}."
+    parts = []
+    for word, sign in (("above", 1), ("below", -1)):
+        for task in sorted({row.task for row in sure}):
+            rows = [row for row in sure if row.task == task and sign * row.difference > 0]
+            if rows:
+                most = max(rows, key=lambda row: sign * row.difference)
+                on = f" on {task}" if several else ""
+                parts.append(
+                    f"{word} {pair.first.name}{on} for {numbers.k_range([row.k for row in rows], ks)} "
+                    f"(most at k = {most.k}: {numbers.points(most.difference)} points)"
+                )
+    return f"{start}lies {numbers.listing(tuple(parts))}."
+
+
+def pair_table(pair: Pair, *, folded: bool) -> Table | Missing:
+    """One row per task and k, both p values beside each other; ``folded`` where there are many."""
+    if not pair.rows:
+        return Missing(title=pair.title, why=(pair.why,))
+    names = (pair.first.name, pair.second.name)
+    return Table(
+        title=pair.title,
+        columns=(
+            Column(name="task", numeric=False),
+            Column(name="k"),
+            *(Column(name=f"pass@k, {name}") for name in names),
+            Column(name="difference (points)"),
+            Column(name="p"),
+            Column(name="p, Holm"),
+            Column(name="problems"),
+        ),
+        rows=tuple(_row(row) for row in pair.rows),
+        note=f"Paired by problem, two-sided. Brackets: {numbers.NINETY_FIVE} interval of each difference by itself. "
+        "Holm adjusts p for all tasks and k of this table: read that one.",
+        folded=folded,
+    )
+
+
+def _row(row: RunDifference) -> tuple[Cell, ...]:
+    return (
+        Cell(text=row.task),
+        Cell(text=str(row.k), sort=float(row.k)),
+        *(Cell(text=numbers.fixed(value, 3), sort=value) for value in (row.first, row.second)),
+        _POINTS.cell(row.difference, row.low, row.high),
+        *(Cell(text=_p(p), sort=p) for p in (row.p, row.p_adjusted)),
+        Cell(text=str(row.n_problems), sort=float(row.n_problems)),
+    )
+
+
+def _p(p: float | None) -> str:
+    """
+    >>> _p(0.0373), _p(3e-7), _p(None)
+    ('0.0373', '< 0.0001', '–')
+    """
+    return "< 0.0001" if p is not None and p < 1e-4 else numbers.number(p, "p-value")
+
+
+def sentences(made: Sequence[Pair]) -> tuple[str, ...]:
+    """A sentence for every pair, and what none of them is: a comparison of the best checkpoints."""
+    return (
+        *map(pair_sentence, made),
+        "These are the last checkpoints, never the best ones: the best of many that do not differ looks better by "
+        "chance.",
+    )

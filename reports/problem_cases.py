@@ -1,0 +1,186 @@
+"""Problems one by one: their course over the checkpoints, their modes, and what base and last checkpoint say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports import numbers
+from reports.context import Context
+from reports.plots import series_colour
+from reports.problem_changes import success_interval
+from reports.problem_source import TEXT_CAP
+from reports.problem_table import case_id, cut
+from reports.records import Cases, Cell, Column, Course, ProblemCase, Response, Side, Table
+from reports.source import SeriesSource
+from reports.tables import spread
+
+GOLD_CAP = 200
+SHOWN_STEPS = 12
+SHOWN_MODES = 6
+
+
+def problem_cases(
+    context: Context, trained: tuple[SeriesSource, ...], changes: Mapping[str, pd.DataFrame]
+) -> Cases | None:
+    """The picked problems, None where there are none. ``changes`` are those of ``problem_changes`` by series."""
+    if not context.details.picked:
+        return None
+    texts = context.source.problems.set_index("problem_id")
+    rows = {name: {str(row["problem_id"]): row for row in frame.to_dict("records")} for name, frame in changes.items()}
+    counts = dict(tuple(context.source.problem_counts.groupby("problem_id", sort=False)))
+    cases = []
+    for problem_id in context.details.picked:
+        own = tuple(series for series in trained if problem_id in rows[series.name])
+        cases.append(
+            ProblemCase(
+                case_id=case_id(problem_id),
+                problem_id=problem_id,
+                prompt=cut(str(texts.loc[problem_id, "prompt"]), TEXT_CAP),
+                gold=cut(str(texts.loc[problem_id, "gold"]), GOLD_CAP),
+                summary="; ".join(_summary(context, series, rows[series.name][problem_id]) for series in own),
+                courses=tuple(_course(context, series, counts[problem_id]) for series in own),
+                tables=(_counts(context, own, counts[problem_id]), _modes(context, own, problem_id)),
+                sides=_sides(context, own, problem_id),
+            )
+        )
+    shown = numbers.plural(len(cases), "problem")
+    note = (
+        f"{shown}: confirmed ones first, then the largest falls, then gains. Of the base, correct responses come "
+        f"first, then the most frequent; anything beyond {TEXT_CAP} characters is cut. The small line is success over "
+        "the checkpoints, from 0 to its largest."
+    )
+    return Cases(title="Problems one by one", note=note, cases=tuple(cases))
+
+
+def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any]) -> str:
+    fresh = context.details.fresh
+    drawn = fresh[(fresh["series"] == series.name) & (fresh["problem_id"] == row["problem_id"])]
+    state = row["state"] + (", confirmed" if len(drawn) and bool(drawn["confirmed"].iloc[0]) else "")
+    base = f"base {int(row['c_base'])} of {int(row['n_base'])} correct"
+    return context.named(series, f"{base}, last {int(row['c_late'])} of {int(row['n_late'])} ({state})")
+
+
+def _course(context: Context, series: SeriesSource, counts: pd.DataFrame) -> Course:
+    own = counts[counts["series"] == series.name].sort_values("step")
+    place = [one.name for one in context.series].index(series.name)
+    return Course(colour=series_colour(place), shares=tuple(float(v) for v in own["n_correct"] / own["n"]))
+
+
+def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> Table:
+    """Correct samples per checkpoint with the interval of the success rate."""
+    several = len(context.series) > 1
+    low, high = success_interval(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
+    bounded = counts.assign(low=low, high=high)
+    at = {(row["series"], row["step"]): row for row in bounded.to_dict("records")}
+    steps = sorted({int(step) for step in counts["step"]})
+    shown = spread(steps, SHOWN_STEPS)
+    body = []
+    for step in shown:
+        cells = [Cell(text=str(step), sort=float(step))]
+        for series in own:
+            row = at.get((series.name, step))
+            if row is None:
+                cells += [Cell(text="–"), Cell(text="–")]
+                continue
+            share = row["n_correct"] / row["n"]
+            text = f"{share:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+            cells += [
+                Cell(text=f"{int(row['n_correct'])} / {int(row['n'])}", sort=share),
+                Cell(text=text, sort=share),
+            ]
+        body.append(tuple(cells))
+    names = [f"{series.name}: " if several else "" for series in own]
+    left = f" {len(shown)} of {len(steps)} checkpoints shown." if len(shown) < len(steps) else ""
+    return Table(
+        title="Correct samples per checkpoint",
+        columns=(
+            Column(name="step"),
+            *(Column(name=f"{name}{what}") for name in names for what in ("correct", "success")),
+        ),
+        rows=tuple(body),
+        note=f"Brackets: exact {numbers.NINETY_FIVE} interval of this problem's success.{left}",
+    )
+
+
+def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> Table:
+    """Counts of the most frequent answers at base and last checkpoint."""
+    several = len(context.series) > 1
+    modes = context.details.modes[context.details.modes["problem_id"] == problem_id]
+    keys = _shown_modes(modes)
+    at = {(row["series"], row["mode"], row["correct"]): row for row in modes.to_dict("records")}
+    body = []
+    for mode, correct in keys:
+        cells = [Cell(text=str(mode), code=True), Cell(text="yes" if correct else "no")]
+        for series in own:
+            row = at.get((series.name, mode, correct))
+            cells += [
+                Cell(text="–") if row is None else Cell(text=str(int(row[name])), sort=float(row[name]))
+                for name in ("n_base", "n_late")
+            ]
+        body.append(tuple(cells))
+    names = [f"{series.name}: " if several else "" for series in own]
+    totals = modes.groupby("series", sort=False)["n_modes"].max()
+    parts = tuple(
+        context.named(series, f"{int(totals[series.name])} distinct") for series in own if series.name in totals.index
+    )
+    return Table(
+        title="Modes, base and last checkpoint",
+        columns=(
+            Column(name="mode", numeric=False),
+            Column(name="correct", numeric=False),
+            *(Column(name=f"{name}{side}") for name in names for side in ("base", "last")),
+        ),
+        rows=tuple(body),
+        note=f"Samples of the most frequent answers ({numbers.listing(parts)}); –: too rare to be listed."
+        if parts
+        else "",
+    )
+
+
+def _shown_modes(modes: pd.DataFrame) -> list[tuple[str, bool]]:
+    """The most frequent at base or last checkpoint, and the most frequent correct ones even where they are rare."""
+    ranked = modes.assign(most=modes[["n_base", "n_late"]].max(axis=1)).sort_values(
+        "most", ascending=False, kind="stable"
+    )
+    every = list(
+        dict.fromkeys((str(mode), bool(right)) for mode, right in zip(ranked["mode"], ranked["correct"], strict=True))
+    )
+    correct = [key for key in every if key[1]][: SHOWN_MODES // 2]
+    rest = [key for key in every if key not in correct][: SHOWN_MODES - len(correct)]
+    return sorted([*correct, *rest], key=every.index)
+
+
+def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> tuple[Side, ...]:
+    """One side per base, which series may share, and one per last checkpoint."""
+    responses = context.details.responses
+    responses = responses[responses["problem_id"] == problem_id]
+    bases: dict[tuple[str, str], list[SeriesSource]] = {}
+    for series in own:
+        base_id = str(series.checkpoints.loc[series.checkpoints["is_base"], "checkpoint_id"].iloc[0])
+        bases.setdefault((base_id, series.settings_id), []).append(series)
+    sides = []
+    for sharing in bases.values():
+        of = f" of {numbers.listing(tuple(s.name for s in sharing))}" if len(bases) > 1 else ""
+        at_base = (responses["series"] == sharing[0].name) & responses["is_base"].astype(bool)
+        sides.append(Side(title=f"Base{of}, {sharing[0].n_base} samples", responses=_responses(responses[at_base])))
+    for series in own:
+        late = (responses["series"] == series.name) & ~responses["is_base"].astype(bool)
+        title = context.named(series, f"last checkpoint (step {series.last_step}), {series.n} samples")
+        sides.append(Side(title=title, responses=_responses(responses[late])))
+    return tuple(sides)
+
+
+def _responses(rows: pd.DataFrame) -> tuple[Response, ...]:
+    return tuple(
+        Response(
+            text=str(row["text"]),
+            n_characters=int(row["n_characters"]),
+            correct=bool(row["correct"]),
+            count=int(row["n"]),
+            note="" if row["state"] == "ok" else f"{row['state']}: {row['reason']}".rstrip(": "),
+        )
+        for row in rows.to_dict("records")
+    )

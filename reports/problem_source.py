@@ -1,0 +1,159 @@
+"""What the report reads about single problems: halves of the base's samples, fresh samples, modes, responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from reports.problem_changes import picked_problems, problem_changes
+from reports.source import Frames, SeriesSource, Source
+
+#: Characters of a response or a prompt, and of a mode, that reach the report.
+TEXT_CAP, MODE_CAP = 1200, 120
+#: Correct modes and others read of each series; the most frequent are shown, and a series may rank them differently.
+READ_MODES = 24
+
+_HALVES = """
+SELECT
+    series,
+    problem_id,
+    count(*) FILTER (sample_index < n_planned // 2) AS n_first,
+    count(*) FILTER (correct AND sample_index < n_planned // 2) AS c_first,
+    count(*) FILTER (sample_index >= n_planned // 2) AS n_second,
+    count(*) FILTER (correct AND sample_index >= n_planned // 2) AS c_second
+FROM graded_samples
+WHERE is_base AND NOT greedy
+GROUP BY series, problem_id
+ORDER BY series, problem_id
+"""
+_FRESH = """
+SELECT series, problem_id, step, change, n_base, correct_base, n_late, correct_late, p, p_adjusted, confirmed
+FROM confirmed_problems
+QUALIFY row_number() OVER (PARTITION BY series, problem_id ORDER BY step DESC) = 1
+ORDER BY series, p_adjusted, problem_id
+"""
+_MODES = """
+WITH wanted AS (
+    SELECT unnest($problem_ids) AS problem_id
+),
+counted AS (
+    SELECT
+        series,
+        problem_id,
+        coalesce(mode, answer) AS mode,
+        correct,
+        coalesce(sum(n) FILTER (step = $base_step), 0) AS n_base,
+        coalesce(sum(n) FILTER (step = $last_step), 0) AS n_late
+    FROM answer_counts
+    SEMI JOIN wanted USING (problem_id)
+    WHERE series = $series AND step IN ($base_step, $last_step)
+    GROUP BY ALL
+)
+SELECT
+    series,
+    problem_id,
+    left(mode, $cap) AS mode,
+    correct,
+    CAST(n_base AS BIGINT) AS n_base,
+    CAST(n_late AS BIGINT) AS n_late,
+    count(*) OVER (PARTITION BY problem_id) AS n_modes
+FROM counted
+QUALIFY row_number() OVER (
+    PARTITION BY problem_id, correct ORDER BY greatest(n_base, n_late) DESC, n_base + n_late DESC, counted.mode
+) <= $shown
+ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correct DESC, mode
+"""
+# Of the base, correct responses come first: what there was to lose. So they do late where something was gained.
+_RESPONSES = """
+WITH wanted AS (
+    SELECT unnest($problem_ids) AS problem_id
+),
+texts AS (
+    SELECT
+        series, problem_id, is_base, response_id,
+        first(left(text, $cap) ORDER BY sample_index) AS text,
+        first(length(text) ORDER BY sample_index) AS n_characters,
+        bool_or(correct) AS correct,
+        first(state ORDER BY sample_index) AS state,
+        first(reason ORDER BY sample_index) AS reason,
+        min(sample_index) AS first_index,
+        count(*) AS n
+    FROM graded_samples
+    SEMI JOIN wanted USING (problem_id)
+    WHERE NOT greedy AND series = $series AND (is_base OR step = $last_step)
+    GROUP BY ALL
+),
+ranked AS (
+    SELECT
+        *,
+        row_number() OVER (
+            PARTITION BY problem_id, is_base
+            ORDER BY correct AND (is_base OR list_contains($gained, problem_id)) DESC, n DESC, first_index, response_id
+        ) AS place
+    FROM texts
+)
+SELECT * FROM ranked WHERE place <= 2 ORDER BY problem_id, is_base DESC, place
+"""
+
+
+_HALF_COLUMNS = ["series", "problem_id", "n_first", "c_first", "n_second", "c_second"]
+_FRESH_COLUMNS = [
+    "series", "problem_id", "step", "change", "n_base", "correct_base", "n_late", "correct_late", "p", "p_adjusted",
+    "confirmed",
+]  # fmt: skip
+_MODE_COLUMNS = ["series", "problem_id", "mode", "correct", "n_base", "n_late", "n_modes"]
+_RESPONSE_COLUMNS = [
+    "series", "problem_id", "is_base", "text", "n_characters", "correct", "state", "reason", "n", "place",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemDetails:
+    """Single problems, in frames with a ``series`` column; ``picked`` are the problems that are shown one by one.
+
+    ``halves``: the base's samples in two halves, by index. ``fresh``: problems that were drawn again to confirm their
+    loss or gain. ``modes``: counts at base and last checkpoint among as many samples; ``n_modes`` is how many there
+    are. ``responses``: two per problem and side, cut at ``TEXT_CAP`` characters.
+    """
+
+    picked: tuple[str, ...] = ()
+    halves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_HALF_COLUMNS))
+    fresh: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_FRESH_COLUMNS))
+    modes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_MODE_COLUMNS))
+    responses: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_RESPONSE_COLUMNS))
+
+
+def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
+    """Everything about single problems that the report shows. Long texts are cut inside the database."""
+    trained = [series for series in source.series if series.base_step != series.last_step]
+    if not trained:
+        return ProblemDetails()
+    changes = {series.name: problem_changes(source, series) for series in trained}
+    fresh = store.frame(_FRESH)
+    confirmed = fresh[fresh["confirmed"].astype(bool)]
+    picked = picked_problems(
+        list(changes.values()),
+        [[str(v) for v in confirmed.loc[confirmed["series"] == series.name, "problem_id"]] for series in trained],
+    )
+    modes, responses = [], []
+    for series in trained:
+        ids = [problem_id for problem_id in picked if problem_id in series.problem_ids]
+        own = changes[series.name]
+        gained = [str(v) for v in own.loc[own["state"].isin(["gained", "rose"]), "problem_id"] if v in ids]
+        asked = _asked(series, ids)
+        modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **asked))
+        responses.append(store.frame(_RESPONSES, gained=gained, cap=TEXT_CAP, **asked))
+    return ProblemDetails(
+        picked=picked,
+        halves=store.frame(_HALVES),
+        fresh=fresh,
+        modes=pd.concat(modes, ignore_index=True),
+        responses=pd.concat(responses, ignore_index=True),
+    )
+
+
+def _asked(series: SeriesSource, ids: list[str]) -> Mapping[str, Any]:
+    return {"series": series.name, "problem_ids": ids, "last_step": series.last_step}

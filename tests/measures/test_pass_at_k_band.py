@@ -1,0 +1,69 @@
+import itertools
+
+import pytest
+
+from diagnostics.measures import pass_at_k_delta
+from diagnostics.measures._example import tiny_evidence
+from diagnostics.measures.pass_at_k_band import compute
+
+COLUMNS = "checkpoint_id problem_id n n_correct"
+
+
+def counts(checkpoint_id, *hits, n=8, n_problems=60):
+    return [(checkpoint_id, f"q{i:02}", n, hits[i % len(hits)]) for i in range(n_problems)]
+
+
+def evidence_of(*rows, n=8, ks=(1, 2, 4)):
+    return tiny_evidence("sampled_counts", COLUMNS, list(itertools.chain(*rows)), n=n, ks=ks)
+
+
+def by_key(findings):
+    return {(f.checkpoint_id, f.k): f for f in findings}
+
+
+def test_the_values_are_those_of_the_single_differences_and_the_band_is_wider():
+    evidence = evidence_of(
+        counts("base", 1, 3, 5, 2, 7), *(counts(f"c{t}", *[(h * t) % 9 for h in range(11)]) for t in range(1, 6))
+    )
+    band, single = by_key(compute(evidence)), by_key(pass_at_k_delta.compute(evidence))
+    assert band.keys() == single.keys()
+    for key, found in band.items():
+        assert found.value == pytest.approx(single[key].value)
+        assert found.n == single[key].n == 60
+        assert found.high - found.low > 1.1 * (single[key].high - single[key].low)
+
+
+def test_a_planted_loss_lies_below_zero_and_the_clean_twin_does_not():
+    found = by_key(compute(evidence_of(counts("base", 2), counts("late", 8, 0), counts("twin", 2, 2, 3, 1))))
+    assert found["late", 4].high < 0 < found["late", 1].low
+    assert found["twin", 4].low < 0 < found["twin", 4].high
+    assert {f.scope for f in found.values()} == {"all"}
+
+
+def test_k_are_the_powers_of_two_up_to_half_of_the_samples():
+    assert [k for _, k in by_key(compute(evidence_of(counts("base", 2), counts("late", 3), ks=(1, 8))))] == [1, 2, 4]
+    (only,) = compute(evidence_of(counts("base", 1, n=1), counts("late", 1, n=1), n=1))
+    assert (only.k, only.value) == (1, 0.0)
+
+
+def test_one_problem_has_values_but_no_band():
+    found = by_key(compute(evidence_of(counts("base", 2, n_problems=1), counts("late", 4, n_problems=1))))
+    assert found["late", 1].value == pytest.approx(0.25)
+    assert {(f.low, f.high) for f in found.values()} == {(None, None)}
+
+
+def test_a_checkpoint_cut_short_is_unknown_at_every_k_and_leaves_the_others():
+    found = by_key(compute(evidence_of(counts("base", 2), counts("cut", 3)[:5], counts("late", 3))))
+    assert [found["cut", k].why.startswith("5 of 60 problems") for k in (1, 2, 4)] == [True] * 3
+    assert found["late", 1].value == pytest.approx(1 / 8)
+
+
+def test_an_incomplete_base_leaves_nothing_to_compare_with():
+    found = compute(evidence_of(counts("base", 2)[:5], counts("late", 3)))
+    assert [(f.k, f.value) for f in found] == [(1, None), (2, None), (4, None)]
+    assert all(f.why.startswith("base: 5 of 60") for f in found)
+
+
+def test_the_same_counts_give_the_same_band():
+    evidence = evidence_of(counts("base", 1, 3, 5), counts("late", 2, 0, 7))
+    assert compute(evidence) == compute(evidence)

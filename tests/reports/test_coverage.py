@@ -1,0 +1,197 @@
+"""Coverage: curves with k*, changes inside one band with the onset, and the map of checkpoint × k."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from diagnostics.verdict import Estimate, Verdict
+from reports.change_map import LEFT, SIDE, TOP, ChangeMap, change_svg
+from reports.context import Context
+from reports.coverage_pictures import change_map, changes_over_steps, curves, ends_table
+from reports.figures import figure_svgs
+from reports.records import Figure, Mark, Missing
+from reports.sections.coverage import coverage
+
+FELL = Verdict(
+    series="grpo",
+    label="over_sharpened",
+    sentence="Over-sharpened.",
+    window=(20, 30),
+    k_most=4,
+    k_star=Estimate(value=2.0, low=1.5, high=None),
+    detected_by=20,
+    decline_began=Estimate(value=5.0, low=0.0, high=12.0),
+)
+PANEL = ChangeMap(
+    title="grpo",
+    lines=(),
+    description="A <map>.",
+    columns=("10", "20", "30"),
+    rows=("4", "1"),
+    cells=((-8.0, -8.5, None), (3.0, 0.1, 0.0)),
+    sure=((True, False, False), (True, False, False)),
+    scale=10.0,
+)
+
+
+@pytest.fixture
+def context(context: Context) -> Context:
+    """The differences of the small store as the real measure declares them: signed, so shown in points."""
+    signed = replace(context.measures["pass_at_k_delta"], signed=True)
+    return replace(context, measures={**context.measures, signed.name: signed})
+
+
+def with_verdict(context: Context, verdict: Verdict, *, series: int = 0) -> Context:
+    chosen = tuple(replace(one, verdict=verdict) if i == series else one for i, one in enumerate(context.series))
+    return replace(context, source=replace(context.source, series=chosen))
+
+
+def with_band(context: Context, *, half_width: float) -> Context:
+    """The same differences inside a band of ``half_width``; its measure is installed."""
+    findings = context.source.findings
+    rows = findings[(findings["measure"] == "pass_at_k_delta") & (findings["step"] > 0)]
+    band = rows.assign(measure="pass_at_k_band", low=rows["value"] - half_width, high=rows["value"] + half_width)
+    measure = replace(context.measures["pass_at_k_delta"], name="pass_at_k_band", title="One band")
+    return replace(
+        context,
+        source=replace(context.source, findings=pd.concat([findings, band], ignore_index=True)),
+        measures={**context.measures, measure.name: measure},
+    )
+
+
+def figure_of(block: object) -> Figure:
+    assert isinstance(block, Figure)
+    return block
+
+
+def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: Context) -> None:
+    figure = figure_of(curves(with_verdict(context, FELL)))
+    assert figure.panels[0].marks == (Mark(label="k* = 2.0", x=2.0, low=1.5, high=4.0),)
+    assert figure.panels[1].marks == ()
+    assert "grpo: k* = 2.0, 95\xa0% interval from 1.5 to beyond 4 (steps 20 to 30 pooled, against the base)." in (
+        figure.notes
+    )
+    assert "k* = 2.0" in figure.panels[0].description
+
+
+def test_a_k_star_beyond_the_range_is_said_and_not_drawn(context: Context) -> None:
+    beyond = replace(FELL, k_star=Estimate(value=None, low=3.0, high=None))
+    figure = figure_of(curves(with_verdict(context, beyond)))
+    assert figure.panels[0].marks == ()
+    assert any(note.startswith("grpo: k* lies beyond 4") for note in figure.notes)
+
+
+def test_a_crossing_without_a_loss_is_told_as_chance_and_not_drawn(context: Context) -> None:
+    figure = figure_of(curves(with_verdict(context, replace(FELL, label="inconclusive"))))
+    assert figure.panels[0].marks == ()
+    assert any(note.endswith("against the base); without a loss it may be chance.") for note in figure.notes)
+
+
+def test_marks_are_drawn_as_lines_with_their_words(context: Context) -> None:
+    plain, marked = (figure_svgs(figure_of(curves(c)))[0] for c in (context, with_verdict(context, FELL)))
+    assert ">k* = 2.0</text>" in marked
+    assert "k*" not in plain
+    assert marked.count("<path") + marked.count("<rect") > plain.count("<path") + plain.count("<rect")
+
+
+def test_the_changes_are_drawn_inside_the_simultaneous_band(context: Context) -> None:
+    (figure,) = changes_over_steps(with_band(context, half_width=0.07))
+    line = figure_of(figure).panels[0].lines[0]
+    assert line.high[-1] == pytest.approx(100 * (0.25 + 0.07))
+    table = figure_of(figure).table
+    assert table.title.endswith("with the interval of each change by itself")
+    assert table.rows[3][2].text == "+25.0 [+22.0, +28.0]"
+
+
+def test_without_the_band_each_change_keeps_its_own_and_the_reason_stands_there(context: Context) -> None:
+    figure, missing = changes_over_steps(context)
+    assert figure_of(figure).panels[0].lines[0].high[-1] == pytest.approx(28.0)
+    assert isinstance(missing, Missing)
+    assert missing.title == "Simultaneous band of the changes"
+    assert missing.why
+
+
+def test_an_onset_is_marked_after_a_loss_alone(context: Context) -> None:
+    figure, *_ = changes_over_steps(with_verdict(context, FELL))
+    assert [mark.label for mark in figure_of(figure).panels[0].marks] == [
+        "decline began, step 5",
+        "detected by step 20",
+    ]
+    assert figure_of(figure).panels[1].marks == ()
+    quiet, *_ = changes_over_steps(with_verdict(context, replace(FELL, label="inconclusive")))
+    assert all(panel.marks == () for panel in figure_of(quiet).panels)
+
+
+def test_the_map_marks_what_the_band_leaves_out_of_0(context: Context) -> None:
+    figure = figure_of(change_map(with_band(context, half_width=0.07)))
+    grpo, iac = figure.panels
+    assert isinstance(grpo, ChangeMap)
+    assert isinstance(iac, ChangeMap)
+    assert (grpo.rows, grpo.columns) == (("4", "1"), ("10", "20", "30"))
+    assert grpo.cells[0] == pytest.approx((-5.0, -10.0, -20.0))
+    assert grpo.sure[0] == (False, True, True)
+    assert grpo.sure[1] == (True, True, True)
+    assert iac.sure[0] == (False, False, False)
+    assert grpo.scale == iac.scale == 30.0
+    assert "5 of 6" not in grpo.description
+    assert "3 of 6 lie surely above the base, 2 below" in grpo.description
+
+
+def test_a_pointwise_interval_marks_nothing_on_the_map(context: Context) -> None:
+    figure = figure_of(change_map(context))
+    assert "Nothing is marked: the simultaneous band is missing." in figure.caption
+    assert not any(any(row) for panel in figure.panels if isinstance(panel, ChangeMap) for row in panel.sure)
+
+
+def test_the_lead_follows_the_band_where_there_is_one(context: Context) -> None:
+    wide = coverage(with_band(context, half_width=0.21))
+    assert wide.lead[0] == (
+        "grpo: at the last checkpoint pass@k is above the base for k = 1 and no difference was detected for k = 4, "
+        "judged by the simultaneous 95\xa0% band."
+    )
+    assert coverage(context).lead[0].endswith("pass@k is above the base for k = 1 and below it for k = 4.")
+
+
+def test_base_and_last_stand_beside_both_intervals(context: Context) -> None:
+    grpo, _ = ends_table(with_band(context, half_width=0.07))
+    assert grpo.title == "pass@k of base and last checkpoint: grpo"
+    assert [cell.text for cell in grpo.rows[1]] == [
+        "4", "0.800", "0.600", "−20.0 [−23.0, −17.0]", "[−27.0, −13.0]"
+    ]  # fmt: skip
+
+
+def svg_of(panel: ChangeMap) -> str:
+    return change_svg(panel, prefix="map-0", title="Map: grpo", x_label="training step", y_label="k")
+
+
+def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown() -> None:
+    texts = re.findall(r">([^<]+)</text>", svg_of(PANEL))
+    assert texts[:6] == ["−8", "−8", "–", "+3", "0", "0"]
+    columns = tuple(map(str, range(40)))
+    many = replace(PANEL, columns=columns, rows=("1",), cells=((-8.0,) * 40,), sure=((False,) * 40,))
+    assert "−8" not in re.findall(r">([^<]+)</text>", svg_of(many))
+
+
+def test_a_corner_points_up_for_a_rise_and_down_for_a_fall() -> None:
+    (corners,) = re.findall(r'<path d="([^"]+)" class="f-ink"', svg_of(PANEL))
+    right = f"{LEFT + SIDE / 3:.2f}"
+    assert corners == f"M{right} {TOP + 24:g}v-6l-6 6zM{right} {TOP + 24:g}v6l-6-6z"
+
+
+def test_the_map_has_a_name_a_description_and_no_style() -> None:
+    svg = svg_of(PANEL)
+    assert 'role="img" aria-labelledby="map-0-title map-0-desc"' in svg
+    assert "A &lt;map&gt;." in svg
+    assert "style=" not in svg
+    assert "#" not in svg
+    ElementTree.fromstring(svg)
+
+
+def test_cells_that_do_not_fit_their_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 rows and widths"):
+        replace(PANEL, columns=("10", "20"))

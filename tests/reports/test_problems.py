@@ -1,0 +1,262 @@
+"""The problems section: halves without regression to the mean, lost beside gained, a table to filter, cases to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagnostics.store import Store
+from diagnostics.types import Confirmation
+from reports.context import Context
+from reports.page import load_page
+from reports.problem_changes import SHOWN_CASES, lost_by_chance, picked_problems, problem_changes, success_interval
+from reports.problem_source import ProblemDetails, read_problem_details
+from reports.problem_table import problem_table
+from reports.records import Cases, Figure, Page, SideBySide, Table
+from reports.sections.problems import problems
+from reports.source import read_source
+
+
+def section_blocks(page: Page, kind: type) -> list[Any]:
+    (section,) = [s for s in page.sections if s.section_id == "problems"]
+    return [block for block in section.blocks if isinstance(block, kind)]
+
+
+def lead_of(page: Page) -> tuple[str, ...]:
+    return next(s.lead for s in page.sections if s.section_id == "problems")
+
+
+def changes_of(*rows: tuple[str, int, int], n: int = 8) -> pd.DataFrame:
+    """Rows of problem, hits of the base, hits late, as ``problem_changes`` gives them."""
+    state = [
+        "lost" if base and not late else "gained" if late and not base else "fell" if late < base else "rose"
+        for _, base, late in rows
+    ]
+    frame = pd.DataFrame(
+        {
+            "problem_id": [name for name, _, _ in rows],
+            "n_base": n,
+            "c_base": [base for _, base, _ in rows],
+            "n_late": n,
+            "c_late": [late for _, _, late in rows],
+            "state": state,
+        }
+    )
+    return frame.assign(
+        base=frame["c_base"] / n, late=frame["c_late"] / n, change=(frame["c_late"] - frame["c_base"]) / n
+    )
+
+
+def fresh_of(problem_id: str, *, confirmed: bool) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "series": "grpo", "problem_id": problem_id, "step": 30, "change": "lost", "n_base": 64,
+                "correct_base": 20, "n_late": 64, "correct_late": 0, "p": 0.0001, "p_adjusted": 0.0002,
+                "confirmed": confirmed,
+            }
+        ]
+    )  # fmt: skip
+
+
+def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(page: Page) -> None:
+    lead = lead_of(page)
+    # hits 3+0, 1+0, 0+4, 2+2 (seven times), 2+8, 4+8: C(8,m)/C(16,m) = 1/10, 1/2, 1/26, 7/26, 0, 0
+    assert lead[0] == (
+        "grpo: of 12 problems 2 lost every correct sample and 1 won a first one; chance alone would make it about 0.9 "
+        "of each. None of them is confirmed: run oversharp confirm, which draws fresh samples of them."
+    )
+    assert lead[1].startswith("iac: of 12 problems 0 lost every correct sample and 0 won a first one;")
+
+
+def test_chance_loses_as_many_problems_as_a_simulation_of_no_change() -> None:
+    rng = np.random.default_rng(5)
+    hits_P = rng.integers(0, 6, size=400)
+    late_DP = rng.hypergeometric(hits_P, 32 - hits_P, 16, size=(2000, 400))
+    lost = ((late_DP == 0) & (hits_P > 0)).sum(axis=1).mean()
+    frame = pd.DataFrame({"n_base": 16, "c_base": hits_P, "n_late": 16, "c_late": 0})
+    assert lost_by_chance(frame) == pytest.approx(lost, rel=0.02)
+
+
+def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
+    rng = np.random.default_rng(6)
+    for rate in (0.02, 0.3, 0.9):
+        counts_N = rng.binomial(40, rate, size=3000)
+        low_N, high_N = success_interval(counts_N, np.full(3000, 40))
+        assert ((low_N <= rate) & (rate <= high_N)).mean() >= 0.95
+
+
+def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
+    (grpo, _) = section_blocks(page, SideBySide)
+    assert grpo.title == "Lost beside gained: grpo"
+    shown = {table.title: [(row[1].text, row[2].text) for row in table.rows] for table in grpo.tables}
+    assert shown == {
+        "Lost: 2 problems": [("3 / 8", "0 / 8"), ("1 / 8", "0 / 8")],
+        "Gained: 1 problem": [("0 / 8", "4 / 8")],
+    }
+
+
+def test_the_table_holds_every_problem_with_its_state(page: Page) -> None:
+    table = next(t for t in section_blocks(page, Table) if t.title == "All problems: grpo")
+    assert [row[0].text for row in table.rows] == [*["lost"] * 2, *["unchanged"] * 7, *["rose"] * 2, "gained"]
+    assert table.states == tuple(row[0].text for row in table.rows)
+    assert table.note.startswith("Not confirmed: these are the counts of one draw.")
+
+
+def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it_leaves_out(context: Context) -> None:
+    grpo = context.series[0]
+    details = ProblemDetails(fresh=fresh_of("small", confirmed=True))
+    names = ("large", "small", "lost", "gained", "left")
+    rows = changes_of(("large", 8, 1), ("small", 4, 3), ("lost", 1, 0), ("gained", 0, 1), ("left", 2, 3))
+    texts = pd.DataFrame({"problem_id": names, "prompt": names, "source_id": None})
+    alone = replace(context, source=replace(context.source, problems=texts), details=details)
+    table = problem_table(alone, grpo, rows, details, cap=4)
+    assert table.title == "4 of 5 problems: grpo"
+    assert [row[1].text for row in table.rows] == ["lost", "large", "small", "gained"]
+    assert table.states == ("lost", "fell", "fell confirmed", "gained")
+    assert "1 problem with smaller changes not shown: view problem_counts of the store." in table.note
+    assert [row[5].text for row in table.rows] == ["–", "–", "confirmed lost, p = 0.0002 (20 / 64 → 0 / 64)", "–"]
+
+
+def test_confirmed_problems_are_read_first_then_falls_then_gains() -> None:
+    frame = changes_of(("fell", 8, 1), ("lost", 3, 0), ("rose", 1, 2), ("gained", 0, 2), ("sure", 2, 1))
+    frame = frame.sort_values(["change", "problem_id"]).reset_index(drop=True)
+    assert picked_problems([frame], [["sure"]]) == ("sure", "lost", "fell", "gained", "rose")
+
+
+def test_series_take_turns_and_the_list_ends() -> None:
+    one = changes_of(*((f"a{i}", 8, i % 8) for i in range(40)))
+    two = changes_of(*((f"b{i}", 8, i % 8) for i in range(40)))
+    picked = picked_problems([one, two], [[], []])
+    assert len(picked) == len(set(picked)) == SHOWN_CASES
+    assert [name[0] for name in picked[:4]] == ["a", "b", "a", "b"]
+
+
+def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context) -> None:
+    """The artefact of sorting by a noisy success rate is there without halves, and gone with them."""
+    rng = np.random.default_rng(7)
+    rate_P = rng.beta(1.0, 1.0, size=600)
+    first_P, second_P, late_P = rng.binomial(8, rate_P), rng.binomial(8, rate_P), rng.binomial(8, rate_P)
+    ids = [f"{i:04d}" for i in range(600)]
+    grpo = replace(context.series[0], problem_ids=frozenset(ids))
+    at_base = pd.DataFrame({"series": "grpo", "step": 0, "problem_id": ids, "n": 8, "n_correct": first_P})
+    counts = pd.concat([at_base, at_base.assign(step=30, n_correct=late_P)])
+    halves = pd.DataFrame(
+        {"series": "grpo", "problem_id": ids, "n_first": 8, "c_first": first_P, "n_second": 8, "c_second": second_P}
+    )
+    texts = pd.DataFrame({"problem_id": ids, "prompt": ids, "gold": ids, "source_id": None, "task": "t"})
+    source = replace(context.source, series=(grpo,), problem_counts=counts, problems=texts)
+
+    def gain_of_the_lowest(details: ProblemDetails) -> tuple[float, Figure]:
+        blocks = problems(replace(context, source=source, details=details)).blocks
+        figure = next(b for b in blocks if isinstance(b, Figure) and b.figure_id == "problem-gain")
+        return figure.panels[0].lines[0].y[0], figure
+
+    gain, figure = gain_of_the_lowest(ProblemDetails(halves=halves))
+    artefact, unsplit = gain_of_the_lowest(ProblemDetails())
+    assert abs(gain) < 3.0
+    assert artefact > 6.0
+    assert "Sorted by one half of the base's samples" in figure.caption
+    assert "gains and the highest falls a little even without any change" in unsplit.caption
+
+
+def test_halves_share_no_sample_and_leave_none_out(session_store: Any) -> None:
+    with Store.open(session_store.path, read_only=True) as store:
+        source = read_source(store, "audit.duckdb")
+        halves = read_problem_details(store, source).halves
+    assert (halves["n_first"] == 4).all()
+    assert (halves["n_second"] == 4).all()
+    counts = source.problem_counts
+    base = counts[counts["is_base"]].set_index(["series", "problem_id"])["n_correct"]
+    halved = halves.set_index(["series", "problem_id"])[["c_first", "c_second"]].sum(axis=1)
+    assert halved.sort_index().to_dict() == base.sort_index().to_dict()
+
+
+def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
+    (cases,) = section_blocks(page, Cases)
+    first = cases.cases[0]
+    assert first.case_id == f"problem-{first.problem_id}"
+    assert first.summary == (
+        "grpo: base 3 of 8 correct, last 0 of 8 (lost); iac: base 3 of 8 correct, last 3 of 8 (unchanged)"
+    )
+    counts, modes = first.tables
+    assert [row[1].text for row in counts.rows] == ["3 / 8", "2 / 8", "1 / 8", "0 / 8"]
+    assert counts.rows[0][2].text == "0.38 [0.09, 0.76]"  # Clopper–Pearson, 3 of 8
+    assert [[cell.text for cell in row] for row in modes.rows] == [
+        ["NA", "no", "5", "8", "5", "5"],
+        ["3", "yes", "3", "0", "3", "3"],
+    ]
+    base, grpo, _ = first.sides
+    assert [(r.text, r.count, r.correct) for r in base.responses] == [
+        ("answer 3 way 0", 2, True),
+        ("answer 3 way 1", 1, True),
+    ]
+    assert grpo.title == "grpo: last checkpoint (step 30), 8 samples"
+    assert [(r.count, r.correct) for r in grpo.responses] == [(3, False), (3, False)]
+
+
+def test_a_gained_problem_shows_what_was_gained(page: Page, context: Context) -> None:
+    changes = problem_changes(context.source, context.series[0])
+    gained = str(changes.loc[changes["state"] == "gained", "problem_id"].iloc[0])
+    (cases,) = section_blocks(page, Cases)
+    case = next(one for one in cases.cases if one.problem_id == gained)
+    late = next(side for side in case.sides if side.title.startswith("grpo"))
+    assert [r.correct for r in late.responses] == [True, True]
+
+
+def test_the_table_links_to_the_problems_that_are_shown(page: Page) -> None:
+    (cases,) = section_blocks(page, Cases)
+    places = {f"#{case.case_id}" for case in cases.cases}
+    tables = [t for t in section_blocks(page, Table) if t.states]
+    links = {cell.href for t in tables for row in t.rows for cell in row if cell.href}
+    assert links == places
+
+
+def test_confirmed_problems_are_told_and_can_be_filtered(context: Context) -> None:
+    grpo = context.series[0]
+    changes = problem_changes(context.source, grpo)
+    lost = str(changes.loc[changes["state"] == "lost", "problem_id"].iloc[-1])
+    details = replace(context.details, fresh=fresh_of(lost, confirmed=True), picked=(lost,))
+    section = problems(replace(context, details=details))
+    assert section.lead[0].endswith("Of 1 problem drawn again, fresh samples confirm 1 as lost and 0 as gained.")
+    table = next(b for b in section.blocks if isinstance(b, Table) and b.title == "All problems: grpo")
+    row = next(i for i, cells in enumerate(table.rows) if cells[1].href)
+    assert table.states[row] == "lost confirmed"
+    assert "Holm's correction" in table.note
+
+
+def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
+    page_of: Callable[..., Page], measures: Any, tmp_path: Path
+) -> None:
+    page_of(names=("grpo",))
+    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+        (series,) = read_source(store, "audit.duckdb").series
+        changes = problem_changes(read_source(store, "audit.duckdb"), series)
+    lost = changes.loc[(changes["c_base"] == 1) & (changes["state"] == "lost"), "problem_id"].iloc[0]
+    other = changes.loc[changes["state"] == "unchanged", "problem_id"].iloc[0]
+    tested = [
+        Confirmation(
+            problem_id=problem_id, change="lost", n_base=64, correct_base=9, n_late=64, correct_late=0,
+            p=p, p_adjusted=2 * p,
+        )
+        for problem_id, p in ((lost, 0.001), (other, 0.2))
+    ]  # fmt: skip
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        store.add_confirmations(series.audit_id, "grpo-30", series.settings_id, tested)
+        page = load_page(store, measures, store_name="audit.duckdb")
+    assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead_of(page)[0]
+    (cases,) = section_blocks(page, Cases)
+    assert cases.cases[0].problem_id == lost
+    assert cases.cases[0].summary == "Base 1 of 8 correct, last 0 of 8 (lost, confirmed)"
+    table = next(t for t in section_blocks(page, Table) if t.states)
+    assert dict(zip([row[5].text for row in table.rows], table.states, strict=True)) == {
+        "confirmed lost, p = 0.0020 (9 / 64 → 0 / 64)": "lost confirmed",
+        "not confirmed, p = 0.4000 (9 / 64 → 0 / 64)": "unchanged",
+        "–": "gained",
+    }

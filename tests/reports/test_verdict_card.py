@@ -1,0 +1,168 @@
+"""The verdict at the top of a card: its words, its reach, and the numbers that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnostics.measures.contract import Measure
+from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL
+from diagnostics.store import Store
+from diagnostics.verdict import TITLES, ChangeAtK, Estimate, Rates, Remedy, Verdict, VerdictLabel
+from reports.context import Context
+from reports.page import build_page
+from reports.records import Page, Table, VerdictText
+from reports.render import render_page
+from reports.source import Source
+from reports.verdict_card import verdict_text
+
+VERDICT = Verdict(
+    series="grpo",
+    label="over_sharpened",
+    sentence="Over-sharpened: up to k = 4, pass@4 fell by 20.0 points.",
+    p_exact=0.0017,
+    p_population=0.012,
+    p_minority=0.2,
+    n_problems=12,
+    n_minority_problems=7,
+    n_base=16,
+    n_late=24,
+    window=(10, 20, 30),
+    k_most=4,
+    changes=(
+        ChangeAtK(k=1, base=0.25, late=0.4, change=0.15, low=0.1, high=0.2),
+        ChangeAtK(k=4, base=0.8, late=0.6, change=-0.2, low=None, high=None),
+    ),
+    least_change=-0.25,
+    k_star=Estimate(value=2.5, low=1.5, high=None),
+    detected_by=20,
+    decline_began=Estimate(value=5.0, low=0.0, high=12.0),
+    rates=(
+        Rates(step=0, checkpoint="base", truncated=0.0, not_parsed=0.01, timed_out=0.0),
+        Rates(step=30, checkpoint="checkpoint-30", truncated=0.125, not_parsed=0.0, timed_out=0.0),
+    ),
+    graders=("exact", "math"),
+    caveats=("Few problems.",),
+    remedy=Remedy(drop=0.05, n_problems=500, n=256, n_base=1024, tokens=3.2e7),
+)
+
+
+def said(source: Source, **changes: Any) -> VerdictText:
+    return verdict_text(replace(source.series[0], verdict=replace(VERDICT, **changes)))
+
+
+def facts(text: VerdictText) -> dict[str, str]:
+    return {row[0].text: row[1].text for row in text.tables[0].rows}
+
+
+def page_with(context: Context, verdict: Verdict) -> Page:
+    series = (replace(context.series[0], verdict=verdict), *context.series[1:])
+    return build_page(replace(context, source=replace(context.source, series=series)))
+
+
+def test_the_card_says_label_sentence_range_and_scope(context: Context) -> None:
+    text = said(context.source)
+    assert (text.title, text.mark, text.tone) == ("Over-sharpened", "▼", "loss")
+    assert text.sentence == VERDICT.sentence
+    assert text.scope == (
+        "Range: k = 1 to 4. Nothing is said about larger k.",
+        "Scope: one training seed; correct is what exact and math accepted; 12 problems and problems like them.",
+    )
+    assert text.caveats == ("Few problems.",)
+
+
+def test_only_both_keys_reach_beyond_the_problems(context: Context) -> None:
+    text = said(context.source, label="over_sharpened_here")
+    assert text.title == "Over-sharpened on these problems"
+    assert text.scope[-1].endswith("; 12 problems.")
+
+
+@pytest.mark.parametrize("label", TITLES)
+def test_every_label_has_a_sign_beside_its_colour(context: Context, label: VerdictLabel) -> None:
+    text = said(context.source, label=label)
+    assert text.title == TITLES[label]
+    assert text.mark
+    assert text.tone == ("loss" if replace(VERDICT, label=label).positive else "held" if label == "no_loss" else "open")
+
+
+def test_what_it_rests_on_names_both_keys_the_minority_and_what_was_compared(context: Context) -> None:
+    rows = facts(said(context.source))
+    assert rows["key 1: a loss on these problems"] == f"p = 0.0017, at most {KEY_LEVEL:g}"
+    assert rows["key 2: a loss on problems like these"] == f"p = 0.0120, at most {KEY_LEVEL:g}"
+    minority = f"p = 0.2000, above {MINORITY_LEVEL:g}, over 7 problems"
+    assert rows["minority channel: a loss outside the dominant modes"] == minority
+    assert rows["base"] == "16 samples per problem"
+    assert rows["late window"] == "steps 10 to 30, 24 samples per problem pooled"
+    assert rows["crossing"] == "k* = 2.5, 95\xa0% interval from 1.5 to beyond 4"
+    assert rows["detected by"] == "step 20"
+    assert rows["decline began"] == "step 5, 95\xa0% interval 0 to 12"
+    assert rows["what would settle it"].startswith(
+        "500 problems, 256 samples each and 1\u202f024 of the base, find a fall"
+    )
+
+
+def test_an_onset_is_told_after_a_loss_alone(context: Context) -> None:
+    rows = facts(said(context.source, label="inconclusive"))
+    assert "detected by" not in rows
+    assert "decline began" not in rows
+
+
+def test_changes_keep_their_interval_or_have_none(context: Context) -> None:
+    (_, changes, _) = said(context.source).tables
+    assert [[cell.text for cell in row] for row in changes.rows] == [
+        ["1", "0.250", "0.400", "+15.0 [+10.0, +20.0]"],
+        ["4", "0.800", "0.600", "−20.0"],
+    ]
+
+
+def test_the_worst_rate_stands_in_the_title(context: Context) -> None:
+    rates = said(context.source).tables[-1]
+    assert rates.title == "Samples cut off, not parsed or out of time: at most 12.5\xa0%"
+    assert [cell.text for cell in rates.rows[1]] == ["30", "12.5\xa0%", "0.0\xa0%", "0.0\xa0%"]
+    quiet = said(context.source, rates=(replace(VERDICT.rates[0], not_parsed=0.0),)).tables[-1]
+    assert quiet.title.endswith("out of time: none")
+
+
+def test_a_store_from_before_verdicts_says_how_to_get_one(page: Page) -> None:
+    text = page.headline.cards[0].verdict
+    assert (text.title, text.tables) == ("No verdict", ())
+    assert "Run the same audit again" in text.sentence
+
+
+def test_a_series_without_a_comparison_shows_why_and_no_empty_table(context: Context) -> None:
+    nothing = Verdict(series="grpo", label="no_verdict", sentence="No verdict: only the base.", why="only the base")
+    text = verdict_text(replace(context.series[0], verdict=nothing))
+    assert (text.sentence, text.scope, text.tables) == ("No verdict: only the base.", (), ())
+
+
+def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) -> None:
+    html = render_page(page_with(context, VERDICT))
+    title, sentence = html.index("</span> Over-sharpened</h3>"), html.index(VERDICT.sentence)
+    assert title < sentence < html.index("What the verdict rests on") < html.index("pass@1 rose while pass@4 fell")
+    assert html.index("pass@1 rose while pass@4 fell") < html.index("What this cannot tell you")
+    assert all(table.folded for table in page_with(context, VERDICT).headline.cards[0].verdict.tables)
+
+
+def test_the_verdict_is_read_from_the_store(
+    page_of: Callable[..., Page], tmp_path: Path, measures: tuple[Measure, ...]
+) -> None:
+    from reports.page import load_page
+
+    page_of(names=("grpo",))
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        (key,) = (row for row in store.frame("SELECT audit_id FROM current_audits")["audit_id"])
+        store._database.rows(
+            "INSERT INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [key, VERDICT.label, VERDICT.sentence, 0.0017, 0.012, 0.2, 4, VERDICT.to_json()],
+        )
+        page = load_page(store, measures, store_name="audit.duckdb")
+    assert page.headline.cards[0].verdict.sentence == VERDICT.sentence
+
+
+def test_tables_of_the_card_hold_sort_keys(context: Context) -> None:
+    changes: Table = said(context.source).tables[1]
+    assert [row[3].sort for row in changes.rows] == [0.15, -0.2]

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+from diagnostics.statistics.comparison import compare_runs
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.pass_at_k import pass_at_k_table
+
+
+def test_one_row_by_hand():
+    rows = compare_runs(np.array([0, 1, 2]), np.array([2, 2, 2]), n_first=4, n_second=4, task_P=["sums"] * 3, ks=[1, 2])
+    one, two = rows
+    assert (one.task, one.k, one.n_problems) == ("sums", 1, 3)
+    assert (one.first, one.second, one.difference) == pytest.approx((0.25, 0.5, 0.25))
+    assert (two.first, two.second) == pytest.approx(((0 + 1 / 2 + 5 / 6) / 3, 5 / 6))
+    expected = share_interval(np.array([0.5, 0.25, 0.0]), bounds=(-1.0, 1.0))
+    assert (one.low, one.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_p_and_interval_agree_and_p_is_the_paired_t_where_the_floor_is_small():
+    rng = np.random.default_rng(0)
+    first_P, second_P = rng.binomial(16, 0.4, 2000), rng.binomial(16, 0.43, 2000)
+    (row,) = compare_runs(first_P, second_P, n_first=16, n_second=16, task_P=["t"] * 2000, ks=[1])
+    assert (row.p < 0.05) == (row.low > 0)
+    plain = ttest_1samp((second_P - first_P) / 16, 0.0).pvalue
+    assert np.log(row.p) == pytest.approx(np.log(plain), rel=0.05)
+
+
+def test_the_sides_swapped_change_sign_alone():
+    rng = np.random.default_rng(1)
+    a_P, b_P, task_P = rng.integers(0, 9, 40), rng.integers(0, 9, 40), ["x", "y"] * 20
+    forth = compare_runs(a_P, b_P, n_first=8, n_second=8, task_P=task_P, ks=[1, 4])
+    back = compare_runs(b_P, a_P, n_first=8, n_second=8, task_P=task_P, ks=[1, 4])
+    for one, two in zip(forth, back, strict=True):
+        assert (one.difference, one.low, one.high) == pytest.approx((-two.difference, -two.high, -two.low))
+        assert (one.p, one.p_adjusted) == pytest.approx((two.p, two.p_adjusted))
+
+
+def test_tasks_are_compared_within_themselves_and_adjusted_together():
+    first_P, second_P = np.array([4] * 30 + [4] * 30), np.array([8] * 30 + [4] * 30)
+    rows = compare_runs(first_P, second_P, n_first=8, n_second=8, task_P=["won"] * 30 + ["even"] * 30, ks=[1, 2])
+    assert [(row.task, row.k) for row in rows] == [("even", 1), ("even", 2), ("won", 1), ("won", 2)]
+    assert [row.difference for row in rows] == pytest.approx([0.0, 0.0, 0.5, 1 - 11 / 14])  # 1 − C(4,2)/C(8,2) = 11/14
+    assert [row.p_adjusted == 1.0 for row in rows] == [True, True, False, False]
+    least = min(rows, key=lambda row: row.p)
+    assert least.p_adjusted == pytest.approx(4 * least.p, rel=1e-9, abs=0)  # four tests
+
+
+def test_samples_may_differ_between_runs_and_problems():
+    n_first = np.array([4, 8])
+    (row,) = compare_runs(np.array([1, 1]), np.array([3, 3]), n_first=n_first, n_second=16, task_P=["t"] * 2, ks=[2])
+    base = [pass_at_k_table(4, [2])[1, 0], pass_at_k_table(8, [2])[1, 0]]
+    assert row.first == pytest.approx(np.mean(base))
+    assert row.second == pytest.approx(pass_at_k_table(16, [2])[3, 0])
+
+
+def test_one_problem_has_a_difference_but_no_test():
+    lonely, *others = compare_runs(
+        np.array([1, 4, 4]), np.array([3, 4, 5]), n_first=8, n_second=8, task_P=["a", "b", "b"], ks=[1]
+    )
+    assert lonely.difference == pytest.approx(0.25)
+    assert (lonely.low, lonely.high, lonely.p, lonely.p_adjusted) == (None, None, None, None)
+    assert others[0].p_adjusted == pytest.approx(others[0].p)  # the only test
+
+
+def test_no_problem_gives_no_row():
+    nothing = np.array([], dtype=int)
+    assert compare_runs(nothing, nothing, n_first=4, n_second=4, task_P=[], ks=[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"task_P": ["t"]}, "one per problem"),
+        ({"n_first": 3}, "between 0 and the number"),
+        ({"ks": [9]}, "k <= n"),
+        ({"first_P": np.array([-1, 2])}, "between 0 and the number"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, match):
+    counts = {"first_P": np.array([4, 2]), "second_P": np.array([1, 2]), "n_first": 8, "n_second": 8}
+    with pytest.raises(ValueError, match=match):
+        compare_runs(**{**counts, "task_P": ["t", "t"], "ks": [1], **change})
+
+
+def test_two_runs_that_do_not_differ_rarely_differ_anywhere():
+    rng, alarms = np.random.default_rng(0), 0
+    task_P = np.repeat(["a", "b", "c"], [30, 100, 60])
+    for _ in range(150):
+        p_P = 1 / (1 + np.exp(-rng.normal(-2.6, 2.6, 190)))
+        rows = compare_runs(
+            rng.binomial(64, p_P), rng.binomial(64, p_P), n_first=64, n_second=64, task_P=task_P, ks=[1, 8, 32]
+        )
+        alarms += min(row.p_adjusted for row in rows) <= 0.05
+    assert alarms / 150 <= 0.05
+
+
+def test_the_best_of_forty_equal_checkpoints_looks_much_better_than_it_is():
+    rng, table_CK, ahead = np.random.default_rng(0), pass_at_k_table(8, [1, 8]), []
+    for _ in range(400):
+        p_P = 1 / (1 + np.exp(-rng.normal(-2.6, 2.6, 30)))
+        best_K = table_CK[rng.binomial(8, p_P, (40, 30))].mean(axis=1).max(axis=0)
+        ahead.append(best_K - [p_P.mean(), (1 - (1 - p_P) ** 8).mean()])
+    assert np.mean(ahead, axis=0) == pytest.approx([0.042, 0.125], abs=0.005)

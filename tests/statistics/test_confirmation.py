@@ -1,0 +1,109 @@
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import fisher_exact
+
+from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
+
+
+def test_fisher_by_hand():
+    # 3 of 4 before, 1 of 4 after: the after side holds 1 or 0 of 4 hits in (4·4 + 1) of C(8, 4) ways.
+    assert float(fisher_fell(3, 4, 1, 4)) == pytest.approx((4 * 4 + 1) / comb(8, 4))
+    assert float(fisher_fell(0, 4, 0, 9)) == 1.0
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.data())
+def test_fisher_is_scipys_one_sided_test(n_base, n_late, data):
+    base, late = data.draw(st.integers(0, n_base)), data.draw(st.integers(0, n_late))
+    expected = fisher_exact([[base, n_base - base], [late, n_late - late]], alternative="greater").pvalue
+    assert float(fisher_fell(base, n_base, late, n_late)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_samples_may_differ_from_problem_to_problem():
+    p_P = fisher_fell(np.array([4, 8]), np.array([4, 8]), np.array([0, 0]), np.array([4, 8]))
+    assert p_P == pytest.approx([1 / comb(8, 4), 1 / comb(16, 8)])
+
+
+@pytest.mark.parametrize("counts", [(5, 4, 0, 4), (0, 4, -1, 4), (0, 0, 0, 4), (np.array([1, 9]), 4, 0, 4)])
+def test_impossible_counts_are_refused(counts):
+    with pytest.raises(ValueError, match="0 <= correct <= n"):
+        fisher_fell(*counts)
+
+
+def test_holm_by_hand():
+    # ascending .01, .02, .03, .5 times 4, 3, 2, 1, never falling
+    assert holm(np.array([0.5, 0.01, 0.03, 0.02])) == pytest.approx([0.5, 0.04, 0.06, 0.06])
+    assert holm(np.array([0.6, 0.7])).tolist() == [1.0, 1.0]
+    assert holm(np.array([])).tolist() == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.randoms(use_true_random=False))
+def test_holm_never_helps_and_keeps_the_order(p, random):
+    p_P = np.array(p)
+    adjusted_P = holm(p_P)
+    assert (adjusted_P >= p_P).all()
+    assert (adjusted_P <= np.minimum(1.0, len(p) * p_P) + 1e-12).all()
+    order = np.argsort(p_P, kind="stable")
+    assert (np.diff(adjusted_P[order]) >= 0).all()
+    shuffled = list(range(len(p)))
+    random.shuffle(shuffled)
+    np.testing.assert_allclose(holm(p_P[shuffled]), adjusted_P[shuffled])
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, np.nan])
+def test_what_is_no_p_value_is_refused(p):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        holm(np.array([0.5, p]))
+
+
+def test_the_most_striking_problems_come_first_and_both_lists_are_cut():
+    base_P, late_P = np.array([9, 6, 10, 5, 0, 1]), np.array([1, 5, 0, 5, 9, 8])
+    lost, gained = shortlist(base_P, late_P, 10, 10, most=2)
+    assert lost.tolist() == [2, 0]
+    assert gained.tolist() == [4, 5]
+    assert [len(side) for side in shortlist(base_P, late_P, 10, 10, most=9)] == [3, 2]
+    assert [len(side) for side in shortlist(base_P, late_P, 10, 10, most=0)] == [0, 0]
+
+
+def test_rates_are_compared_and_not_counts():
+    lost, gained = shortlist(np.array([4, 4, 4]), np.array([3, 12, 13]), 16, 48, most=9)
+    assert (lost.tolist(), gained.tolist()) == ([0], [2])
+
+
+def test_ties_keep_the_order_of_the_problems():
+    lost, _ = shortlist(np.full(5, 8), np.zeros(5, dtype=int), 8, 8, most=3)
+    assert lost.tolist() == [0, 1, 2]
+
+
+def confirmed(rng, p_base_P, p_late_P):
+    """Problems that the second stage confirms as lost and as gained, of 500 with 256 samples each."""
+    n = 256
+    lost, gained = shortlist(rng.binomial(n, p_base_P), rng.binomial(n, p_late_P), n, n, most=20)
+    fresh_base_P, fresh_late_P = rng.binomial(n, p_base_P), rng.binomial(n, p_late_P)
+    p = [*fisher_fell(fresh_base_P[lost], n, fresh_late_P[lost], n)]
+    p += [*fisher_fell(fresh_late_P[gained], n, fresh_base_P[gained], n)]
+    sure = holm(np.array(p)) <= 0.05
+    return set(lost[sure[: len(lost)]]), set(gained[sure[len(lost) :]])
+
+
+def test_fresh_samples_confirm_what_is_lost_and_nothing_else():
+    rng = np.random.default_rng(0)
+    p_P = 1 / (1 + np.exp(-rng.normal(-2.6, 2.6, 500)))
+    unchanged = [confirmed(rng, p_P, p_P) for _ in range(40)]
+    assert sum(bool(lost or gained) for lost, gained in unchanged) <= 4  # 5 % of 40 is 2
+    p_P[:10], late_P = 0.15, p_P.copy()
+    late_P[:10] = 0.005
+    lost, gained = confirmed(rng, p_P, late_P)
+    assert lost == set(range(10))
+    assert gained == set()
+
+
+def test_testing_the_shortlist_on_its_own_counts_would_cry_wolf():
+    rng, n = np.random.default_rng(1), 256
+    p_P = np.full(500, 0.2)
+    base_P, late_P = rng.binomial(n, p_P), rng.binomial(n, p_P)
+    lost, _ = shortlist(base_P, late_P, n, n, most=5)
+    assert (holm(fisher_fell(base_P[lost], n, late_P[lost], n)) <= 0.05).any()

@@ -1,0 +1,248 @@
+"""The verdict from planted counts: every label, the window, what is left out, and what is warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from diagnostics.concluding import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.statistics.keys import inference_ks
+from diagnostics.verdict import Rates, Verdict
+
+N = 256
+
+
+def _checkpoint(
+    step: int,
+    correct: Sequence[int] | np.ndarray,
+    *,
+    minority: Sequence[int] | np.ndarray | None = None,
+    n: int = N,
+    n_most: int | None = None,
+    rates: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    why: str | None = None,
+) -> CheckpointCounts:
+    truncated, not_parsed, timed_out = rates
+    name = f"checkpoint-{step}"
+    return CheckpointCounts(
+        step=step,
+        checkpoint=name,
+        n=n,
+        n_most=n_most or n,
+        correct_P=np.asarray(correct, dtype=np.int64),
+        minority_P=np.zeros(len(correct), dtype=np.int64) if minority is None else np.asarray(minority),
+        rates=Rates(step=step, checkpoint=name, truncated=truncated, not_parsed=not_parsed, timed_out=timed_out),
+        why=why,
+    )
+
+
+def _series(base: CheckpointCounts, *trained: CheckpointCounts, shows_modes: bool = False) -> SeriesCounts:
+    return SeriesCounts(
+        series="run",
+        base=base,
+        trained=trained,
+        shows_modes_P=np.full(len(base.correct_P), shows_modes),
+        tasks=("toy",),
+        graders=("exact",),
+        tokens_per_sample=10.0,
+    )
+
+
+def _lost(n_problems: int) -> np.ndarray:
+    """Half of the problems are never solved any more, the others always."""
+    return np.where(np.arange(n_problems) % 2, N, 0)
+
+
+def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() -> None:
+    base = _checkpoint(0, np.full(60, 20))
+    same = [_checkpoint(step, np.full(60, 20)) for step in (20, 40, 60, 80)]
+    verdict = verdict_of(_series(base, *same, *(_checkpoint(step, _lost(60)) for step in (100, 120))))
+    assert verdict.label == "over_sharpened"
+    assert max(verdict.p_exact, verdict.p_population) <= 0.04
+    assert verdict.window == (100, 120)
+    assert verdict.n_late == 2 * N
+    by_k = {change.k: change for change in verdict.changes}
+    assert by_k[1].change == pytest.approx(0.5 - 20 / 256)
+    assert by_k[128].late == pytest.approx(0.5)
+    assert by_k[128].change == pytest.approx(-0.5, abs=1e-4)
+    assert by_k[128].low < -0.5 < by_k[128].high < 0
+    assert verdict.k_most == 128 == max(by_k)
+    assert verdict.k_star is not None
+    assert 1 < verdict.k_star.value < 16
+    assert verdict.detected_by == 100
+    assert 60 <= verdict.decline_began.value <= 100
+    assert verdict.remedy is None
+
+
+def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
+    base = _checkpoint(0, [128, 128, 128])
+    verdict = verdict_of(_series(base, _checkpoint(20, [0, 128, 128])))
+    assert verdict.label == "over_sharpened_here"
+    assert verdict.p_exact <= 0.04 < verdict.p_population
+    assert "whether on others like them, the data cannot say" in verdict.sentence
+
+
+def test_a_single_problem_can_be_lost_and_has_no_interval() -> None:
+    verdict = verdict_of(_series(_checkpoint(0, [128]), _checkpoint(20, [0])))
+    assert verdict.label == "over_sharpened_here"
+    assert {change.low for change in verdict.changes} == {None}
+    assert verdict.least_change is None
+    assert "this one problem" in verdict.sentence
+
+
+def test_lost_minority_modes_behind_a_better_pass_at_k_are_mode_collapse() -> None:
+    n_problems = 100
+    base = _checkpoint(0, np.full(n_problems, 120), minority=np.full(n_problems, 30))  # 30 of 128
+    late = _checkpoint(20, np.full(n_problems, 200), minority=np.full(n_problems, 2))
+    verdict = verdict_of(_series(base, late, shows_modes=True))
+    assert verdict.label == "mode_collapse"
+    assert verdict.modes_collapsed
+    assert verdict.n_minority_problems == n_problems
+    kept = replace(late, minority_P=np.full(n_problems, 60))  # as many of its 256 samples
+    assert verdict_of(_series(base, kept, shows_modes=True)).label == "no_loss"
+
+
+def test_problems_that_show_no_mode_have_no_say_in_the_minority_channel() -> None:
+    base = _checkpoint(0, np.full(100, 120), minority=np.full(100, 30))
+    counts = _series(base, _checkpoint(20, np.full(100, 200)), shows_modes=True)
+    shows_P = np.arange(100) < 40
+    assert verdict_of(replace(counts, shows_modes_P=shows_P)).n_minority_problems == 40
+    no_mode = replace(counts, shows_modes_P=np.zeros(100, dtype=bool))
+    late = replace(counts.trained[0], minority_P=np.zeros(100, dtype=np.int64))
+    one_mode = replace(counts, base=replace(base, minority_P=late.minority_P), trained=(late,))
+    for none in (verdict_of(no_mode), verdict_of(one_mode)):
+        assert (none.p_minority, none.n_minority_problems, none.label) == (None, 0, "no_loss")
+        assert "No problem shows a second correct mode: mode collapse could not be seen." in none.caveats
+
+
+def test_many_problems_without_change_are_no_loss_up_to_their_k() -> None:
+    verdict = verdict_of(_series(_checkpoint(0, np.full(200, 128)), _checkpoint(20, np.full(200, 128))))
+    assert verdict.label == "no_loss"
+    assert "up to k = 128" in verdict.sentence
+    assert verdict.detected_by is verdict.decline_began is None
+
+
+def test_few_problems_without_change_settle_nothing_and_the_verdict_says_what_would() -> None:
+    correct = np.arange(12) * 8 % 64
+    base, late = _checkpoint(0, correct, n=64), _checkpoint(20, correct, n=64)
+    verdict = verdict_of(_series(base, late))
+    assert verdict.label == "inconclusive"
+    assert verdict.remedy is not None
+    assert verdict.remedy.drop == 0.05
+    assert f"about {verdict.remedy.n_problems} problems" in verdict.sentence
+
+
+@pytest.mark.parametrize(("n_trained", "n_window"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 3), (9, 3)])
+def test_the_window_is_the_last_third(n_trained: int, n_window: int) -> None:
+    correct = np.full(40, 128)
+    trained = [_checkpoint(20 * t, correct) for t in range(1, n_trained + 1)]
+    verdict = verdict_of(_series(_checkpoint(0, correct), *trained))
+    assert verdict.window == tuple(one.step for one in trained[-n_window:])
+    assert verdict.n_late == n_window * N
+
+
+def test_k_goes_to_half_of_one_checkpoints_samples_not_of_the_pooled_ones() -> None:
+    correct = np.full(40, 32)
+    trained = [_checkpoint(20 * t, correct, n=64) for t in range(1, 10)]
+    verdict = verdict_of(_series(_checkpoint(0, correct, n=512), *trained))
+    assert verdict.k_most == 32
+    short_base = verdict_of(_series(_checkpoint(0, [4] * 40, n=8), *trained))
+    assert short_base.k_most == 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_fewest_samples_still_end_in_a_verdict(n: int) -> None:
+    base = _checkpoint(0, np.full(40, n), n=n)
+    verdict = verdict_of(_series(base, _checkpoint(20, np.zeros(40), n=n), shows_modes=n > 1))
+    assert verdict.label == "over_sharpened"
+    assert [change.k for change in verdict.changes] == [1]
+    assert "pass@1 rose" not in verdict.sentence
+
+
+def test_a_checkpoint_that_cannot_be_compared_is_left_out_of_the_window_by_name() -> None:
+    correct = np.full(200, 128)
+    broken = _checkpoint(60, np.zeros(200), why="3 of 200 problems lack samples")
+    verdict = verdict_of(_series(_checkpoint(0, correct), _checkpoint(20, correct), _checkpoint(40, correct), broken))
+    assert verdict.label == "no_loss"
+    assert verdict.window == (40,)
+    assert "Left out: checkpoint-60 (3 of 200 problems lack samples)." in verdict.caveats
+    assert [rates.step for rates in verdict.rates] == [0, 20, 40, 60]
+
+
+def test_without_anything_to_compare_the_verdict_says_why_there_is_none() -> None:
+    base, late = _checkpoint(0, [8]), _checkpoint(20, [8], why="model.norm.weight is NaN")
+    for counts, why in (
+        (_series(base), "the series has no checkpoint after the base"),
+        (_series(base, late), "no checkpoint after the base can be compared: checkpoint-20 (model.norm.weight is NaN)"),
+        (_series(replace(base, why="1 of 1 problems lack samples"), late), "the base checkpoint-0 cannot be compared"),
+        (_series(_checkpoint(0, []), _checkpoint(20, [])), "the audit has no problems"),
+        (replace(_series(base), skipped={"checkpoint-20": "cut short"}), "checkpoint-20 (cut short)"),
+    ):
+        verdict = verdict_of(counts)
+        assert verdict.label == "no_verdict"
+        assert why in (verdict.why or "")
+        assert verdict.sentence == f"No verdict: {verdict.why}."
+        assert verdict.k_most is None
+
+
+def test_responses_that_were_cut_off_more_often_than_the_bases_are_warned_of() -> None:
+    base = _checkpoint(0, np.full(60, 20), rates=(0.01, 0.02, 0.0))
+    late = _checkpoint(20, _lost(60), rates=(0.13, 0.025, 0.0))
+    (caveat,) = (text for text in verdict_of(_series(base, late)).caveats if "late samples" in text)
+    assert (
+        caveat == "13.0 % of late samples were cut off, against 1.0 % of the base's: a lost mode may be a cut-off one."
+    )
+    mended = replace(late, rates=base.rates)
+    assert not [text for text in verdict_of(_series(base, mended)).caveats if "late samples" in text]
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"), [((0.0, 0.3, 0.0), "could not be parsed"), ((0.0, 0.0, 0.3), "ran out of the grader's time")]
+)
+def test_unread_responses_are_warned_of_where_something_fell(rates: tuple[float, float, float], said: str) -> None:
+    base = _checkpoint(0, np.full(60, 20))
+    late = _checkpoint(20, _lost(60), rates=rates)
+    assert any(said in text for text in verdict_of(_series(base, late)).caveats)
+    risen = replace(late, correct_P=np.full(60, 200))
+    assert not any(said in text for text in verdict_of(_series(base, risen)).caveats), "nothing fell to be explained"
+
+
+def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_of() -> None:
+    base = _checkpoint(0, np.full(12, 20), n=64)
+    counts = replace(_series(base, _checkpoint(20, np.full(12, 20), n=32, n_most=64)), tasks=("aime", "math"))
+    caveats = " ".join(verdict_of(counts).caveats)
+    assert "Fewer than 30 problems (12)" in caveats
+    assert "Only 32 samples per problem and checkpoint: falls at large k cannot be seen, up to k = 16 only." in caveats
+    assert "An adaptive audit" in caveats
+    assert "2 tasks (aime, math) are judged together" in caveats
+    base, late = (_checkpoint(step, np.full(30, 20), minority=np.full(30, 9)) for step in (0, 20))
+    assert verdict_of(_series(base, late, shows_modes=True)).caveats == ()
+
+
+def test_equal_counts_give_an_equal_verdict_to_the_last_digit() -> None:
+    rng = np.random.default_rng(5)
+    counts = [rng.integers(0, N, 50) for _ in range(4)]
+    base, *trained = (_checkpoint(20 * t, correct, minority=correct // 4) for t, correct in enumerate(counts))
+    series = _series(base, *trained, shows_modes=True)
+    assert verdict_of(series) == verdict_of(series)
+
+
+_counts_of_8 = arrays(np.int64, (3, 6), elements=st.integers(0, 8))
+
+
+@given(_counts_of_8)
+@settings(max_examples=25, deadline=None)
+def test_any_counts_end_in_one_sentence_with_its_range_of_k(correct_TP: np.ndarray) -> None:
+    base, *trained = (_checkpoint(20 * t, correct_P, n=8) for t, correct_P in enumerate(correct_TP))
+    verdict = verdict_of(_series(base, *trained))
+    assert "k = 4" in verdict.sentence
+    assert verdict.sentence.endswith(".")
+    assert verdict.sentence.count(". ") == verdict.sentence.count("\n") == 0
+    assert tuple(change.k for change in verdict.changes) == inference_ks(8)
+    assert Verdict.from_json(verdict.to_json()) == verdict

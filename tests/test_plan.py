@@ -1,0 +1,241 @@
+"""Planning an audit: what is read from the store, what is refused, and what the plan promises."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy.special import expit
+
+from diagnostics.cli import main
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.plan import Plan, plan, settle
+from diagnostics.store import Store
+from diagnostics.tables import print_plan
+from diagnostics.types import (
+    AuditKey,
+    Checkpoint,
+    Grade,
+    Problem,
+    Sample,
+    SamplingSettings,
+    Series,
+    response_id,
+)
+
+SETTINGS = SamplingSettings(sampler="transformers", max_tokens=8)
+N_BASE = 64
+
+
+def _plant(folder: Path, correct_TP: Sequence[Sequence[int]], *, name: str = "run", n_base: int = N_BASE) -> Path:
+    """A store whose base (the first row) and trained checkpoints gave so many correct responses to each problem.
+
+    The base is given ``n_base`` samples of 3 tokens each, the others half of them.
+    """
+    path = folder / "audit.duckdb"
+    problems = [
+        Problem(task="toy", prompt=f"{position}", gold="1", verifier="exact") for position in range(len(correct_TP[0]))
+    ]
+    checkpoints = tuple(
+        Checkpoint(step=20 * t, label=f"checkpoint-{20 * t}", path=Path("/x"), kind="full", weights_hash=f"{name}{t}")
+        for t in range(len(correct_TP))
+    )
+    key = AuditKey(
+        audit_id=name,
+        series=name,
+        settings_id=SETTINGS.settings_id,
+        n=n_base // 2,
+        n_base=n_base,
+        entropy_samples=0,
+        panel=0,
+        panel_settings_id=SETTINGS.settings_id,
+        kernel_problems=0,
+        kernel_responses=0,
+        ks=(1,),
+        strategy_regex="x",
+    )
+    with Store.open(path) as store:
+        store.add_series(Series(name=name, path=folder / name, layout="hf", checkpoints=checkpoints))
+        store.add_problems(problems)
+        ids = [problem.problem_id for problem in problems]
+        store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids)
+        grades = {text: Grade(answer=text, mode=text, reward=float(text)) for text in "01"}
+        store.add_grades((one, response_id(text), "exact", grade) for one in ids for text, grade in grades.items())
+        for checkpoint, correct_P in zip(checkpoints, correct_TP, strict=True):
+            n = n_base if checkpoint.step == 0 else n_base // 2
+            store.add_samples(
+                SETTINGS.settings_id,
+                checkpoint.checkpoint_id,
+                [
+                    Sample(
+                        problem_id=problem_id,
+                        sample_index=index,
+                        greedy=False,
+                        text="1" if index < correct else "0",
+                        token_ids=(1, 2, 3),
+                        finish_reason="stop",
+                        logp_sum_raw=-1.0,
+                    )
+                    for problem_id, correct in zip(ids, correct_P, strict=True)
+                    for index in range(n)
+                ],
+            )
+    return path
+
+
+def _base_counts(n_problems: int = 40, n: int = N_BASE) -> list[int]:
+    rng = np.random.default_rng(0)
+    return rng.binomial(n, expit(rng.normal(-2.0, 2.0, n_problems))).tolist()
+
+
+@pytest.fixture(scope="module")
+def base_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pilot: the base and nothing else."""
+    return _plant(tmp_path_factory.mktemp("base"), [_base_counts()])
+
+
+@pytest.fixture(scope="module")
+def planned(base_alone: Path) -> Plan:
+    """The plan that the pilot gives."""
+    return plan(base_alone, drop_points=5.0)
+
+
+def test_the_cheapest_audit_with_the_power_is_named_and_no_cheaper_one_has_it(planned: Plan) -> None:
+    assert planned.cheapest is not None
+    assert planned.cheapest.power >= 0.8
+    assert all(one.power < 0.8 for one in planned.audits if one.tokens < planned.cheapest.tokens)
+
+
+def test_the_cost_is_tokens_per_sample_times_problems_times_samples(planned: Plan) -> None:
+    one = next(audit for audit in planned.audits if (audit.n_problems, audit.n) == (80, 64))
+    # 8 checkpoints of 64 samples, the base of 128, 3 tokens each
+    assert one.tokens == 3.0 * 80 * (8 * 64 + 128)
+    assert one.n_base == 128
+
+
+def test_the_grid_has_the_own_size_and_multiples_and_the_pilots_own_n(planned: Plan) -> None:
+    assert {audit.n_problems for audit in planned.audits} == {40, 80, 160, 320}
+    assert {audit.n for audit in planned.audits} == {32, 64, 256, 1024}
+    assert planned.k == 16  # half of the audit's n
+
+
+def test_a_pilot_of_the_base_alone_has_no_power_of_its_own(planned: Plan) -> None:
+    assert planned.present is None
+
+
+def test_the_power_of_the_audit_in_hand_is_that_of_its_own_size(tmp_path: Path) -> None:
+    base = _base_counts()
+    made = plan(_plant(tmp_path, [base, [c // 2 for c in base], [c // 2 for c in base]]), drop_points=5.0)
+    assert made.present is not None
+    assert (made.present.n_problems, made.present.n, made.present.n_base) == (40, 32, N_BASE)
+    assert made.n_checkpoints == 2
+    again = next(one for one in made.audits if (one.n_problems, one.n) == (40, 32))
+    assert made.present.power == again.power  # the same size, so the same simulation
+
+
+def test_the_same_store_gives_the_same_plan(base_alone: Path, planned: Plan) -> None:
+    assert plan(base_alone, drop_points=5.0) == planned
+
+
+def test_a_larger_fall_is_found_more_often(base_alone: Path, planned: Plan) -> None:
+    larger = plan(base_alone, drop_points=12.0)
+    powers = [[audit.power for audit in made.audits if audit.n == 32] for made in (planned, larger)]
+    assert sum(powers[1]) > sum(powers[0]) + 0.3
+
+
+def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(base_alone: Path) -> None:
+    audits = [audit for audit in plan(base_alone, drop_points=12.0).audits if audit.n == 256]
+    skipped = [audit for audit in audits if audit.runs == 0]
+    assert skipped
+    assert all(audit.power == 1.0 for audit in skipped)
+    assert audits[0].runs > 0
+
+
+def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: Path) -> None:
+    for change, message in (
+        ({"drop_points": 0.0}, "--drop 0: must lie above 0"),
+        ({"drop_points": -3.0}, "--drop -3: must lie above 0"),
+        ({"drop_points": 101.0}, "--drop 101: must lie above 0"),
+        ({"drop_points": float("nan")}, "--drop nan"),
+        ({"k": 33}, "--k 33: must lie between 1 and 32, half of the 64 samples"),
+        ({"k": 0}, "--k 0"),
+        ({"wanted": 1.0}, "--power 1: must lie between 0 and 1"),
+        ({"n_checkpoints": 0}, "--checkpoints 0"),
+        ({"drop_points": 90.0}, "too few to lose that many"),
+    ):
+        with pytest.raises(ConfigError, match=message) as error:
+            plan(base_alone, **change)
+        assert "\n" not in str(error.value)
+    with pytest.raises(StoreError, match="no audit of it; there is: run"):
+        plan(base_alone, series="walk")
+    with pytest.raises(StoreError, match="no such store"):
+        plan(tmp_path / "audit.duckdb")
+
+
+def test_an_audit_without_samples_of_its_base_is_refused(tmp_path: Path) -> None:
+    path = _plant(tmp_path, [_base_counts()])
+    with Store.open(path) as store:
+        store._database.rows("DELETE FROM grades")
+    with pytest.raises(StoreError, match="has no graded samples of its base"):
+        plan(path)
+
+
+def test_a_base_that_solves_nothing_has_nothing_to_lose(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too few to lose that many"):
+        plan(_plant(tmp_path, [[0] * 20]))
+
+
+def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
+    path = _plant(tmp_path, [_base_counts(8)], name="one")
+    _plant(tmp_path, [_base_counts(8)], name="two")
+    with pytest.raises(ConfigError, match="pass --series with one of: one, two"):
+        plan(path)
+    assert plan(path, series="two", drop_points=10.0).series == "two"
+
+
+def test_settling_names_the_cheapest_audit_that_is_no_smaller_than_the_one_in_hand() -> None:
+    counts_P = np.array(_base_counts(100, 128))
+    remedy = settle(
+        counts_P, 128, drop=0.05, tokens_per_sample=10.0, n_checkpoints=6, rng=np.random.default_rng(0), k=32
+    )
+    assert remedy is not None
+    assert remedy.n_problems >= 100
+    assert remedy.n >= 64
+    assert remedy.tokens == 10.0 * remedy.n_problems * (6 * remedy.n + remedy.n_base)
+    assert remedy.drop == 0.05
+
+
+def test_settling_is_silent_where_nothing_helps() -> None:
+    rng = np.random.default_rng(0)
+    of_nothing = settle(np.array([], dtype=int), 64, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
+    unsolved = settle(np.zeros(20, dtype=int), 64, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
+    untrained = settle(np.full(20, 9), 64, drop=0.05, tokens_per_sample=1.0, n_checkpoints=0, rng=rng)
+    assert of_nothing is unsolved is untrained is None
+
+
+def test_the_table_marks_the_cheapest_and_names_what_it_assumes(planned: Plan) -> None:
+    console = Console(file=io.StringIO(), width=100, highlight=False)
+    print_plan(planned, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "power to find a fall of pass@16 by 5 points" in lines[0]
+    assert "the last 3 pooled" in lines[1]
+    assert planned.cheapest is not None
+    marked = [line for line in lines if "◀" in line]
+    assert len(marked) == 2
+    assert marked[0].startswith(f"{planned.cheapest.n_problems}")
+    assert f"n = {planned.cheapest.n} " in marked[1]
+
+
+def test_the_command_prints_the_plan_as_json(base_alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", str(base_alone), "--drop", "12", "--json"])
+    assert not stop.value.code
+    made = json.loads(capsys.readouterr().out)
+    assert made["k"] == 16
+    assert made["cheapest"] in made["audits"]

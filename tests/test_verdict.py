@@ -1,0 +1,225 @@
+"""The verdict as a record: its sentence, its JSON, and what a notebook shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnostics.verdict import (
+    TITLES,
+    ChangeAtK,
+    Estimate,
+    Rates,
+    Remedy,
+    Verdict,
+    largest_fall,
+    sentence_of,
+)
+
+
+def _change(k: int, change: float, spread: float | None = 0.02) -> ChangeAtK:
+    low, high = (None, None) if spread is None else (change - spread, change + spread)
+    return ChangeAtK(k=k, base=0.5, late=0.5 + change, change=change, low=low, high=high)
+
+
+FELL = Verdict(
+    series="grpo",
+    label="over_sharpened",
+    sentence="",
+    p_exact=0.01,
+    p_population=0.02,
+    n_problems=100,
+    n_base=512,
+    n_late=768,
+    window=(120, 140, 160),
+    k_most=128,
+    changes=(_change(1, 0.201), _change(32, -0.053, 0.022), _change(128, -0.031)),
+)
+WHEN = "in the last third of this one training run (steps 120–160)"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sentence"),
+    [
+        (
+            FELL,
+            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points [3.1, 7.5] "
+            f"{WHEN}, on these 100 problems and on problems like them; pass@1 rose by 20.1.",
+        ),
+        (
+            replace(FELL, modes_collapsed=True, window=(160,), changes=(_change(1, -0.3, None),)),
+            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 1: by 30.0 points at the end of "
+            "this one training run (step 160), on these 100 problems and on problems like them; correct answers "
+            "outside each problem's dominant mode were lost too.",
+        ),
+        (
+            replace(FELL, label="over_sharpened_here", n_problems=1),
+            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points [3.1, 7.5] "
+            f"{WHEN}, on this one problem (whether on others like them, the data cannot say); pass@1 rose by 20.1.",
+        ),
+        (
+            replace(FELL, label="mode_collapse", least_change=-0.1, n_minority_problems=80),
+            "Mode collapse: up to k = 128, no fall of pass@k is shown, but correct answers outside each problem's "
+            f"dominant mode were lost {WHEN}, on the 80 of these 100 problems that show their modes; pass@1 rose by "
+            "20.1.",
+        ),
+        (
+            replace(FELL, label="mode_collapse", least_change=0.01, n_minority_problems=100, changes=()),
+            "Mode collapse: up to k = 128, pass@k fell by no more than 2 points, but correct answers outside each "
+            f"problem's dominant mode were lost {WHEN}, on these 100 problems.",
+        ),
+        (
+            replace(FELL, label="no_loss", changes=(_change(1, -0.0001), _change(2, 0.1))),
+            f"No loss found: up to k = 128, pass@k fell by no more than 2 points below the base {WHEN}, on these "
+            "100 problems and on problems like them (95 % confidence); pass@1 did not move.",
+        ),
+        (
+            replace(FELL, label="inconclusive", changes=(_change(1, -0.012),)),
+            "Inconclusive: up to k = 128, neither a fall of pass@k below the base nor its absence (to within 2 points) "
+            f"is shown {WHEN}, on these 100 problems; pass@1 fell by 1.2.",
+        ),
+        (
+            replace(
+                FELL,
+                label="inconclusive",
+                changes=(),
+                remedy=Remedy(drop=0.05, n_problems=400, n=256, n_base=512, tokens=1e6),
+            ),
+            "Inconclusive: up to k = 128, neither a fall of pass@k below the base nor its absence (to within 2 points) "
+            f"is shown {WHEN}, on these 100 problems; about 400 problems with 256 samples each (512 of the base) would "
+            "show a fall of 5 points with 80 % power.",
+        ),
+        (
+            replace(
+                FELL,
+                label="inconclusive",
+                changes=(),
+                remedy=Remedy(drop=0.05, n_problems=100, n=256, n_base=512, tokens=1e6),
+            ),
+            "Inconclusive: up to k = 128, neither a fall of pass@k below the base nor its absence (to within 2 points) "
+            f"is shown {WHEN}, on these 100 problems; an audit of this size would show a fall of 5 points with 80 % "
+            "power.",
+        ),
+        (Verdict(series="run", label="no_verdict", sentence="", why="no data"), "No verdict: no data."),
+    ],
+)
+def test_every_label_is_one_sentence_with_its_range_of_k_and_its_scope(verdict: Verdict, sentence: str) -> None:
+    assert sentence_of(verdict) == sentence
+
+
+def test_every_label_has_its_sentence() -> None:
+    for label in TITLES:
+        assert sentence_of(replace(FELL, label=label, why="no data", n_minority_problems=1))
+
+
+def test_the_largest_fall_is_a_fall() -> None:
+    assert largest_fall(FELL.changes) == FELL.changes[1]
+    assert largest_fall((_change(1, 0.0), _change(2, 0.1))) is None
+    assert largest_fall(()) is None
+
+
+def test_what_is_positive_and_how_it_is_called() -> None:
+    positive = {label for label in TITLES if replace(FELL, label=label).positive}
+    assert positive == {"over_sharpened", "over_sharpened_here", "mode_collapse"}
+    assert replace(FELL, label="over_sharpened_here").title == "Over-sharpened on these problems"
+
+
+_number = st.floats(allow_nan=False, allow_infinity=False)
+_maybe = st.none() | _number
+_text = st.text(max_size=8)
+_step = st.integers(0, 10**9)
+_estimates = st.none() | st.builds(Estimate, value=_maybe, low=_maybe, high=_maybe)
+_rates = st.builds(Rates, step=_step, checkpoint=_text, truncated=_number, not_parsed=_number, timed_out=_number)
+_changes = st.builds(ChangeAtK, k=_step, base=_number, late=_number, change=_number, low=_maybe, high=_maybe)
+_remedies = st.builds(Remedy, drop=_number, n_problems=_step, n=_step, n_base=_step, tokens=_number)
+
+
+def _few(elements: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(elements, max_size=3).map(tuple)
+
+
+_verdicts = st.builds(
+    Verdict,
+    series=_text,
+    label=st.sampled_from(sorted(TITLES)),
+    sentence=_text,
+    why=st.none() | _text,
+    p_exact=_maybe,
+    p_population=_maybe,
+    p_minority=_maybe,
+    modes_collapsed=st.booleans(),
+    n_problems=_step,
+    n_minority_problems=_step,
+    n_base=_step,
+    n_late=_step,
+    window=_few(_step),
+    k_most=st.none() | _step,
+    changes=_few(_changes),
+    least_change=_maybe,
+    k_star=_estimates,
+    detected_by=st.none() | _step,
+    decline_began=_estimates,
+    rates=_few(_rates),
+    graders=_few(_text),
+    caveats=_few(_text),
+    remedy=st.none() | _remedies,
+)
+
+
+@given(_verdicts)
+def test_json_gives_an_equal_verdict(verdict: Verdict) -> None:
+    again = Verdict.from_json(verdict.to_json())
+    assert again == verdict
+    assert again.to_json() == verdict.to_json()
+    assert hash(again) == hash(verdict)  # tuples, not lists
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", "null", '{"series": "run"}'])
+def test_what_is_no_verdict_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Verdict.from_json(text)
+
+
+def test_an_unknown_field_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="mood"):
+        Verdict.from_json(FELL.to_json().replace('"why":', '"mood": 1, "why":'))
+
+
+def test_a_number_that_is_none_is_not_written() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        replace(FELL, p_exact=float("nan")).to_json()
+
+
+class _Tags(HTMLParser):
+    """The names of all tags, and whether they close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.names.append(tag)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_notebook_shows_sentence_numbers_and_caveats_and_no_foreign_markup() -> None:
+    hostile = '<script>alert(1)</script> & "co"'
+    html = replace(FELL, series=hostile, sentence=hostile, caveats=(hostile,))._repr_html_()
+    parser = _Tags()
+    parser.feed(html)
+    assert not parser.open
+    assert set(parser.names) == {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert html.count("&lt;script&gt;") == 3
+    assert "<td>32</td><td>0.500</td><td>0.447</td><td>−5.3 [−7.5, −3.1]</td>" in html
+    assert "<td>+20.1 [18.1, 22.1]</td>" in html
+    bare = Verdict(series="run", label="no_verdict", sentence="No verdict: no data.")._repr_html_()
+    assert "<table>" not in bare
+    assert "<ul>" not in bare
