@@ -10,6 +10,7 @@ command continues. It ends with 1 where a strict null was called a loss in more 
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 import os
@@ -71,7 +72,8 @@ def rows_of(cells: Sequence[tuple[Cell, int, int]], *, workers: int) -> Iterator
 
 def fingerprint() -> str:
     """Identifies what the results rest on: the rule, its statistics, the laws, and how series are drawn."""
-    sources = [inspect.getsource(one) for one in (rule_module, keys, pass_at_k, planted, calibration_series)]
+    modules = (rule_module, keys, pass_at_k, planted, calibration_series)
+    sources = [ast.unparse(ast.parse(inspect.getsource(one))) for one in modules]  # without comments and layout
     return content_hash(*sources, SEED, SERIES_AT_ONCE)
 
 

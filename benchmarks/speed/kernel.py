@@ -7,7 +7,8 @@ an interpreter that has bergson, torch and transformers; by default the one that
 Every case is a process of its own in that interpreter, where all take turns on the same rows of random tokens: a
 forward and backward pass over the padded batch, our kernel as it is, the same with its certificate taken out, and the
 peers of ``kernel_peers``, which certify nothing. The goal is one for the kernel; whether it is met with the certificate
-too stands beside it. The file is written anew after every case. On a CPU the unit is CPU seconds of one thread. Each kernel is compared with float64 autograd. Models have random weights.
+too stands beside it. The file is written anew after every case. On a CPU the unit is CPU seconds of one thread. Each
+kernel is compared with float64 autograd. Models have random weights.
 """
 
 from __future__ import annotations

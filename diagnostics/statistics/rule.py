@@ -20,8 +20,8 @@ from diagnostics.statistics.keys import PairedCounts, exact_key, population_key
 #: no_loss              pass@k fell by no more than ``MARGIN`` at any k
 Label = Literal["over_sharpened", "over_sharpened_here", "mode_collapse", "no_loss", "inconclusive"]
 
-#: Both keys, and the minority channel. Each test is exact, so that without a loss 3.5 % of series cry wolf: below 5 % by
-#: enough to be seen in a simulation.
+#: Both keys, and the minority channel. Each test is exact, so that without a loss 3.5 % of series cry wolf: far enough
+#: below 5 % for a simulation to show it.
 KEY_LEVEL, MINORITY_LEVEL = 0.03, 0.005
 #: A fall of pass@k that is too small to matter, in probability, and how sure one must be that it is no larger.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95

@@ -16,6 +16,7 @@ MEASURES = (
     "modes_fallen_10x",
     "mode_share",
     "effective_modes",
+    "mode_rarefaction",
     "modes_fallen",
     "mass_lost",
     "queries_over_sharpened",

@@ -1,0 +1,78 @@
+"""Mode rarefaction: how many different correct modes k samples of a problem are expected to show.
+
+Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the chance that a mode drawn c times in n
+samples is among k of them, averaged over problems. Where pass@k asks whether any correct answer is in reach, this asks
+how many: it falls with every mode that training makes rare, also while pass@k stays at 1.
+Unit: modes. 95 % t interval over problems, for k up to n/2. Equal samples of a problem at every checkpoint.
+Limits: modes that were never drawn do not count; falls under moderate sharpening too, so it is never a verdict by
+itself. Needs a verifier that names the mode of a solution.
+Source: Hurlbert 1971, Ecology 52:577, Eq 14.
+
+>>> from diagnostics.measures._example import tiny_evidence
+>>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
+...     ("base", "q", "42", "6 * 7", True, 2), ("base", "q", "42", "7 * 6", True, 1),
+...     ("base", "q", "1", None, False, 1),
+...     ("late", "q", "42", "6 * 7", True, 4)], n=4, ks=(1, 2))
+>>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]  # 1 − 1/6, and 1 − 3/6
+[('base', 1, 0.75), ('base', 2, 1.3333), ('late', 1, 1.0), ('late', 2, 1.0)]
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from diagnostics.measures._counts import has_interval, reasons, too_few_samples
+from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
+from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.types import Finding
+
+NO_MODES = "no correct sample has a named mode"
+
+
+def compute(evidence: Evidence) -> list[Finding]:
+    """One finding per checkpoint and k; unknown where a problem lacks samples or no correct sample has a mode."""
+    frame = evidence.frames["answer_counts"]
+    why = reasons(evidence, frame, frame["n"])
+    n_of_problem = frame.groupby(["checkpoint_id", "problem_id"])["n"].sum()
+    modes = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
+    counts = modes.groupby(["checkpoint_id", "problem_id", "mode"])["n"].sum().reset_index()
+    findings = []
+    for checkpoint_id in checkpoint_ids(evidence):
+        if checkpoint_id in why or modes.empty:
+            why_not = why.get(checkpoint_id, NO_MODES)
+            findings += [unknown(MEASURE, checkpoint_id, why_not, k=k) for k in evidence.ks]
+            continue
+        n_P = n_of_problem[checkpoint_id]
+        own = counts[counts["checkpoint_id"] == checkpoint_id]
+        place_M = n_P.index.get_indexer(own["problem_id"])
+        n_M, count_M = n_P.to_numpy()[place_M], own["n"].to_numpy()
+        least = int(n_P.min())
+        for k in evidence.ks:
+            if too_few := too_few_samples(k, least):
+                findings.append(unknown(MEASURE, checkpoint_id, too_few, k=k))
+                continue
+            seen_M = np.zeros(len(own))
+            for n in np.unique(n_M):
+                seen_M[n_M == n] = pass_at_k_table(int(n), [k])[count_M[n_M == n], 0]
+            seen_P = np.bincount(place_M, weights=seen_M, minlength=len(n_P))
+            interval = mean_interval(seen_P, bounds=(0.0, math.inf))
+            findings.append(
+                known(MEASURE, checkpoint_id, interval if has_interval(k, least) else without_interval(interval), k=k)
+            )
+    return findings
+
+
+MEASURE = Measure(
+    name="mode_rarefaction",
+    title="Distinct correct modes among k samples",
+    unit="modes",
+    section="modes",
+    needs=("answer_counts",),
+    missing="no graded samples",
+    plot=Plot(x="k", group="checkpoint", y_label="distinct correct modes", log_x=True),
+    compute=compute,
+)
