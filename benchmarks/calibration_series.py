@@ -42,6 +42,7 @@ class SeriesCounts:
     """What the rule sees of one series, and the truth: changes from the base to the last checkpoint at k = n / 2."""
 
     total: PairedCounts
+    window: tuple[PairedCounts, ...]
     minority: PairedCounts
     change: float  # of pass@k
     minority_change: float  # of pass@k that counts no hit of the base's dominant mode
@@ -78,16 +79,22 @@ def draw_series(cell: Cell, rng: np.random.Generator) -> SeriesCounts:
     base_PJ = problems.mass_PJ
     choosing_PJ, counted_PJ = (_drawn(base_PJ, cell.n, rng) for _ in range(2))
     progress = [step / N_CHECKPOINTS for step in range(N_CHECKPOINTS - WINDOW + 1, N_CHECKPOINTS + 1)]
-    late_PJ = sum(_drawn(mass_at(cell.kind, problems, s), cell.n, rng) for s in progress)
+    window_TPJ = np.stack([_drawn(mass_at(cell.kind, problems, s), cell.n, rng) for s in progress])
+    late_PJ = window_TPJ.sum(axis=0)
+    base_P = (choosing_PJ + counted_PJ).sum(axis=1)
     shown_P = choosing_PJ.sum(axis=1) > 0
     other_PJ = np.arange(N_MODES) != choosing_PJ.argmax(axis=1)[:, None]
     change, minority_change = _truth(cell, problems)
     return SeriesCounts(
         total=PairedCounts(
-            base_P=(choosing_PJ + counted_PJ).sum(axis=1),
+            base_P=base_P,
             late_P=late_PJ.sum(axis=1),
             n_base=2 * cell.n,
             n_late=WINDOW * cell.n,
+        ),
+        window=tuple(
+            PairedCounts(base_P=base_P, late_P=late_P, n_base=2 * cell.n, n_late=cell.n)
+            for late_P in window_TPJ.sum(axis=2)
         ),
         minority=PairedCounts(
             base_P=(counted_PJ * other_PJ).sum(axis=1)[shown_P],
@@ -125,7 +132,7 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
     changes = []
     for _ in range(series):
         drawn = draw_series(cell, rng)
-        ruling = judge(drawn.total, ks=ks, minority=drawn.minority, minority_ks=ks, rng=rng)
+        ruling = judge(drawn.total, window=drawn.window, ks=ks, minority=drawn.minority, minority_ks=ks, rng=rng)
         labels[ruling.label] += 1
         exact += ruling.p_exact <= KEY_LEVEL
         population += ruling.p_population <= KEY_LEVEL

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from diagnostics.plan import settle
 from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.crossing import crossing
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import PairedCounts, inference_ks
+from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.power import window_size
@@ -106,8 +106,9 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     minority = _minority(counts, window)
     rule_rng, star_rng, decline_rng, remedy_rng = np.random.default_rng(SEED).spawn(4)
     minority_ks = () if minority is None else inference_ks(min(base.n // 2, n_least))
-    ruling = rule(total, ks=ks, minority=minority, minority_ks=minority_ks, rng=rule_rng)
-    change_PK = total.changes(ks)
+    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in window]
+    ruling = rule(total, window=pairs, ks=ks, minority=minority, minority_ks=minority_ks, rng=rule_rng)
+    change_PK = mean_changes(pairs, ks)
     star = crossing(change_PK, ks, rng=star_rng)
     said = replace(
         said,
@@ -120,7 +121,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         n_late=n_late,
         window=tuple(one.step for one in window),
         k_most=ks[-1],
-        changes=_changes(total, ks),
+        changes=_changes(base, change_PK, ks),
         least_change=ruling.least_change,
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
     )
@@ -157,13 +158,16 @@ def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Paire
     return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=sum(one.n for one in window))
 
 
-def _changes(total: PairedCounts, ks: Sequence[int]) -> tuple[ChangeAtK, ...]:
-    base_K = pass_at_k_table(total.n_base, ks)[total.base_P].mean(axis=0)
-    late_K = pass_at_k_table(total.n_late, ks)[total.late_P].mean(axis=0)
-    intervals = [share_interval(change_P, bounds=(-1.0, 1.0)) for change_P in total.changes(ks).T]
+def _changes(
+    base: CheckpointCounts, change_PK: Float[np.ndarray, "problem k"], ks: Sequence[int]
+) -> tuple[ChangeAtK, ...]:
+    base_K = pass_at_k_table(base.n, ks)[base.correct_P].mean(axis=0).tolist()
+    intervals = [share_interval(change_P, bounds=(-1.0, 1.0)) for change_P in change_PK.T]
     return tuple(
-        ChangeAtK(k=k, base=float(base), late=float(late), change=interval.mean, low=interval.low, high=interval.high)
-        for k, base, late, interval in zip(ks, base_K, late_K, intervals, strict=True)
+        ChangeAtK(
+            k=k, base=before, late=before + interval.mean, change=interval.mean, low=interval.low, high=interval.high
+        )
+        for k, before, interval in zip(ks, base_K, intervals, strict=True)
     )
 
 

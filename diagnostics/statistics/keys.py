@@ -54,6 +54,19 @@ class PairedCounts:
         return pass_at_k_table(self.n_late, ks)[self.late_P] - pass_at_k_table(self.n_base, ks)[self.base_P]
 
 
+def mean_changes(pairs: Sequence[PairedCounts], ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
+    """The change of pass@k, averaged over late checkpoints that are each paired with the base.
+
+    Their pooled counts would not give it: k draws from several models reach more than k draws from one, so that pooled
+    counts hide a part of every fall. (The tests take pooled counts all the same: that costs power, not honesty.)
+
+    >>> one = PairedCounts(base_P=np.array([4]), late_P=np.array([0]), n_base=4, n_late=4)
+    >>> mean_changes([one, PairedCounts(base_P=one.base_P, late_P=np.array([4]), n_base=4, n_late=4)], [1, 2]).tolist()
+    [[-0.5, -0.5]]
+    """
+    return np.mean([pair.changes(ks) for pair in pairs], axis=0)
+
+
 def inference_ks(n: int) -> tuple[int, ...]:
     """Powers of two up to n / 2, beyond which the variance of pass@k cannot be estimated; 1 in any case.
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.keys import PairedCounts, exact_key, population_key
+from diagnostics.statistics.keys import PairedCounts, exact_key, mean_changes, population_key
 
 #: over_sharpened       both keys: on these problems and on problems like these
 #: over_sharpened_here  the exact key alone: on these problems
@@ -47,6 +47,7 @@ class Ruling:
 def rule(
     total: PairedCounts,
     *,
+    window: Sequence[PairedCounts],
     ks: Sequence[int],
     minority: PairedCounts | None,
     minority_ks: Sequence[int],
@@ -54,13 +55,14 @@ def rule(
 ) -> Ruling:
     """The label of a series from its counts.
 
-    ``total`` counts correct samples, ``minority`` correct samples outside the mode that dominated an independent half
-    of the base's samples. Raises ``ValueError`` without a problem, or where a k exceeds the samples.
+    ``total`` counts correct samples, those of the late checkpoints pooled; ``window`` are the same checkpoints one by
+    one, which say how far pass@k fell. ``minority`` counts, pooled too, correct samples outside the mode that dominated
+    an independent half of the base's samples. Raises ``ValueError`` without a problem or for a k above the samples.
 
     >>> rng = np.random.default_rng(0)
     >>> half = np.full(200, 128)
     >>> same = PairedCounts(base_P=half, late_P=half, n_base=256, n_late=256)
-    >>> rule(same, ks=[1, 8, 64], minority=None, minority_ks=[], rng=rng).label
+    >>> rule(same, window=[same], ks=[1, 8, 64], minority=None, minority_ks=[], rng=rng).label
     'no_loss'
     """
     if total.n_problems == 0:
@@ -70,7 +72,7 @@ def rule(
     p_minority = None
     if minority is not None and minority.n_problems and minority_ks:
         p_minority = exact_key(minority, ks=minority_ks, rng=rng)
-    least_change = _least_change(total, ks)
+    least_change = _least_change(window, ks)
     label: Label = "inconclusive"
     if p_exact <= KEY_LEVEL:
         label = "over_sharpened" if p_population <= KEY_LEVEL else "over_sharpened_here"
@@ -83,10 +85,10 @@ def rule(
     )
 
 
-def _least_change(counts: PairedCounts, ks: Sequence[int]) -> float | None:
-    n_problems = counts.n_problems
+def _least_change(window: Sequence[PairedCounts], ks: Sequence[int]) -> float | None:
+    change_PK = mean_changes(window, ks)
+    n_problems = len(change_PK)
     if n_problems < 2:
         return None
-    change_PK = counts.changes(ks)
     error_K = np.sqrt((n_problems - 1) * change_PK.var(axis=0, ddof=1) + 1.0) / n_problems
     return float((change_PK.mean(axis=0) - student_t.ppf(MARGIN_CONFIDENCE, n_problems - 1) * error_K).min())

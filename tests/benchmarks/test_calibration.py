@@ -63,7 +63,7 @@ def relabelled(ruling: Ruling, *, positive: bool) -> Ruling:
 
 
 def lenient(total: PairedCounts, **others: Any) -> Ruling:
-    """Rejects at .3 instead of .04."""
+    """Rejects at .3 instead of .03."""
     ruling = rule(total, **others)
     return relabelled(ruling, positive=ruling.p_exact <= 0.3)
 

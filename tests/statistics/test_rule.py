@@ -13,7 +13,9 @@ def paired(base, late, n_base=256, n_late=256):
 
 
 def ruled(total, minority=None, minority_ks=KS, seed=0):
-    return rule(total, ks=KS, minority=minority, minority_ks=minority_ks, rng=np.random.default_rng(seed))
+    return rule(
+        total, window=[total], ks=KS, minority=minority, minority_ks=minority_ks, rng=np.random.default_rng(seed)
+    )
 
 
 SAME = paired(np.full(200, 128), np.full(200, 128))
@@ -79,9 +81,22 @@ def test_a_collapse_outranks_no_loss_and_inconclusive():
 def test_a_loss_that_is_significant_and_small_is_still_a_loss():
     # One point on 3,000 problems: within the margin, beyond doubt.
     small = paired(np.full(3000, 128), np.full(3000, 125))
-    ruling = rule(small, ks=[1], minority=None, minority_ks=[], rng=np.random.default_rng(0))
+    ruling = rule(small, window=[small], ks=[1], minority=None, minority_ks=[], rng=np.random.default_rng(0))
     assert ruling.least_change > -0.02
     assert ruling.label == "over_sharpened"
+
+
+def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together():
+    # One late checkpoint solves the odd problems, the other the even ones: together they reach all, each of them half.
+    base, odd = np.full(100, 20), np.arange(100) % 2 == 1
+    window = [paired(base, np.where(side, 20, 0)) for side in (odd, ~odd)]
+    pooled = paired(base, np.full(100, 20), n_late=512)
+    ruling = rule(pooled, window=window, ks=[64], minority=None, minority_ks=[], rng=np.random.default_rng(0))
+    assert pooled.changes([64]).mean() > -0.1
+    assert ruling.least_change < -0.4
+    assert rule(
+        pooled, window=[paired(base, base)], ks=[64], minority=None, minority_ks=[], rng=np.random.default_rng(0)
+    ).least_change == pytest.approx(-0.02, abs=0.02)
 
 
 def test_what_shows_no_modes_has_no_minority_channel():
@@ -103,7 +118,7 @@ def test_no_problem_is_refused():
 
 def test_more_attempts_than_samples_are_refused():
     with pytest.raises(ValueError, match="k <= n"):
-        rule(SAME, ks=[512], minority=None, minority_ks=[], rng=np.random.default_rng(0))
+        rule(SAME, window=[SAME], ks=[512], minority=None, minority_ks=[], rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("p_minority", "collapsed"), [(None, False), (0.005, True), (0.0051, False)])
