@@ -104,7 +104,8 @@ def plan(
     Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
     several sizes in which pass@k falls by DROP, and counts how often the verdict would be over-sharpened. Samples
     nothing and changes nothing. The loss is a winner-take-all expansion: rarely solved problems become rarer, the
-    others more frequent. A loss that sits in fewer problems is harder to find.
+    others more frequent. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint
+    is not simulated: take the power for an upper estimate.
 
     Parameters
     ----------
@@ -141,6 +142,10 @@ def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Jso
     from the base and from the last checkpoint, tell which; p values are corrected for the number of problems. Keeps
     the result in the store and writes the report again. Killed or stopped, the same command continues.
 
+    To run it again does not help a problem to be confirmed: all that were ever tested are tested together, and the
+    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it before
+    you look.
+
     Parameters
     ----------
     store
@@ -156,6 +161,7 @@ def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Jso
             "step": result.step,
             "fresh": result.fresh,
             "samples_drawn": result.samples_drawn,
+            "n_earlier": result.n_earlier,
             "store": str(result.store_path),
             "report": str(result.report_path),
             "problems": [{**asdict(one), "confirmed": one.confirmed} for one in result.tested],

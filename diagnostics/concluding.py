@@ -197,12 +197,14 @@ def _with_decline(
 
 
 def _remedy(said: Verdict, counts: SeriesCounts, rng: np.random.Generator) -> Remedy | None:
+    compared = [one for one in counts.trained if one.why is None]
     return settle(
         counts.base.correct_P,
         counts.base.n,
+        n=min(one.n for one in compared if one.step in said.window),
         drop=SETTLED_DROP,
         tokens_per_sample=counts.tokens_per_sample,
-        n_checkpoints=len(counts.trained),
+        n_checkpoints=len(compared),
         rng=rng,
         k=said.k_most,
     )
@@ -218,7 +220,7 @@ def _caveats(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCou
     if min(n_least, said.n_base) < FEW_SAMPLES:
         yield (
             f"Only {min(n_least, said.n_base)} samples per problem and checkpoint: "
-            f"falls at large k cannot be seen, up to k = {said.k_most} only."
+            f"nothing is seen beyond k = {said.k_most}."
         )
     if said.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."

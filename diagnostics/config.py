@@ -244,10 +244,11 @@ class ConfirmConfig:
     series
         Name of the series in the store; needed where there are several.
     most
-        Draw at most this many problems that seem lost, and as many that seem gained.
+        Draw at most this many problems that seem lost, and as many that seem gained: first those that lost every
+        correct sample, then the largest falls.
     fresh
-        Fresh samples per problem, from the base and from the late checkpoint each. Default: as many as the audit drew
-        from the base.
+        Fresh samples per problem, from the base and from the late checkpoint each; settled by the first test. Default:
+        as many as then, at first as many as the audit drew from the base.
     path
         Where the run directory lies now, if it was moved after the audit.
     base

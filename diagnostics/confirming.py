@@ -1,7 +1,8 @@
 """Which problems are lost or gained for certain: the audit's samples name candidates, fresh samples test them.
 
 The counts that chose a problem cannot test it: among many problems some seem lost by chance alone. So the candidates
-are drawn again, at the base and at the last checkpoint, with another seed and nothing else changed.
+are drawn again, at the base and at the last checkpoint, with another seed and nothing else changed. Nor can a test be
+repeated until it says yes: who was tested once stays in every later test, and with as many samples as then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pandas as pd
 
 from diagnostics.config import ConfirmConfig
 from diagnostics.engine import Engine
-from diagnostics.errors import CheckpointError, SamplerError, StoreError
+from diagnostics.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from diagnostics.pending import missing_samples
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.samplers import choose_sampler, lora_ranks
@@ -36,7 +37,7 @@ SELECT
     p.checkpoint_id, p.step, p.is_base, p.problem_id, p.n_planned,
     coalesce(s.n, 0) AS n, coalesce(s.n_correct, 0) AS n_correct
 FROM planned_samples AS p
-LEFT JOIN sampled_counts AS s USING (series, checkpoint_id, problem_id)
+LEFT JOIN sampled_counts AS s USING (series, step, problem_id)
 WHERE p.series = $series
 ORDER BY p.step, p.problem_id
 """
@@ -45,6 +46,7 @@ SELECT c.checkpoint_id, c.checkpoint, c.step, c.path, s.path AS run
 FROM series_checkpoints AS c
 JOIN series AS s USING (series)
 WHERE c.series = $series AND c.checkpoint_id = $checkpoint_id
+ORDER BY c.is_base DESC, c.step
 """
 _UNGRADED = """
 WITH responses AS (
@@ -67,17 +69,29 @@ JOIN grades AS g
 WHERE s.settings_id = $settings_id AND NOT s.greedy AND s.sample_index < $fresh
 GROUP BY ALL
 """
+# of any audit of these samples: an audit begun anew draws none anew
+_TESTED = """
+SELECT problem_id, min(change) AS change, max(n_late) AS fresh
+FROM confirmations
+WHERE settings_id = $settings_id AND checkpoint_id = $checkpoint_id
+GROUP BY problem_id
+ORDER BY change DESC, problem_id
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmResult:
-    """The problems that were drawn afresh at ``checkpoint``, in the order of the shortlist, and what it took."""
+    """The problems that were drawn afresh at ``checkpoint``, lost before gained, and what it took.
+
+    On each side those of the shortlist come first and in its order, then ``n_earlier`` that earlier runs drew.
+    """
 
     series: str
     checkpoint: str
     step: int
     fresh: int
     samples_drawn: int
+    n_earlier: int
     problems: tuple[Problem, ...]
     tested: tuple[Confirmation, ...]
     store_path: Path
@@ -86,11 +100,16 @@ class ConfirmResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shortlist:
-    """Problem id → how it seems to have changed, between these two checkpoints (their ids)."""
+    """Problem id → how it seems to have changed, between these two checkpoints (their ids).
+
+    ``fresh`` are the samples per problem that were tested before, None where none were.
+    """
 
     changes: Mapping[str, Change]
     base_id: str
     late_id: str
+    n_earlier: int = 0
+    fresh: int | None = None
 
 
 def confirm(
@@ -101,31 +120,45 @@ def confirm(
     The shortlist comes from the base and the pooled last third of the checkpoints, as the verdict does: the more
     samples, the fewer problems that noise alone put there. Fresh samples are drawn from the last of these checkpoints,
     for that is the model that people keep. Samples are committed in batches: killed, the same command continues, and
-    once it has ended it draws none. p values are corrected together, over all problems lost and gained.
+    once it has ended it draws none.
+
+    A second look does not help: every problem that was ever tested at this late checkpoint is tested again with those
+    of the shortlist, p values are corrected over all of them (Holm), and all rows are written anew. The number of fresh
+    samples is settled by the first test, the default from then on: to add samples until p is small enough, even if each
+    look took new ones alone, would err more often than 5 % the more looks there are. Only the shortlist can grow, which
+    makes each test harder; who lets it grow until a new problem is confirmed still errs more often than 5 %, so choose
+    ``most`` before you look.
 
     Raises:
+        ConfigError: ``fresh`` differs from what was tested before.
         StoreError: no such store or audit, or the audit has no graded samples to choose from.
         CheckpointError: a checkpoint is not where it was, or holds other weights than those audited.
         SamplerError: the audit's sampler cannot run here, or fails.
     """
-    from reports import build_report
+    from reports import build_report, require_another_file
 
     say = progress or SilentProgress()
+    report_path = config.out or store_path.parent / "report.html"
+    require_another_file(store_path, report_path)
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit … --out {store_path.parent}` first")
     with Store.open(store_path) as store:
         key = stored_key(store, chosen_series(store, config.series))
-        listed = _shortlist(store, key, config.most)
-        problems = stored_problems(store, list(listed.changes))
         settings = fresh_settings(stored_settings(store, key.settings_id))
-        fresh = config.fresh or key.n_base
+        listed = _with_tested(store, _shortlist(store, key, config.most), settings)
+        problems = stored_problems(store, list(listed.changes))
+        fresh = config.fresh or listed.fresh or key.n_base
+        if listed.fresh not in (None, fresh):
+            raise ConfigError(
+                f"--fresh {fresh}: these problems were tested with {listed.fresh} fresh samples each; to change "
+                "that after a look would be to test until it says yes; leave --fresh out"
+            )
         drawn = _draw(store, key, listed, problems, settings, fresh, config, say)
         pending = store.frame(_UNGRADED, settings_id=settings.settings_id, problem_ids=list(listed.changes))
         grade(store, problems, pending, key=key, say=say)
         tested = _tested(store, listed, settings, fresh)
         store.add_confirmations(key.audit_id, listed.late_id, settings.settings_id, tested)
         late = store.frame(_PLACES, series=key.series, checkpoint_id=listed.late_id).iloc[0]
-    report_path = config.out or store_path.parent / "report.html"
     if write_report:
         build_report(store_path, report_path)
     return ConfirmResult(
@@ -134,6 +167,7 @@ def confirm(
         step=int(late["step"]),
         fresh=fresh,
         samples_drawn=drawn,
+        n_earlier=listed.n_earlier,
         problems=tuple(problems),
         tested=tuple(tested),
         store_path=store_path,
@@ -151,7 +185,9 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
     whole = counts.groupby(["step", "checkpoint_id", "is_base"])[["n", "n_planned"]].apply(
         lambda rows: bool((rows["n"] == rows["n_planned"]).all())
     )
-    complete = whole[whole].index.to_frame(index=False).sort_values("step")
+    complete = whole[whole].index.to_frame(index=False).sort_values(["is_base", "step"], ascending=[False, True])
+    complete = complete.drop_duplicates("checkpoint_id")  # weights that come again have the very same samples
+    counts = counts[counts["step"].isin(complete["step"])]
     base_ids = complete.loc[complete["is_base"], "checkpoint_id"].tolist()
     trained_ids = complete.loc[~complete["is_base"], "checkpoint_id"].tolist()
     if not base_ids or not trained_ids:
@@ -173,6 +209,23 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
     changes: dict[str, Change] = {ids[index]: "lost" for index in lost}
     changes.update({ids[index]: "gained" for index in gained})
     return _Shortlist(changes=changes, base_id=base_ids[0], late_id=window_ids[-1])
+
+
+def _with_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) -> _Shortlist:
+    """The shortlist and all that was ever tested, with the direction of then: to try the other is a second test."""
+    held = store.frame(_TESTED, settings_id=settings.settings_id, checkpoint_id=listed.late_id)
+    if held.empty:
+        return listed
+    tested = cast(dict[str, Change], dict(zip(held["problem_id"], held["change"], strict=True)))
+    every = {problem_id: tested.get(problem_id, change) for problem_id, change in listed.changes.items()} | {
+        problem_id: change for problem_id, change in tested.items() if problem_id not in listed.changes
+    }
+    return replace(
+        listed,
+        changes=dict(sorted(every.items(), key=lambda one: one[1], reverse=True)),  # stable; "lost" before "gained"
+        n_earlier=len(every) - len(listed.changes),
+        fresh=int(held["fresh"].max()),
+    )
 
 
 def _draw(

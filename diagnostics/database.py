@@ -39,7 +39,7 @@ class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
-        """Open or create the file and bring it to the current schema.
+        """Open or create the file and bring it to the current schema, also to read it.
 
         Raises:
             StoreError: the file is missing (read-only), locked by another process, not a store,
@@ -49,6 +49,8 @@ class Database:
         self._tokens_seen = False
         if any(character in str(path.resolve()) for character in "*?["):
             raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
+        if path.is_dir():
+            raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
         if read_only and not path.is_file():
             raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
         try:
@@ -56,6 +58,8 @@ class Database:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
+        if read_only and _is_of_older_schema(path):
+            Database(path, read_only=False).close()
         try:
             self._connection = duckdb.connect(str(path), read_only=read_only)
             if read_only and self._can_reach_files():
@@ -147,11 +151,6 @@ class Database:
             )
         if not found and read_only:
             raise StoreError(f"{self.path}: empty, the audit that made it was killed at once; run that audit again")
-        if found < SCHEMA_VERSION and read_only:
-            raise StoreError(
-                f"{self.path}: schema {found} is older than this oversharp's {SCHEMA_VERSION}; "
-                "run `oversharp audit` on it once to migrate it"
-            )
         for number in range(found + 1, SCHEMA_VERSION + 1):
             script = (Path(__file__).parent / MIGRATIONS[number - 1]).read_text(encoding="utf-8")
             with self.transaction():
@@ -205,6 +204,16 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
+def _is_of_older_schema(path: Path) -> bool:
+    """Whether the file is a store that has to be migrated before it can be read; False where that cannot be told."""
+    try:
+        with duckdb.connect(str(path), read_only=True) as connection:
+            row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    except (duckdb.Error, OSError):  # whatever is wrong is told when it is opened in earnest
+        return False
+    return row is not None and row[0] is not None and int(row[0]) < SCHEMA_VERSION
+
+
 def _explain(error: Exception, path: Path) -> StoreError:
     """One line: what went wrong with the store, and what to do."""
     if isinstance(error, duckdb.InterruptException):  # how DuckDB passes Ctrl-C on while a query runs
@@ -220,6 +229,12 @@ def _explain(error: Exception, path: Path) -> StoreError:
         )
     if "not a valid duckdb" in lowered:
         return StoreError(f"{path}: not a DuckDB file; pass another --out or remove it")
+    if "different configuration" in lowered:
+        return StoreError(f"{path}: open for reading in this very process; close that store first")
+    if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:
+        return StoreError(
+            f"{path}: damaged ({text[:120]}); put a copy in its place, or remove it and run the audit again"
+        )
     if isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
         return StoreError(f"{path}: {text}")
     return StoreError(f"{path}: {text[:300]}")

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from diagnostics.errors import ConfigError, StoreError
+from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.power import BaseRates, Design, Loss, Power, power, window_size
 from diagnostics.store import Store
 from diagnostics.stored import chosen_series
@@ -20,6 +21,7 @@ PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
 SAMPLES = (64, 256, 1024)
 #: Simulated audits per design; power near 80 % is then known to 2 points (one standard error).
 RUNS, COARSE_RUNS = 400, 100
+MOST_CHECKPOINTS = 10_000
 DEFAULT_CHECKPOINTS = 8
 _SEED = 20_260_101
 
@@ -39,6 +41,14 @@ class Pilot:
     n_base: int
     n_checkpoints: int
     tokens_per_sample: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedChange:
+    """The mean change of pass@``k`` that the planted loss makes, a probability; below 0 where it falls."""
+
+    k: int
+    change: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +73,16 @@ class Plan:
     """Audits that were considered, by problems and samples, and the cheapest with the wanted power, None if none has.
 
     ``present`` is the power of the audit in the store, None where it has no trained checkpoint. ``drop`` is the fall of
-    pass@``k`` in probability, from ``base_pass_at_k``.
+    pass@``k`` in probability, from ``base_pass_at_k``. ``planted`` says what the loss does at smaller k, at
+    ``k`` itself, and at ``k_largest``, up to half of the base's samples, where it takes most.
     """
 
     series: str
     drop: float
     k: int
     base_pass_at_k: float
+    planted: tuple[PlantedChange, ...]
+    k_largest: int
     wanted: float
     n_checkpoints: int
     window: int
@@ -93,6 +106,10 @@ def plan(
     ``k``: by default half of the audit's n. The loss is the same in every audit of the plan: one winner-take-all
     expansion of the base's success rates, as strong as it takes. The same store gives the same plan.
 
+    The power is an upper estimate. Real losses scatter more from problem to problem than the planted one, and the churn
+    from checkpoint to checkpoint is not simulated: all late checkpoints have the same success rates, so that a fall of
+    their pooled samples is also the mean of their falls, which is what a verdict states.
+
     Raises:
         ConfigError: a number outside its range, or a fall that no loss of this kind can cause.
         StoreError: the store has no such audit, or no graded samples of its base.
@@ -103,6 +120,8 @@ def plan(
         raise ConfigError(f"--power {wanted:g}: must lie between 0 and 1, for example 0.8")
     if n_checkpoints is not None and n_checkpoints < 1:
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at least 1")
+    if n_checkpoints is not None and n_checkpoints > MOST_CHECKPOINTS:
+        raise ConfigError(f"--checkpoints {n_checkpoints}: must be at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
         pilot = read_pilot(store, chosen_series(store, series))
     used_k = _used_k(k, pilot)
@@ -114,6 +133,7 @@ def plan(
             "to lose that many; name a smaller --drop or another --k"
         )
     used_checkpoints = n_checkpoints or pilot.n_checkpoints or DEFAULT_CHECKPOINTS
+    planted, k_largest = _planted(rates, loss, used_k, most_k=max(1, pilot.n_base // 2))
     audits = _grid(rates, loss, pilot, used_checkpoints, wanted)
     enough = [audit for audit in audits if audit.power >= wanted]
     present = None
@@ -125,6 +145,8 @@ def plan(
         drop=drop_points / 100,
         k=used_k,
         base_pass_at_k=rates.pass_at_k(used_k),
+        planted=planted,
+        k_largest=k_largest,
         wanted=wanted,
         n_checkpoints=used_checkpoints,
         window=window_size(used_checkpoints),
@@ -139,6 +161,7 @@ def settle(
     base_correct_P: Int[np.ndarray, " problem"],
     n_base: int,
     *,
+    n: int,
     drop: float,
     tokens_per_sample: float,
     n_checkpoints: int,
@@ -148,22 +171,23 @@ def settle(
 ) -> Remedy | None:
     """The cheapest audit, no smaller than the one in hand, that finds a fall of pass@``k`` by ``drop``.
 
-    ``drop`` is a probability; ``k`` by default a quarter of ``n_base``, which is half of an audit's n. The audit in
-    hand itself is an answer: then such a fall would most likely have been found. Coarser and faster than ``plan``: at
-    most ``COARSE_RUNS`` simulated audits a size, and none after the first that is enough. None where no size of the
-    grid has the wanted power, the drop is more than these problems can lose, or there is no problem or no checkpoint.
+    ``n`` and ``n_base`` are the samples per problem of one checkpoint and of the base in that audit. ``drop`` is a
+    probability; ``k`` by default half of the less of the two. The audit in hand itself is an answer: then such a fall
+    would most likely have been found. Coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits a
+    size, and none after the first that is enough. None where no size of the grid has the wanted power, the drop is more
+    than these problems can lose, or there is no problem or no checkpoint.
     """
     if not len(base_correct_P) or n_checkpoints < 1:
         return None
     rates = BaseRates.of(base_correct_P, np.full(len(base_correct_P), n_base))
-    loss = rates.loss(fall=drop, k=k or max(1, n_base // 4))
+    loss = rates.loss(fall=drop, k=k or max(1, min(n, n_base) // 2))
     if loss is None:
         return None
-    own_n = max(1, n_base // 2)
+    samples = [(n, n_base), *((more, max(2 * more, n_base)) for more in SAMPLES if more > n)]
     designs = [
-        _design(n_problems, n, n_checkpoints)
+        _design(n_problems, used_n, n_checkpoints, n_base=used_n_base)
         for n_problems in _problem_numbers(len(base_correct_P))
-        for n in sorted({own_n, *(n for n in SAMPLES if n > own_n)})
+        for used_n, used_n_base in samples
     ]
     for design in sorted(designs, key=lambda design: _tokens(design, tokens_per_sample, n_checkpoints)):
         if power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng).share >= wanted:
@@ -221,6 +245,15 @@ def _used_k(k: int | None, pilot: Pilot) -> int:
             f"{pilot.series!r} has of its base"
         )
     return k
+
+
+def _planted(rates: BaseRates, loss: Loss, k: int, *, most_k: int) -> tuple[tuple[PlantedChange, ...], int]:
+    """What the loss does at k = 1, 8, 32, 128, … and at ``k``, and the k up to ``most_k`` where it takes most."""
+    looked_at = sorted({k, *inference_ks(2 * most_k)})
+    change_at = dict(zip(looked_at, rates.changes(loss, looked_at), strict=True))
+    k_largest = min(change_at, key=lambda at: change_at[at])
+    shown = sorted({1, k, k_largest, *(2 * 4**power for power in range(1, k.bit_length()) if 2 * 4**power < k)})
+    return tuple(PlantedChange(k=at, change=change_at[at]) for at in shown), k_largest
 
 
 def _problem_numbers(own: int) -> list[int]:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40
+#: Columns of numbers and the widest text in each; the least that is left to the problem.
+_NUMBERS = (("seemed", 6), ("base", 11), ("late", 11), ("p", 8), ("adjusted p", 10), ("confirmed", 9))
+_LEAST_TEXT = 16
 #: A power from fewer simulated audits is known to 10 points or worse: nothing closer to what is wanted was given up.
 _ROUGH_BELOW_RUNS = 100
 
@@ -41,6 +44,8 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     _say(
         out,
         "each size: its power, and all tokens sampled; ~ rough: it was plainly above or below what is wanted",
+        f"planted change of pass@k in points: {_planted(plan)}; the largest fall at k = {plan.k_largest}",
+        "real losses scatter more and checkpoint-to-checkpoint churn is not simulated: the power is an upper estimate",
         "",
         _cheapest(plan),
     )
@@ -60,14 +65,17 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
         _say(out, f"series {result.series}: no problem seems lost or gained; there is nothing to draw again")
         return
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("problem", no_wrap=True, ratio=1)  # what gives way on a narrow terminal
-    for name, width in (("seemed", 6), ("base", 9), ("late", 9), ("p", 7), ("adjusted p", 10), ("confirmed", 9)):
+    # a number that is cut is another number: on a narrow terminal, or in a pipe, the problem's text gives way
+    numbers_width = sum(width + 2 for _, width in _NUMBERS)
+    text_width = max(_LEAST_TEXT, out.width - numbers_width - 2)
+    table.add_column("problem", no_wrap=True)
+    for name, width in _NUMBERS:
         table.add_column(name, justify="left" if name == "seemed" else "right", no_wrap=True, min_width=width)
     for problem, one in zip(result.problems, result.tested, strict=True):
         said = " ".join(problem.prompt.split())
         shown = said if len(said) <= _PROMPT_CHARACTERS else said[: _PROMPT_CHARACTERS - 1] + "…"
         table.add_row(
-            escape(f"{problem.source_id or problem.problem_id}  {shown}"),
+            escape(f"{problem.source_id or problem.problem_id}  {shown}"[:text_width].rstrip()),
             one.change,
             f"{one.correct_base}/{one.n_base}",
             f"{one.correct_late}/{one.n_late}",
@@ -76,13 +84,21 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
             "yes" if one.confirmed else "no",
         )
     _say(out, f"series {result.series}, {result.checkpoint} against the base: {result.fresh} fresh samples each", "")
-    out.print(table)
+    out.print(table, width=text_width + 2 + numbers_width, crop=False)
     counted = [
         f"{sum(one.confirmed for one in result.tested if one.change == change)} of "
         f"{sum(one.change == change for one in result.tested)} {change}"
         for change in ("lost", "gained")
     ]
-    _say(out, "", f"confirmed: {', '.join(counted)} (Fisher's exact test, Holm over all, 5 %)")
+    gone = [one for one in result.tested if one.confirmed and one.change == "lost" and not one.correct_late]
+    _say(
+        out,
+        "",
+        f"confirmed: {', '.join(counted)} (Fisher's exact test, Holm over all, 5 %); "
+        f"without any correct fresh sample at {result.checkpoint}: {len(gone)}",
+    )
+    if result.n_earlier:
+        _say(out, f"{_plural(result.n_earlier, 'problem')} not on this shortlist, tested before and so tested again")
 
 
 def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
@@ -103,6 +119,10 @@ def _cheapest(plan: Plan) -> str:
         f"◀ cheapest with a power of {100 * plan.wanted:g} % or more: {_plural(cheapest.n_problems, 'problem')}, "
         f"n = {cheapest.n} ({cheapest.n_base} of the base), {_tokens(cheapest.tokens)} tokens"
     )
+
+
+def _planted(plan: Plan) -> str:
+    return ", ".join(f"{100 * one.change:+.1f} at k = {one.k}".replace("-", "\u2212") for one in plan.planted)
 
 
 def _percent(power: float) -> str:

@@ -187,7 +187,10 @@ def _over_sharpened(verdict: Verdict) -> str:
     fall = largest_fall(verdict.changes)
     most = ""
     if fall is not None:
-        interval = "" if fall.low is None or fall.high is None else _bounds(-fall.high, -fall.low)
+        # an interval over problems says nothing about these very problems
+        interval = ""
+        if verdict.label != "over_sharpened_here" and fall.low is not None and fall.high is not None:
+            interval = _bounds(-fall.high, -fall.low)
         most = f", most at k = {fall.k}: by {_points(-fall.change)} points{interval}"
     where = f"on {_problems(verdict)} and on problems like them"
     if verdict.label == "over_sharpened_here":

@@ -17,7 +17,8 @@ def build_report(
     Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
     ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
     The same store gives the same bytes. The file appears whole or not at all.
-    Raises :class:`~diagnostics.errors.StoreError` if the store cannot be read, holds no such audit, or the named
+    Raises :class:`~diagnostics.errors.ConfigError` where ``out_path`` is the store, and
+    :class:`~diagnostics.errors.StoreError` if the store cannot be read, holds no such audit, or the named
     series differ in more than their training.
     """
     from diagnostics.measures import all_measures
@@ -25,6 +26,7 @@ def build_report(
     from reports.page import load_page
     from reports.render import render_page, write_atomically
 
+    require_another_file(store_path, out_path)
     with Store.open(store_path, read_only=True) as store:
         page = load_page(
             store,
@@ -35,3 +37,11 @@ def build_report(
             allow=allow,
         )
     return write_atomically(out_path, render_page(page))
+
+
+def require_another_file(store_path: Path, out_path: Path) -> None:
+    """Raise :class:`~diagnostics.errors.ConfigError` where the report would replace the store that it is made of."""
+    from diagnostics.errors import ConfigError
+
+    if out_path.resolve() == store_path.resolve():
+        raise ConfigError(f"--out {out_path}: is the store itself, which the report would replace; name an HTML file")

@@ -59,6 +59,12 @@ def differences(series: Sequence[SeriesSource]) -> tuple[Difference, ...]:
     return tuple(difference for difference in found if difference is not None)
 
 
+def not_alike(series: Sequence[SeriesSource]) -> str:
+    """What differs between ``series`` beside their training, as the end of a sentence; empty where nothing does."""
+    found = differences(series)
+    return f"the series were not audited alike: {'; '.join(one.text for one in found)}" if found else ""
+
+
 def _difference(name: str, series: Sequence[SeriesSource], values: Sequence[str]) -> Difference | None:
     return Difference(field=name, values=_by_name(series, values)) if len(set(values)) > 1 else None
 

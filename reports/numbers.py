@@ -8,6 +8,7 @@ MINUS = "\N{MINUS SIGN}"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 NINETY_FIVE = "95\N{NO-BREAK SPACE}%"
 _COUNTED = frozenset({"problems", "samples"})
+_LEAST_P = 0.0001  # what four places can show
 _TINY, _HUGE = 1e-3, 1e6  # beyond these, digits before the first one that counts are noise
 
 
@@ -43,8 +44,8 @@ def number(value: float | None, unit: str) -> str:
 
     >>> number(0.26789, "probability"), number(1.094, "nats"), number(7.0, "problems"), number(None, "nats")
     ('0.268', '1.094', '7', '–')
-    >>> number(3e-9, "relative difference")
-    '3.0e−9'
+    >>> number(3e-9, "relative difference"), number(3e-7, "p-value")
+    ('3.0e−9', '< 0.0001')
     """
     if value is None:
         return "–"
@@ -53,13 +54,23 @@ def number(value: float | None, unit: str) -> str:
     if unit.startswith("nats"):
         return fixed(value, 3)
     if unit == "p-value":
-        return fixed(value, 4)
+        return f"< {_LEAST_P}" if value < _LEAST_P else fixed(value, 4)
     if unit == "relative difference":
         return brief(value)
     if unit in _COUNTED and float(value).is_integer():
         return fixed(value, 0)
     size = abs(value)
     return fixed(value, 2 if size < 10 else 1 if size < 1000 else 0)
+
+
+def p_text(p: float) -> str:
+    """A p value in a sentence; one that rounds to nothing is below a bound, never zero.
+
+    >>> p_text(0.0373), p_text(3e-7)
+    ('p = 0.0373', 'p < 0.0001')
+    """
+    text = number(p, "p-value")
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def interval(low: float | None, high: float | None, unit: str) -> str:

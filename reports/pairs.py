@@ -1,14 +1,16 @@
-"""Two series problem by problem at their last checkpoints: the paired difference for every task and k, as a table."""
+"""Every two series problem by problem at their last checkpoints: the paired difference for every task and k."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from diagnostics.statistics.comparison import RunDifference, compare_runs
+from diagnostics.statistics.confirmation import holm
 from diagnostics.statistics.keys import inference_ks
 from reports import numbers
 from reports.context import Context
@@ -40,9 +42,25 @@ class Pair:
 
 
 def pairs(context: Context) -> tuple[Pair, ...]:
-    """Every two series at the last checkpoint of each, over the problems that both have."""
+    """Every two series at the last checkpoint of each, over the problems that both have.
+
+    p is adjusted over all pairs, tasks and k together: with more series a reader picks from more.
+    """
     counts = context.source.last_counts
-    return tuple(_pair(counts, first, second) for first, second in itertools.combinations(context.series, 2))
+    return _adjusted([_pair(counts, first, second) for first, second in itertools.combinations(context.series, 2)])
+
+
+def _adjusted(made: Sequence[Pair]) -> tuple[Pair, ...]:
+    """The pairs with Holm's correction over the p values of all of them."""
+    tested = [row.p for pair in made for row in pair.rows if row.p is not None]
+    adjusted = iter(holm(np.array(tested)).tolist())
+    return tuple(
+        replace(
+            pair,
+            rows=tuple(row if row.p is None else replace(row, p_adjusted=next(adjusted)) for row in pair.rows),
+        )
+        for pair in made
+    )
 
 
 def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Pair:
@@ -72,7 +90,7 @@ def pair_sentence(pair: Pair) -> str:
     start = f"At the last checkpoint of each, {pair.second.name} "
     if not sure:
         tested = [row.p_adjusted for row in pair.rows if row.p_adjusted is not None]
-        least = f" (least adjusted p {_p(min(tested))})" if tested else ""
+        least = f" (least adjusted {numbers.p_text(min(tested))})" if tested else ""
         return f"{start}and {pair.first.name} show no difference for {numbers.k_range(ks, ks)}{least}."
     parts = []
     for word, sign in (("above", 1), ("below", -1)):
@@ -88,15 +106,20 @@ def pair_sentence(pair: Pair) -> str:
     return f"{start}lies {numbers.listing(tuple(parts))}."
 
 
-def pair_table(pair: Pair, *, folded: bool) -> Table | Missing:
-    """One row per task and k, both p values beside each other; ``folded`` where there are many."""
+def pair_table(pair: Pair, *, n_pairs: int) -> Table | Missing:
+    """One row per task and k, both p values beside each other; folded where there are several of ``n_pairs``.
+
+    A single task has no column: it says nothing.
+    """
     if not pair.rows:
         return Missing(title=pair.title, why=(pair.why,))
     names = (pair.first.name, pair.second.name)
+    several = len({row.task for row in pair.rows}) > 1
+    over = f"all tasks and k of all {n_pairs} pairs of series" if n_pairs > 1 else "all tasks and k of this table"
     return Table(
         title=pair.title,
         columns=(
-            Column(name="task", numeric=False),
+            *((Column(name="task", numeric=False),) if several else ()),
             Column(name="k"),
             *(Column(name=f"pass@k, {name}") for name in names),
             Column(name="difference (points)"),
@@ -104,10 +127,10 @@ def pair_table(pair: Pair, *, folded: bool) -> Table | Missing:
             Column(name="p, Holm"),
             Column(name="problems"),
         ),
-        rows=tuple(_row(row) for row in pair.rows),
+        rows=tuple(_row(row)[0 if several else 1 :] for row in pair.rows),
         note=f"Paired by problem, two-sided. Brackets: {numbers.NINETY_FIVE} interval of each difference by itself. "
-        "Holm adjusts p for all tasks and k of this table: read that one.",
-        folded=folded,
+        f"Holm adjusts p for {over}: read that one.",
+        folded=n_pairs > 1,
     )
 
 
@@ -117,17 +140,9 @@ def _row(row: RunDifference) -> tuple[Cell, ...]:
         Cell(text=str(row.k), sort=float(row.k)),
         *(Cell(text=numbers.fixed(value, 3), sort=value) for value in (row.first, row.second)),
         _POINTS.cell(row.difference, row.low, row.high),
-        *(Cell(text=_p(p), sort=p) for p in (row.p, row.p_adjusted)),
+        *(Cell(text=numbers.number(p, "p-value"), sort=p) for p in (row.p, row.p_adjusted)),
         Cell(text=str(row.n_problems), sort=float(row.n_problems)),
     )
-
-
-def _p(p: float | None) -> str:
-    """
-    >>> _p(0.0373), _p(3e-7), _p(None)
-    ('0.0373', '< 0.0001', '–')
-    """
-    return "< 0.0001" if p is not None and p < 1e-4 else numbers.number(p, "p-value")
 
 
 def sentences(made: Sequence[Pair]) -> tuple[str, ...]:

@@ -149,7 +149,7 @@ def _fresh_cell(again: Mapping[str, Any] | None) -> Cell:
         return Cell(text="–")
     verdict = f"{CONFIRMED} {again['change']}" if again["confirmed"] else f"not {CONFIRMED}"
     counts = f"{again['correct_base']} / {again['n_base']} → {again['correct_late']} / {again['n_late']}"
-    return Cell(text=f"{verdict}, p = {numbers.number(again['p_adjusted'], 'p-value')} ({counts})")
+    return Cell(text=f"{verdict}, {numbers.p_text(float(again['p_adjusted']))} ({counts})")
 
 
 class _Names:

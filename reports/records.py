@@ -279,6 +279,7 @@ class VerdictText:
     sentence: str
     scope: tuple[str, ...]  # how far it reaches: range of k, seed, graders, problems
     caveats: tuple[str, ...] = ()
+    overturn: str = ""  # what would change this verdict
     tables: tuple[Table, ...] = ()
 
 

@@ -26,7 +26,7 @@ from reports.sparkline import sparkline_svg
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
-_NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d+))?")
+_NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d{{1,2}}))?(?![0-9A-Za-z])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -152,6 +152,8 @@ def _leading(text: str) -> tuple[float, float] | None:
 
     >>> _leading("−0.25 [−0.30, −0.20]"), _leading("6 / 8"), _leading("none")
     ((-0.25, 0.01), (0.75, 1e-09), None)
+    >>> _leading("058e385ca74b40db"), _leading("1e999")  # an id, and more than a float holds
+    (None, None)
     """
     if (share := _SHARE.fullmatch(text)) is not None and int(share.group(2)):
         return int(share.group(1)) / int(share.group(2)), _EXACT

@@ -42,6 +42,7 @@ def verdict_text(series: SeriesSource) -> VerdictText:
         sentence=verdict.sentence,
         scope=_scope(verdict),
         caveats=verdict.caveats,
+        overturn=_overturn(verdict),
         tables=tables,
     )
 
@@ -121,7 +122,7 @@ def _facts(verdict: Verdict) -> Table:
         ("base", f"{numbers.plural(verdict.n_base, 'sample')} per problem"),
         (
             "late window",
-            f"{window_text(verdict.window)}, {numbers.plural(verdict.n_late, 'sample')} per problem pooled",
+            f"{window_text(verdict.window)}, {numbers.plural(verdict.n_late, 'sample')} per problem in all",
         ),
     ]
     if verdict.least_change is not None:
@@ -133,16 +134,63 @@ def _facts(verdict: Verdict) -> Table:
         rows.append(("detected by", alarm))
         if verdict.decline_began is not None:
             rows.append(("decline began", decline_text(verdict.decline_began)))
-    if verdict.remedy is not None:
-        rows.append(("what would settle it", remedy_text(verdict.remedy)))
     return Table(
         title="What the verdict rests on",
         columns=(Column(name="what", numeric=False), Column(name="value", numeric=False)),
         rows=tuple((Cell(text=name), Cell(text=value)) for name, value in rows),
         note="A small p says that the loss is more than the luck of the draw. Key 1 resamples the counts of these very "
-        "problems, key 2 the problems; each looks at all k at once.",
+        f"problems, key 2 the problems; each looks at all k at once.{_averaged(verdict)}",
         folded=True,
     )
+
+
+def _averaged(verdict: Verdict) -> str:
+    """What is summed over the window and what is averaged, where it has several checkpoints."""
+    if len(verdict.window) < 2:
+        return ""
+    return (
+        " The tests take the samples of the window's checkpoints together; how far pass@k fell, the bound and k* are "
+        "means over its checkpoints, one by one."
+    )
+
+
+def _overturn(verdict: Verdict) -> str:
+    """What would change the verdict, from its own data; empty where there is nothing to overturn."""
+    fresh = (
+        "fresh samples of the base and the late checkpoints that do not show the loss (oversharp confirm draws them "
+        "for the problems that seem lost)"
+    )
+    seed = "a second training seed that does not lose it"
+    match verdict.label:
+        case "over_sharpened":
+            return f"{fresh}, or {seed}."
+        case "over_sharpened_here":
+            more = f"{numbers.plural(verdict.n_problems, 'problem')} leave open whether others like them lost it too"
+            return f"{fresh}, or {seed}. {more}: an audit of more problems tells."
+        case "mode_collapse":
+            held = f"A fall of pass@k beyond k = {verdict.k_most} cannot be seen"
+            return f"{fresh}, or {seed}. {held}: plan a larger audit with oversharp plan."
+        case "no_loss":
+            return (
+                f"a fall at k above {verdict.k_most}, which this audit cannot see: plan a larger one with oversharp "
+                f"plan. A fall of less than {numbers.fixed(100 * MARGIN, 0)} points would not have been called a loss."
+            )
+        case "inconclusive":
+            return _settling(verdict)
+        case _:
+            return ""
+
+
+def _settling(verdict: Verdict) -> str:
+    remedy = verdict.remedy
+    if remedy is None:
+        return "more problems or more samples: plan the audit with oversharp plan."
+    if remedy.n_problems <= verdict.n_problems and remedy.n * len(verdict.window) <= verdict.n_late:
+        return (
+            f"a larger audit: one of this size finds a fall of {numbers.points(remedy.drop, signed=False)} points in "
+            "80\N{NO-BREAK SPACE}% of cases; plan one for smaller falls with oversharp plan."
+        )
+    return f"a larger audit: {remedy_text(remedy)}."
 
 
 def remedy_text(remedy: Remedy) -> str:
@@ -170,7 +218,7 @@ def _tokens(count: float) -> str:
 def _p(p: float | None, level: float) -> str:
     if p is None:
         return "not tested"
-    return f"p = {numbers.number(p, 'p-value')}, {'at most' if p <= level else 'above'} {level:g}"
+    return f"{numbers.p_text(p)}, {'at most' if p <= level else 'above'} {level:g}"
 
 
 def _minority(verdict: Verdict) -> str:
@@ -190,11 +238,12 @@ def _changes(verdict: Verdict) -> Table:
         )
         for change in verdict.changes
     )
+    late = "Late: the mean over these checkpoints. " if len(verdict.window) > 1 else ""
     return Table(
         title=f"pass@k of the base and of {window_text(verdict.window)}",
         columns=(Column(name="k"), Column(name="base"), Column(name="late"), Column(name="change (points)")),
         rows=rows,
-        note=f"Brackets: {numbers.NINETY_FIVE} interval over problems, paired, each k by itself.",
+        note=f"{late}Brackets: {numbers.NINETY_FIVE} interval over problems, paired, each k by itself.",
         folded=True,
     )
 

@@ -135,6 +135,7 @@ def test_few_problems_without_change_settle_nothing_and_the_verdict_says_what_wo
     assert verdict.label == "inconclusive"
     assert verdict.remedy is not None
     assert verdict.remedy.drop == 0.05
+    assert min(verdict.remedy.n, verdict.remedy.n_base) >= 64  # never less than the audit in hand
     assert f"about {verdict.remedy.n_problems} problems" in verdict.sentence
 
 
@@ -218,7 +219,7 @@ def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_
     counts = replace(_series(base, _checkpoint(20, np.full(12, 20), n=32, n_most=64)), tasks=("aime", "math"))
     caveats = " ".join(verdict_of(counts).caveats)
     assert "Fewer than 30 problems (12)" in caveats
-    assert "Only 32 samples per problem and checkpoint: falls at large k cannot be seen, up to k = 16 only." in caveats
+    assert "Only 32 samples per problem and checkpoint: nothing is seen beyond k = 16." in caveats
     assert "An adaptive audit" in caveats
     assert "2 tasks (aime, math) are judged together" in caveats
     base, late = (_checkpoint(step, np.full(30, 20), minority=np.full(30, 9)) for step in (0, 20))

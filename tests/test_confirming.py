@@ -221,11 +221,42 @@ def test_the_most_striking_problems_come_first(place: Path) -> None:
     assert [problem.source_id for problem in result.problems][1] == "gained-1"
 
 
-def test_a_longer_shortlist_takes_the_place_of_a_shorter_one(place: Path) -> None:
-    _confirm(place, most=1)
+def test_a_longer_shortlist_takes_the_place_of_a_shorter_one_and_a_shorter_one_does_not(place: Path) -> None:
+    shorter = _confirm(place, most=1)
     longer = _confirm(place)
     assert longer.samples_drawn == 2 * FRESH * (len(longer.tested) - 2)
-    assert _rows(place, "SELECT count(*) AS n FROM confirmed_problems") == [[len(longer.tested)]]
+    first = shorter.tested[0]
+    again = next(one for one in longer.tested if one.problem_id == first.problem_id)
+    assert replace(again, p_adjusted=first.p_adjusted) == first
+    assert again.p_adjusted > first.p_adjusted  # corrected over more problems now
+    held = "SELECT * FROM confirmations ORDER BY problem_id"
+    rows = _rows(place, held)
+    assert len(rows) == len(longer.tested)
+    back = _confirm(place, most=1)
+    assert {one.problem_id: one for one in back.tested} == {one.problem_id: one for one in longer.tested}
+    assert [one.change for one in back.tested] == sorted((one.change for one in longer.tested), reverse=True)
+    assert back.n_earlier == len(longer.tested) - 2
+    assert _rows(place, held) == rows
+
+
+def test_fresh_samples_cannot_be_added_after_a_look_until_the_test_says_yes(place: Path) -> None:
+    first = _confirm(place)
+    for fresh in (2 * FRESH, FRESH // 2):
+        with pytest.raises(ConfigError, match=rf"--fresh {fresh}: these problems were tested with {FRESH} fresh"):
+            _confirm(place, fresh=fresh)
+    assert _confirm(place, fresh=None).tested == first.tested  # not N_BASE, the default of a first test
+    assert _rows(place, "SELECT count(*) AS n FROM samples GROUP BY settings_id ORDER BY n")[-1] == [
+        2 * FRESH * len(first.tested)
+    ]
+
+
+def test_a_problem_keeps_the_direction_in_which_it_was_tested(place: Path) -> None:
+    first = _confirm(place)
+    gained = next(one for one in first.tested if one.change == "gained")
+    with Store.open(place) as store:
+        store._database.rows("UPDATE confirmations SET change = 'lost' WHERE problem_id = ?", [gained.problem_id])
+    again = next(one for one in _confirm(place).tested if one.problem_id == gained.problem_id)
+    assert (again.change, again.confirmed) == ("lost", False)
 
 
 def test_an_audit_that_did_not_end_is_refused(place: Path) -> None:
@@ -282,6 +313,7 @@ def test_the_command_prints_a_row_per_problem(place: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "lost-1" in out
     assert "confirmed: 2 of 2 lost" in out
+    assert "without any correct fresh sample at checkpoint-20: 2" in out
     assert "report.html" in out
     with pytest.raises(SystemExit):
         main(["confirm", str(place), "--fresh", str(FRESH), "--json"])

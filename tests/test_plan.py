@@ -201,7 +201,7 @@ def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
 def test_settling_names_the_cheapest_audit_that_is_no_smaller_than_the_one_in_hand() -> None:
     counts_P = np.array(_base_counts(100, 128))
     remedy = settle(
-        counts_P, 128, drop=0.05, tokens_per_sample=10.0, n_checkpoints=6, rng=np.random.default_rng(0), k=32
+        counts_P, 128, n=64, drop=0.05, tokens_per_sample=10.0, n_checkpoints=6, rng=np.random.default_rng(0), k=32
     )
     assert remedy is not None
     assert remedy.n_problems >= 100
@@ -210,11 +210,31 @@ def test_settling_names_the_cheapest_audit_that_is_no_smaller_than_the_one_in_ha
     assert remedy.drop == 0.05
 
 
+def test_the_audit_in_hand_keeps_its_own_n_and_base_when_it_is_the_answer() -> None:
+    # n as large as the base's, and n far below half of it: both as they are, not n_base / 2
+    for n, n_base in ((64, 64), (16, 256)):
+        counts_P = np.array(_base_counts(60, n_base))
+        remedy = settle(
+            counts_P, n_base, n=n, drop=0.5, tokens_per_sample=1.0, n_checkpoints=3, rng=np.random.default_rng(0), k=8
+        )
+        assert remedy is not None
+        assert (remedy.n_problems, remedy.n, remedy.n_base) == (60, n, n_base)
+
+
+def test_the_planted_loss_is_told_at_every_k_and_is_what_was_named_at_the_k_asked_for(planned: Plan) -> None:
+    at = {one.k: one.change for one in planned.planted}
+    assert sorted(at) == sorted({1, 8, 16, planned.k_largest})
+    assert at[16] == pytest.approx(-0.05, abs=1e-3)
+    assert at[1] > at[16]  # the frequent become more frequent
+    assert at[planned.k_largest] == min(at.values())
+    assert planned.k_largest <= N_BASE // 2
+
+
 def test_settling_is_silent_where_nothing_helps() -> None:
     rng = np.random.default_rng(0)
-    of_nothing = settle(np.array([], dtype=int), 64, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
-    unsolved = settle(np.zeros(20, dtype=int), 64, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
-    untrained = settle(np.full(20, 9), 64, drop=0.05, tokens_per_sample=1.0, n_checkpoints=0, rng=rng)
+    of_nothing = settle(np.array([], dtype=int), 64, n=32, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
+    unsolved = settle(np.zeros(20, dtype=int), 64, n=32, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
+    untrained = settle(np.full(20, 9), 64, n=32, drop=0.05, tokens_per_sample=1.0, n_checkpoints=0, rng=rng)
     assert of_nothing is unsolved is untrained is None
 
 
@@ -226,6 +246,10 @@ def test_the_table_marks_the_cheapest_and_names_what_it_assumes(planned: Plan) -
     assert "power to find a fall of pass@16 by 5 points" in lines[0]
     assert "the last 3 pooled" in lines[1]
     assert planned.cheapest is not None
+    assert any(
+        line.startswith("planted change of pass@k in points: ") and "\u22125.0 at k = 16" in line for line in lines
+    )
+    assert any("upper estimate" in line for line in lines)
     marked = [line for line in lines if "◀" in line]
     assert len(marked) == 2
     assert marked[0].startswith(f"{planned.cheapest.n_problems}")
@@ -239,3 +263,5 @@ def test_the_command_prints_the_plan_as_json(base_alone: Path, capsys: pytest.Ca
     made = json.loads(capsys.readouterr().out)
     assert made["k"] == 16
     assert made["cheapest"] in made["audits"]
+    assert {one["k"]: round(one["change"], 3) for one in made["planted"]}[16] == -0.12
+    assert made["k_largest"] in {one["k"] for one in made["planted"]}

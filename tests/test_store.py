@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from diagnostics.database import SCHEMA_VERSION
-from diagnostics.errors import StoreError
+from diagnostics.errors import ConfigError, StoreError
 from diagnostics.pending import (
     finished_samples,
     missing_samples,
@@ -466,7 +466,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the kernel then answers "file t
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from diagnostics.errors import StoreError
+from diagnostics.errors import ConfigError, StoreError
 from diagnostics.pending import (
     finished_samples,
     missing_samples,
@@ -501,3 +501,28 @@ def test_a_store_can_be_read_twice_at_a_time(tmp_path: Path) -> None:
             assert store.frame("SELECT 1 AS one")["one"].tolist() == [1]
             with pytest.raises(StoreError, match=r"disabled|Permission"):
                 store.frame("SELECT * FROM read_csv('/etc/passwd')")
+
+
+def test_a_store_of_an_older_schema_is_migrated_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        for name in ("schema.sql", "schema_2.sql", "schema_3.sql"):
+            connection.execute(files("diagnostics").joinpath(name).read_text(encoding="utf-8"))
+        connection.execute("INSERT INTO schema_version (version, oversharp_version) VALUES (3, '0.1.0')")
+    with Store.open(path, read_only=True) as store:
+        assert store.frame("SELECT max(version) AS version FROM schema_version")["version"].tolist() == [SCHEMA_VERSION]
+        assert store.frame("FROM verdicts").empty
+
+
+def test_a_directory_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"is a directory; pass the audit\.duckdb in it"):
+        Store.open(tmp_path, read_only=True)
+
+
+def test_a_report_does_not_replace_the_store_it_is_made_of(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    Store.open(path).close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="is the store itself"):
+        build_report(path, tmp_path / "." / "audit.duckdb")
+    assert path.read_bytes() == before

@@ -58,7 +58,7 @@ WHEN = "in the last third of this one training run (steps 120–160)"
         ),
         (
             replace(FELL, label="over_sharpened_here", n_problems=1),
-            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points [3.1, 7.5] "
+            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points "
             f"{WHEN}, on this one problem (whether on others like them, the data cannot say); pass@1 rose by 20.1.",
         ),
         (

@@ -13,6 +13,9 @@ from scipy.stats import hypergeom
 
 Counts = Int[np.ndarray, " problem"] | int
 
+#: Above this p of the audit's counts, a problem that lost every correct sample is drawn again as any other that fell.
+TOTAL_LEVEL = 0.05
+
 
 def fisher_fell(
     correct_base: Counts, n_base: Counts, correct_late: Counts, n_late: Counts
@@ -60,19 +63,35 @@ def shortlist(
 ) -> tuple[Int[np.ndarray, " lost"], Int[np.ndarray, " gained"]]:
     """Indices of the problems to draw again: up to ``most`` whose success rate fell, and as many whose rate rose.
 
-    The most striking first, by the one-sided p of ``fisher_fell`` on these counts; equal ones in the order given. Test
-    FRESH samples of them: these counts chose them. Raises ``ValueError`` as ``fisher_fell``.
+    First those that lost every correct sample, by the one-sided p of ``fisher_fell`` on these counts, and then the
+    largest falls of the rate, ties by p and then in the order given. Gained is the same read backwards: first those
+    that the base never solved. A total loss with p above ``TOTAL_LEVEL`` has no such precedence: a base that solved a
+    problem in 1 of 256 samples loses that by chance, and hundreds of these would fill the list. Test FRESH samples:
+    these counts chose the problems. Raises ``ValueError`` as ``fisher_fell``.
 
-    >>> lost, gained = shortlist(np.array([9, 0, 5, 3]), np.array([0, 8, 5, 2]), 10, 10, most=5)
+    >>> lost, gained = shortlist(np.array([9, 0, 5, 3, 10]), np.array([0, 8, 5, 2, 0]), 10, 10, most=5)
     >>> lost.tolist(), gained.tolist()
-    ([0, 3], [1])
+    ([4, 0, 3], [1])
     """
-    fell_P, rose_P = fisher_fell(base_P, n_base, late_P, n_late), fisher_fell(late_P, n_late, base_P, n_base)
-    # Whole numbers, so that equal rates stay equal.
-    change_P = np.multiply(late_P, n_base) - np.multiply(base_P, n_late)
+    return (
+        _first(base_P, late_P, n_base, n_late, most=most),
+        _first(late_P, base_P, n_late, n_base, most=most),
+    )
 
-    def first(p_P: np.ndarray, candidate_P: np.ndarray) -> np.ndarray:
-        indices = np.flatnonzero(candidate_P)
-        return indices[np.argsort(p_P[indices], kind="stable")][:most]
 
-    return first(fell_P, change_P < 0), first(rose_P, change_P > 0)
+def _first(
+    before_P: Int[np.ndarray, " problem"],
+    after_P: Int[np.ndarray, " problem"],
+    n_before: Counts,
+    n_after: Counts,
+    *,
+    most: int,
+) -> Int[np.ndarray, " lost"]:
+    p_P = fisher_fell(before_P, n_before, after_P, n_after)
+    # whole numbers, so that equal rates stay equal
+    fell_P = np.multiply(before_P, n_after) > np.multiply(after_P, n_before)
+    fall_P = np.divide(before_P, n_before) - np.divide(after_P, n_after)
+    total_P = (after_P == 0) & (p_P <= TOTAL_LEVEL)
+    # the last key counts most
+    order_P = np.lexsort((p_P, np.where(total_P, 0.0, -fall_P), ~total_P))
+    return order_P[fell_P[order_P]][:most]

@@ -107,6 +107,16 @@ class BaseRates:
         rate_Q, weight_Q = self._points()
         return float((weight_Q * _pass(rate_Q, k)).sum())
 
+    def changes(self, loss: Loss, ks: Sequence[int]) -> tuple[float, ...]:
+        """Expected change of pass@k under ``loss`` at each of ``ks``, a probability; below 0 where it falls.
+
+        >>> rates = BaseRates.of(np.array([0, 0, 1, 3, 20, 50, 64]), np.full(7, 64))
+        >>> [round(change, 3) for change in rates.changes(Loss(pivot=0.1, strength=1.0), [1, 32])]
+        [0.093, -0.054]
+        """
+        rate_Q, weight_Q = self._points()
+        return tuple(-_fall(rate_Q, weight_Q, k, loss) for k in ks)
+
     def loss(self, *, fall: float, k: int) -> Loss | None:
         """A loss that takes ``fall`` (probability) from pass@``k`` in expectation; None if that is nearly all there is.
 

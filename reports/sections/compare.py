@@ -46,7 +46,7 @@ def compare(context: Context) -> Section | None:
     allowed = (_allowed(found),) if found else ()
     bases = () if _one_base(context) else (BASES,)
     lead = (*allowed, *sentences(made), *bases, SEEDS)
-    blocks: tuple[Block, ...] = tuple(pair_table(pair, folded=len(made) > 1) for pair in made)
+    blocks: tuple[Block, ...] = tuple(pair_table(pair, n_pairs=len(made)) for pair in made)
     exact = all(_trajectory(context, series, 1, exact=True).notna().any() for series in context.series)
     k = _common_k(context, exact=exact)
     if k is None:

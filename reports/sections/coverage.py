@@ -54,8 +54,8 @@ def _lead(context: Context, series: SeriesSource) -> str:
     """By the simultaneous band where there is one, else by the interval of each k."""
     groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": [], "unclear": []}
     banded = {k: change for k in context.known_ks(series) if (change := _within_band(context, series, k)) is not None}
-    alone = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
-    for k, change in (banded or alone).items():
+    single = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
+    for k, change in (banded or single).items():
         if change is not None and change.direction in groups:
             groups[change.direction].append(k)
     words = {
@@ -68,7 +68,9 @@ def _lead(context: Context, series: SeriesSource) -> str:
     if not parts:
         return context.named(series, "no paired interval of pass@k to the base is available.")
     by = f", judged by the {BAND}" if banded else ""
-    return context.named(series, f"at the last checkpoint {listing(parts)}{by}.")
+    averaged = series.verdict is not None and len(series.verdict.window) > 1
+    alone, verdict = (" alone", "; the verdict averages the last third") if averaged else ("", "")
+    return context.named(series, f"at the last checkpoint{alone} {listing(parts)}{by}{verdict}.")
 
 
 def _within_band(context: Context, series: SeriesSource, k: int) -> Change | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
+from diagnostics.verdict import largest_fall
 from reports import citations, numbers
+from reports.comparable import not_alike
 from reports.context import Context
 from reports.plots import described, interval_end, line_of, series_colour
 from reports.records import Card, Cell, Column, Direction, Figure, Headline, Missing, Panel, Table
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.source import SeriesSource
 from reports.tables import Display
-from reports.verdict_card import verdict_text
+from reports.verdict_card import verdict_text, window_text
 from reports.wording import WITH_MODES, Change, change_of_probability, known, value_at
 
 DEFINITION = (
@@ -119,9 +122,8 @@ def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
     fallen = [k for k, change in changes.items() if change is not None and change.direction == "fell"]
     if fallen:
         sentences.append(f"pass@k lies below the base for {numbers.k_range(fallen, series.ks)}.")
-    ks = context.inference_ks(series, exact=True)
-    if ks and (change := context.pass_change(series, ks[-1], exact=True)) is not None:
-        sentences.append(change_of_probability(f"Free of sampling noise, exact pass@{ks[-1]}", change) + ".")
+    if exact := _exact_of_verdict(context, series) or _exact_at_last(context, series):
+        sentences.append(f"Free of sampling noise, {exact}.")
     if why := _partly_exact(context, series):
         sentences.append(f"Exact values for all problems are unknown: {why}.")
     lost, gained = (context.level(series, name, series.last_step) for name in ("queries_lost", "queries_gained"))
@@ -132,6 +134,34 @@ def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
             f"{round(gained * count)} gained a first one."
         )
     return tuple(sentences)
+
+
+def _exact_of_verdict(context: Context, series: SeriesSource) -> str:
+    """Exact pass@k where the verdict speaks: at its k and in its window; empty where a checkpoint has no exact value.
+
+    The k is that of the verdict's largest fall, or its largest k where nothing fell.
+    """
+    verdict = series.verdict
+    if verdict is None or not verdict.changes:
+        return ""
+    k = (largest_fall(verdict.changes) or verdict.changes[-1]).k
+    findings, name = context.source.findings, "pass_at_k_exact_delta"
+    rows = {step: value_at(findings, name, series.name, step, k=k) for step in verdict.window}
+    deltas = {step: float(row["value"]) for step, row in rows.items() if row is not None}
+    if len(deltas) < len(verdict.window):
+        return ""
+    mean = fmean(deltas.values())
+    where = window_text(verdict.window)
+    each = ", ".join(f"{numbers.points(delta)} at step {step}" for step, delta in deltas.items())
+    text = f"exact pass@{k} changed by {numbers.points(mean)} points"
+    return f"{text} at {where}" if len(deltas) == 1 else f"{text} over {where}, the mean of {each}"
+
+
+def _exact_at_last(context: Context, series: SeriesSource) -> str:
+    ks = context.inference_ks(series, exact=True)
+    if not ks or (change := context.pass_change(series, ks[-1], exact=True)) is None:
+        return ""
+    return f"at the last checkpoint alone, {change_of_probability(f'exact pass@{ks[-1]}', change)}"
 
 
 def _partly_exact(context: Context, series: SeriesSource) -> str:
@@ -176,7 +206,11 @@ def _limits(context: Context) -> tuple[str, ...]:
             "Whether single modes lost probability, as Definition 2.1 asks: that needs problems that list every "
             "accepted response."
         )
-    if len({series.settings_id for series in context.series}) > 1 or len({s.n for s in context.series}) > 1:
+    if unlike := not_alike(context.series):
+        limits.append(
+            f"Whether series differ through training alone: {unlike}. The figures show them together all the same."
+        )
+    elif len({series.settings_id for series in context.series}) > 1 or len({s.n for s in context.series}) > 1:
         limits.append(
             "Whether series differ through training alone: they were sampled under different settings "
             "(see Method and reproducibility)."

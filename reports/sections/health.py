@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diagnostics.concluding import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
 from reports.records import Section
@@ -25,8 +26,6 @@ _NEVER = {
     "parse_failure_rate": "lacked a parseable answer",
     "timeout_rate": "timed out",
 }
-#: A rate that moved by more than this can by itself look like a change of coverage.
-NOTABLE = 0.02
 
 
 def health(context: Context) -> Section:
@@ -61,12 +60,16 @@ def _lead(context: Context, series: SeriesSource, never: tuple[str, ...]) -> str
         if before is None or after is None:
             continue
         parts.append(f"{name} {numbers.percent(before)} to {numbers.percent(after)}")
-        if abs(after - before) > NOTABLE:
+        if abs(after - before) > NOTABLE_RISE:
             moved.append(name)
     if not parts:
         return "no rate has a value at base and last checkpoint; the reasons are below."
     text = f"responses from base to last checkpoint: {numbers.listing(tuple(parts))}."
+    least = numbers.plural(round(100 * NOTABLE_RISE), "point")
     if moved:
-        return f"{text} The share of responses {numbers.listing(tuple(moved))} changed enough to matter for pass@k."
+        return (
+            f"{text} The share of responses {numbers.listing(tuple(moved))} changed by more than {least}: a change of "
+            "pass@k may come from that."
+        )
     them = "It did not move" if len(parts) == 1 else "None of these moved"
-    return f"{text} {them} by more than {numbers.fixed(100 * NOTABLE, 0)} points."
+    return f"{text} {them} by more than {least}."

@@ -68,7 +68,7 @@ def _link(context: Context, series: SeriesSource) -> str:
         return ""
     row = tested.sort_values("k").iloc[-1]
     p = float(row["value"])
-    p_text = f"p = {numbers.number(p, 'p-value')}"
+    p_text = numbers.p_text(p)
     if p <= SIGNIFICANT:
         return f" The problems it hit are those that changed in pass@{int(row['k'])} ({p_text})."
     return f" Whether the problems it hit are those that changed in pass@{int(row['k'])} cannot be told ({p_text})."

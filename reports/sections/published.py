@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from reports import numbers
+from reports.comparable import not_alike
 from reports.context import Context
 from reports.published import published_tables
 from reports.records import Block, Cell, Column, Missing, Section, Table
@@ -118,7 +119,7 @@ def _own_ks(context: Context) -> tuple[int, ...]:
     return tuple(sorted({1, max(shared)} & shared))
 
 
-def _lead(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -> tuple[str, str, str]:
+def _lead(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -> tuple[str, ...]:
     """Own changes, their range in the papers, and how far that may be read.
 
     "Moved" claims no direction: the intervals stand in the table.
@@ -140,8 +141,10 @@ def _lead(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -
             f"({f'the k nearest to {k}; ' if near != k else ''}{len(deltas)} pairs{pairs_of}, "
             f"median {numbers.points(median(deltas))}{f'; the other {silent} do not print it' if silent else ''})"
         )
+    unlike = not_alike(context.series)
     return (
         f"From base to last checkpoint {numbers.listing(tuple(own))}.",
+        *((f"Not to be read against each other: {unlike}.",) if unlike else ()),
         f"In points, the changes that [B] and [C] print range {numbers.listing(tuple(theirs))}.",
         CAUTION,
     )

@@ -16,7 +16,7 @@ const button = (text, action) => {
 // ---------------------------------------------------------------- numbers in cells
 
 // The number at the start of a text, as the report writes numbers; the page leaves out sort keys that say the same.
-const NUMBER = /^[+\u2212-]?\d[\d\u202f]*(?:\.\d+)?(?:e[\u2212-]?\d+)?/;
+const NUMBER = /^[+\u2212-]?\d[\d\u202f]*(?:\.\d+)?(?:e[\u2212-]?\d{1,2})?(?![0-9A-Za-z])/;
 const plain = (text) => text.replaceAll("\u202f", "").replaceAll("\u2212", "-").replace(/^\+/, "");
 const SHARE = /^(\d+) \/ (\d+)$/;
 const leading = (text) => {
@@ -152,7 +152,9 @@ const unfold = (element) => {
   for (let one = element; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
 };
 const follow = () => {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  let id = location.hash.slice(1);
+  try { id = decodeURIComponent(id); } catch { return; } // a link that was cut in the middle of a character
+  const target = document.getElementById(id);
   if (!target) return;
   unfold(target);
   target.scrollIntoView();

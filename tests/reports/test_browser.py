@@ -16,6 +16,9 @@ from typing import Any, NoReturn
 import pytest
 
 from diagnostics.types import TrainingMetric
+from diagnostics.verdict import ChangeAtK, Rates, Verdict
+from reports.context import Context
+from reports.page import build_page
 from reports.records import Cell, Column, Page, Table
 from reports.render import render_page
 
@@ -124,6 +127,40 @@ def test_nothing_overflows_and_nothing_is_asked_for(
     with opened(browser, reports[name], width) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
+    browser: Any, context: Context, tmp_path: Path
+) -> None:
+    changes = tuple(ChangeAtK(k=2**i, base=0.8, late=0.6, change=-0.2, low=-0.305, high=-0.105) for i in range(8))
+    rates = tuple(
+        Rates(step=100 * i, checkpoint="c", truncated=0.125, not_parsed=0.125, timed_out=0.125) for i in range(10)
+    )
+    verdict = Verdict(
+        series="grpo",
+        label="over_sharpened",
+        sentence="Over-sharpened.",
+        p_exact=0.001,
+        p_population=0.001,
+        window=(10, 20, 30),
+        k_most=128,
+        changes=changes,
+        rates=rates,
+    )
+    series = tuple(replace(one, verdict=verdict) for one in context.series)
+    path = tmp_path / "verdict.html"
+    path.write_text(
+        render_page(build_page(replace(context, source=replace(context.source, series=series)))), encoding="utf-8"
+    )
+    with opened(browser, path, 390) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        card = page.locator("article.verdict").first
+        assert card.locator("details.table table").count() == 3
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert card.evaluate("one => one.scrollWidth <= one.clientWidth")
+        broken = """() => [...document.querySelectorAll("th")].filter(one => one.scrollWidth > one.clientWidth + 1)
+            .map(one => one.textContent)"""
+        assert page.evaluate(broken) == []
 
 
 def test_hostile_text_never_runs(browser: Any, reports: dict[str, Path]) -> None:

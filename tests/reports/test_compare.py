@@ -15,8 +15,8 @@ from diagnostics.store import Store
 from reports import build_report
 from reports.comparable import differences
 from reports.context import Context
-from reports.page import load_page
-from reports.pairs import pair_sentence, pairs
+from reports.page import build_page, load_page
+from reports.pairs import pair_sentence, pair_table, pairs
 from reports.records import Missing, Page, Section, Table
 from reports.sections.compare import compare
 
@@ -43,15 +43,48 @@ def test_the_difference_is_second_minus_first_over_the_same_problems(context: Co
     table = table_of(section_of(context))
     assert table.title == "iac (step 30) − grpo (step 30), problem by problem"
     at_1 = [cell.text for cell in table.rows[0]]
-    assert at_1[:4] == ["mini", "1", "0.354", "0.333"]
-    assert at_1[4].startswith("−2.1 [")
+    assert at_1[:3] == ["1", "0.354", "0.333"]
+    assert at_1[3].startswith("−2.1 [")
     assert at_1[-1] == "12"
-    assert [row[1].text for row in table.rows] == ["1", "2", "4"]
+    assert [row[0].text for row in table.rows] == ["1", "2", "4"]
+
+
+def test_a_task_has_a_column_where_there_are_several(context: Context) -> None:
+    counts = context.source.last_counts
+    half = counts.assign(
+        task=counts["problem_id"].map(dict(zip(sorted(set(counts["problem_id"])), "ab" * 6, strict=True)))
+    )
+    two = table_of(section_of(replace(context, source=replace(context.source, last_counts=half))))
+    assert [column.name for column in two.columns][:2] == ["task", "k"]
+    assert [row[0].text for row in two.rows] == ["a"] * 3 + ["b"] * 3
+    one = table_of(section_of(context))
+    assert one.columns[0].name == "k"
+    assert {len(row) for row in one.rows} == {len(one.columns)}
+
+
+def test_more_series_cost_more_in_holm(context: Context) -> None:
+    """Three series make three tables; the p of all of them are adjusted together."""
+    counts = context.source.last_counts
+    third = counts[counts["series"] == "iac"].assign(series="third", n_correct=6)
+    series = (*context.series, replace(context.series[1], name="third"))
+    made = pairs(
+        replace(context, source=replace(context.source, series=series, last_counts=pd.concat([counts, third])))
+    )
+    rows = [row for pair in made for row in pair.rows]
+    assert len(made) == 3
+    assert len(rows) == 9
+    least = min(rows, key=lambda row: row.p or 1.0)
+    assert least.p is not None
+    assert least.p_adjusted == pytest.approx(min(1.0, 9 * least.p))
+    table = pair_table(made[0], n_pairs=3)
+    assert isinstance(table, Table)
+    assert "all 3 pairs of series" in table.note
+    assert table.folded
 
 
 def test_holm_never_makes_a_p_smaller(context: Context) -> None:
     for row in table_of(section_of(context)).rows:
-        p, adjusted = row[5].sort, row[6].sort
+        p, adjusted = row[4].sort, row[5].sort
         assert p is not None
         assert adjusted is not None
         assert adjusted >= p
@@ -115,6 +148,17 @@ def test_graders_and_problem_sets_are_differences(context: Context) -> None:
         "graders: grpo exact, iac math",
         "problems: grpo 12 problems (5 shared), iac 5 problems (5 shared)",
     ]
+
+
+def test_series_that_were_not_audited_alike_are_said_so_wherever_they_stand_together(context: Context) -> None:
+    page = build_page(differing(context, temperature=0.6))
+    (limit,) = [text for text in page.headline.limits if "through training alone" in text]
+    assert "the series were not audited alike: temperature: grpo 1, iac 0.6" in limit
+    (beside,) = [section for section in page.sections if section.section_id == "published"]
+    assert any(text.startswith("Not to be read against each other: the series were not") for text in beside.lead)
+    alike = build_page(context)
+    assert not any("audited alike" in text for text in alike.headline.limits)
+    assert not any("audited alike" in text for section in alike.sections for text in section.lead)
 
 
 def test_what_was_allowed_is_compared_and_said(context: Context) -> None:

@@ -73,7 +73,7 @@ def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: 
     figure = figure_of(curves(with_verdict(context, FELL)))
     assert figure.panels[0].marks == (Mark(label="k* = 2.0", x=2.0, low=1.5, high=4.0),)
     assert figure.panels[1].marks == ()
-    assert "grpo: k* = 2.0, 95\xa0% interval from 1.5 to beyond 4 (steps 20 to 30 pooled, against the base)." in (
+    assert "grpo: k* = 2.0, 95\xa0% interval from 1.5 to beyond 4 (steps 20 to 30, averaged, against the base)." in (
         figure.notes
     )
     assert "k* = 2.0" in figure.panels[0].description

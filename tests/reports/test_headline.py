@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from diagnostics.types import Finding
+from diagnostics.verdict import ChangeAtK, Verdict
 from reports.citations import with_sources
+from reports.context import Context
+from reports.page import build_page
 from reports.records import Figure, Missing, Page, Section
 from reports.render import render_page
+from reports.wording import known
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
 
@@ -112,3 +117,41 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
         assert figure.title.endswith(", problems that list their modes")
         assert figure.notes == (f"No value for all problems: {REASON}.",)
         assert figure.panels[0].lines[0].y == (0.6, 0.7, 0.8)
+
+
+def with_exact(context: Context, *, without: tuple[int, ...] = ()) -> Context:
+    """The sampled pass@k of the small store as if it were exact, and a verdict on k = 4 over steps 20 and 30."""
+    findings = context.source.findings
+    rows = known(findings, "pass_at_k", scope="all"), known(findings, "pass_at_k_delta", scope="all")
+    exact = pd.concat(rows)
+    exact = exact[~exact["step"].isin(without)]
+    names = exact["measure"].str.replace("pass_at_k", "pass_at_k_exact")
+    verdict = Verdict(
+        series="grpo",
+        label="over_sharpened",
+        sentence="",
+        window=(20, 30),
+        k_most=4,
+        changes=tuple(
+            ChangeAtK(k=k, base=0.5, late=0.5 + change, change=change, low=None, high=None)
+            for k, change in ((1, 0.2), (2, 0.1), (4, -0.2))
+        ),
+    )
+    series = (replace(context.series[0], verdict=verdict), *context.series[1:])
+    source = replace(context.source, series=series, findings=pd.concat([findings, exact.assign(measure=names)]))
+    return replace(context, source=source)
+
+
+def test_the_exact_change_stands_at_the_k_and_in_the_window_of_the_verdict(context: Context) -> None:
+    """GRPO: pass@4 goes from 0.80 to 0.70 at step 20 and 0.60 at step 30."""
+    card = build_page(with_exact(context)).headline.cards[0]
+    assert (
+        "Free of sampling noise, exact pass@4 changed by −15.0 points over steps 20 to 30, the mean of −10.0 at step "
+        "20, −20.0 at step 30."
+    ) in card.sentences
+
+
+def test_an_exact_change_of_a_part_of_the_window_is_not_the_verdicts(context: Context) -> None:
+    card = build_page(with_exact(context, without=(20,))).headline.cards[0]
+    (exact,) = [sentence for sentence in card.sentences if "exact" in sentence]
+    assert exact.startswith("Free of sampling noise, at the last checkpoint alone, exact pass@4 fell from 0.800")

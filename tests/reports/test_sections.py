@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import pytest
 
+from diagnostics.concluding import NOTABLE_RISE
 from diagnostics.measures.contract import Measure, Plot
 from diagnostics.store import Store
 from diagnostics.types import Finding, TrainingMetric
@@ -137,3 +139,19 @@ def test_the_report_speaks_of_problems(page: Page) -> None:
     own = [*page.headline.limits, *(lead for s in page.sections for lead in s.lead)]
     own += [sentence for card in page.headline.cards for sentence in (card.reading, *card.sentences)]
     assert not [text for text in own if "quer" in text.lower()]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.02, "truncated changed by more than 1 point: a change of pass@k may come from that."),
+        (0.005, "It did not move by more than 1 point."),
+    ],
+)
+def test_a_rate_matters_from_where_the_verdict_warns(page_of: Callable[..., Page], share: float, said: str) -> None:
+    def cut(findings: list[Finding]) -> list[Finding]:
+        return [replace(f, value=min(f.value or 0.0, share)) if f.measure == "truncation_rate" else f for f in findings]
+
+    assert NOTABLE_RISE == 0.01
+    (health,) = [s for s in page_of(names=("grpo",), edit=cut).sections if s.section_id == "health"]
+    assert health.lead[0].endswith(said)

@@ -96,13 +96,50 @@ def test_what_it_rests_on_names_both_keys_the_minority_and_what_was_compared(con
     minority = f"p = 0.2000, above {MINORITY_LEVEL:g}, over 7 problems"
     assert rows["minority channel: a loss outside the dominant modes"] == minority
     assert rows["base"] == "16 samples per problem"
-    assert rows["late window"] == "steps 10 to 30, 24 samples per problem pooled"
+    assert rows["late window"] == "steps 10 to 30, 24 samples per problem in all"
     assert rows["crossing"] == "k* = 2.5, 95\xa0% interval from 1.5 to beyond 4"
     assert rows["detected by"] == "step 20"
     assert rows["decline began"] == "step 5, 95\xa0% interval 0 to 12"
-    assert rows["what would settle it"].startswith(
-        "500 problems, 256 samples each and 1\u202f024 of the base, find a fall"
-    )
+
+
+def test_a_p_value_is_never_zero(context: Context) -> None:
+    key = facts(said(context.source, p_exact=3e-7))["key 1: a loss on these problems"]
+    assert key == f"p < 0.0001, at most {KEY_LEVEL:g}"
+
+
+def test_what_is_averaged_is_said_where_the_window_has_several_checkpoints(context: Context) -> None:
+    basis, changes, _ = said(context.source).tables
+    assert "how far pass@k fell, the bound and k* are means over its checkpoints" in basis.note
+    assert changes.note.startswith("Late: the mean over these checkpoints.")
+    alone, changes, _ = said(context.source, window=(30,)).tables
+    assert "means" not in alone.note
+    assert changes.note.startswith("Brackets")
+
+
+@pytest.mark.parametrize(
+    ("label", "what"),
+    [
+        ("over_sharpened", "that do not show the loss"),
+        ("over_sharpened", "a second training seed"),
+        ("over_sharpened_here", "12 problems leave open whether others like them lost it too"),
+        ("mode_collapse", "A fall of pass@k beyond k = 4 cannot be seen"),
+        ("no_loss", "a fall at k above 4, which this audit cannot see"),
+        ("no_loss", "less than 2 points would not have been called a loss"),
+        ("inconclusive", "500 problems, 256 samples each and 1\u202f024 of the base, find a fall of 5.0 points"),
+    ],
+)
+def test_every_label_says_what_would_change_it(context: Context, label: VerdictLabel, what: str) -> None:
+    text = said(context.source, label=label).overturn
+    assert what in text
+    assert "`" not in text
+
+
+def test_an_audit_that_is_large_enough_is_not_asked_for_again(context: Context) -> None:
+    small = Remedy(drop=0.05, n_problems=12, n=8, n_base=8, tokens=1e4)
+    text = said(context.source, label="inconclusive", remedy=small).overturn
+    assert text.startswith("a larger audit: one of this size finds a fall of 5.0 points in 80\xa0% of cases")
+    assert said(context.source, label="inconclusive", remedy=None).overturn.startswith("more problems or more samples")
+    assert said(context.source, label="no_verdict").overturn == ""
 
 
 def test_an_onset_is_told_after_a_loss_alone(context: Context) -> None:
@@ -142,7 +179,14 @@ def test_a_series_without_a_comparison_shows_why_and_no_empty_table(context: Con
 def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) -> None:
     html = render_page(page_with(context, VERDICT))
     title, sentence = html.index("</span> Over-sharpened</h3>"), html.index(VERDICT.sentence)
-    assert title < sentence < html.index("What the verdict rests on") < html.index("pass@1 rose while pass@4 fell")
+    change = html.index("What would change this:")
+    assert (
+        title
+        < sentence
+        < change
+        < html.index("What the verdict rests on")
+        < html.index("pass@1 rose while pass@4 fell")
+    )
     assert html.index("pass@1 rose while pass@4 fell") < html.index("What this cannot tell you")
     assert all(table.folded for table in page_with(context, VERDICT).headline.cards[0].verdict.tables)
 

@@ -68,6 +68,37 @@ def test_the_most_striking_problems_come_first_and_both_lists_are_cut():
     assert [len(side) for side in shortlist(base_P, late_P, 10, 10, most=0)] == [0, 0]
 
 
+def test_problems_that_lost_every_correct_sample_come_before_those_that_lost_more_of_many():
+    # p of the falls that leave something is far smaller: 60 of 64 correct against 6, of 64 against 12
+    base_P, late_P = np.array([60, 64, 9, 12, 50, 40]), np.array([6, 12, 0, 0, 49, 20])
+    p_P = fisher_fell(base_P, 64, late_P, 64)
+    assert p_P[:2].max() < p_P[2:4].min()
+    lost, gained = shortlist(base_P, late_P, 64, 64, most=5)
+    assert lost.tolist() == [3, 2, 0, 1, 5]
+    assert gained.tolist() == []
+    back_lost, back_gained = shortlist(late_P, base_P, 64, 64, most=5)
+    assert (back_lost.tolist(), back_gained.tolist()) == ([], lost.tolist())
+
+
+def test_all_nine_total_losses_are_drawn_again_among_many_larger_falls():
+    base_P, late_P = np.concatenate([np.full(9, 12), np.full(40, 64)]), np.concatenate([np.zeros(9), np.full(40, 2)])
+    lost, _ = shortlist(base_P, late_P.astype(int), 64, 64, most=20)
+    assert set(lost) >= set(range(9))
+
+
+def test_what_a_base_solved_once_and_lost_by_chance_does_not_fill_the_list():
+    base_P, late_P = np.array([1] * 100 + [128]), np.array([0] * 100 + [30])
+    lost, _ = shortlist(base_P, late_P, 256, 256, most=2)
+    assert lost.tolist() == [100, 0]
+
+
+def test_the_largest_fall_of_the_rate_comes_first_where_something_is_left():
+    # 5 points of a rare success are more certain than 10 points about a half, and yet less
+    base_P, late_P = np.array([26, 280]), np.array([1, 230])
+    assert fisher_fell(base_P, 500, late_P, 500).argmin() == 0
+    assert shortlist(base_P, late_P, 500, 500, most=2)[0].tolist() == [1, 0]
+
+
 def test_rates_are_compared_and_not_counts():
     lost, gained = shortlist(np.array([4, 4, 4]), np.array([3, 12, 13]), 16, 48, most=9)
     assert (lost.tolist(), gained.tolist()) == ([0], [2])
