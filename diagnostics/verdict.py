@@ -71,10 +71,11 @@ class Remedy:
 class Verdict:
     """What an audit concludes about one series.
 
-    ``window`` are the steps of the late checkpoints that are pooled, the last third. ``n_base`` and ``n_late`` are
-    samples per problem, the second summed over the window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is
-    where pass@k of the window falls below the base for good. ``detected_by`` and ``decline_began`` (steps) are given
-    after a positive verdict alone. ``caveats`` are sentences about what may mislead in this very series.
+    ``window`` are the steps of the late checkpoints, the last third: the tests pool their samples, ``changes`` and
+    ``k_star`` are means over them. ``n_base`` and ``n_late`` are samples per problem, the second summed over the
+    window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is where pass@k of the window falls below the base
+    for good. ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats``
+    are sentences about what may mislead in this very series.
     """
 
     series: str

@@ -24,18 +24,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 from kernel_peers import (
     Bergson,
+    certificate_taken_out,
     exact_kernel,
     exact_kernel_of_linear_layers,
     forward_backward,
@@ -49,7 +49,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.kernel import KernelRow, certificate, exact, gradient_kernel, products
+from diagnostics.kernel import KernelRow, gradient_kernel
 from diagnostics.models import LoadedModel, cpu_threads, default_threads, pick_device
 
 ROOT = Path(__file__).parents[2]
@@ -307,22 +307,6 @@ def measure(case: Case, device: torch.device) -> dict[str, Any]:
         "largest_certificate": digits(max(certificates)),
         **{name: told_of(name, turns) for name in (*works, *turns.did_not_run)},
     }
-
-
-@contextmanager
-def certificate_taken_out() -> Iterator[None]:
-    """Inside, a kernel asks autograd for no weight gradient, runs no row alone and proves nothing."""
-
-    @contextmanager
-    def ask_for_nothing(_self: certificate.SignedGradients, _trained: Any) -> Iterator[list[Any]]:
-        yield []
-
-    with (
-        mock.patch.object(certificate.SignedGradients, "of_pass", ask_for_nothing),
-        mock.patch.object(exact, "residual", return_value=math.nan),
-        mock.patch.object(products.KernelSum, "largest_row", return_value=None),
-    ):
-        yield
 
 
 def forward_passes(model: Any, work: Callable[[], Any]) -> int:

@@ -1,18 +1,21 @@
 """What the gradient kernel is compared with: one training step, autograd row by row, ``torch.func``, bergson.
 
-All get the same rows in one batch that is padded on the right, and all but the step give the inner products of every
-pair of gradients of log π, summed over the response. bergson hooks linear layers: the head among them if it is asked
-to look there, but never an embedding or a norm, and a head that shares its matrix with the embedding counts alone.
+And with itself, the certificate taken out. All get the same rows in one batch that is padded on the right, and all but
+the step give the inner products of every pair of gradients of log π, summed over the response. bergson hooks linear
+layers: the head among them if it is asked to look there, but never an embedding or a norm, and a head that shares its
+matrix with the embedding counts alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -21,6 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from diagnostics.kernel import certificate, exact, products
 from diagnostics.kernel.contract import KernelRow
 
 #: Columns of the matrix of all gradients that a reference multiplies at a time, as float64.
@@ -71,6 +75,22 @@ def forward_backward(model: nn.Module, batch: PaddedRows) -> None:
     """One plain step without the optimiser: the gradient of every parameter, summed over the rows."""
     model.zero_grad(set_to_none=True)
     logp_sums(model, batch).sum().backward()
+
+
+@contextmanager
+def certificate_taken_out() -> Iterator[None]:
+    """Inside, a kernel asks autograd for no weight gradient, runs no row alone and proves nothing."""
+
+    @contextmanager
+    def ask_for_nothing(_self: certificate.SignedGradients, _trained: Any) -> Iterator[list[Any]]:
+        yield []
+
+    with (
+        mock.patch.object(certificate.SignedGradients, "of_pass", ask_for_nothing),
+        mock.patch.object(exact, "residual", return_value=math.nan),
+        mock.patch.object(products.KernelSum, "largest_row", return_value=None),
+    ):
+        yield
 
 
 def row_by_row(model: nn.Module, batch: PaddedRows) -> Float[Tensor, "row row"]:
