@@ -285,7 +285,10 @@ class VerdictText:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What happened to one series. ``reading`` is what the last checkpoint shows, each k by itself."""
+    """What happened to one series. ``reading`` is what the last checkpoint shows, each k by itself.
+
+    A page that is no audit's has cards without a verdict: then the reading leads.
+    """
 
     series: str
     subtitle: str
@@ -293,7 +296,7 @@ class Card:
     direction: Direction
     sentences: tuple[str, ...]
     tiles: tuple[Tile, ...]
-    verdict: VerdictText
+    verdict: VerdictText | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
