@@ -21,14 +21,12 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.power import window_size
 from diagnostics.statistics.rule import rule
-from diagnostics.verdict import ChangeAtK, Estimate, Rates, Remedy, Verdict, largest_fall, sentence_of
+from diagnostics.verdict import NOTABLE_RISE, ChangeAtK, Estimate, Rates, Remedy, Verdict, largest_fall, sentence_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
-#: A rate of cut-off, unread or timed-out samples that rose by more than this (probability) may pass for lost modes.
-NOTABLE_RISE = 0.01
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.

@@ -28,9 +28,7 @@ from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from diagnostics.statistics.power import window_size
 from diagnostics.store import Store
 from diagnostics.stored import chosen_series, stored_key, stored_problems, stored_settings
-from diagnostics.types import AuditKey, Checkpoint, Confirmation, Problem, SamplingSettings, content_hash
-
-Change = Literal["lost", "gained"]
+from diagnostics.types import AuditKey, Change, Checkpoint, Confirmation, Problem, SamplingSettings, content_hash
 
 _COUNTS = """
 SELECT

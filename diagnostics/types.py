@@ -270,6 +270,10 @@ class AuditKey:
     strategy_regex: str
 
 
+#: What a problem seemed to be before it was drawn afresh.
+Change = Literal["lost", "gained"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmation:
     """A problem that seemed lost or gained, drawn afresh at the base and at a late checkpoint.
@@ -278,7 +282,7 @@ class Confirmation:
     """
 
     problem_id: str
-    change: Literal["lost", "gained"]
+    change: Change
     n_base: int
     correct_base: int
     n_late: int

@@ -22,6 +22,8 @@ TITLES: Mapping[VerdictLabel, str] = {
     "inconclusive": "Inconclusive",
     "no_verdict": "No verdict",
 }
+#: A rate of cut-off, unread or timed-out samples that rose by more than this (probability) may pass for lost modes.
+NOTABLE_RISE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnostics.concluding import NOTABLE_RISE
+from diagnostics.verdict import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
 from reports.records import Section

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.concluding import NOTABLE_RISE
 from diagnostics.measures.contract import Measure, Plot
 from diagnostics.store import Store
 from diagnostics.types import Finding, TrainingMetric
+from diagnostics.verdict import NOTABLE_RISE
 from reports.context import Context
 from reports.records import Constant, Figure, Page, Table
 from reports.sections.method import method
