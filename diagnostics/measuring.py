@@ -33,11 +33,7 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
     )
     present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
     measures = all_measures()
-    views = sorted({view for one in measures.values() if one.compute for view in one.needs})
-    frames: dict[str, pd.DataFrame] = {
-        view: store.frame(f"SELECT * FROM {view} WHERE series = $series ORDER BY ALL", series=key.series)
-        for view in views
-    }
+    frames = _frames(store, key, [one for one in measures.values() if one.compute is not None])
     evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
     n_problems = len(store.frame("SELECT problem_id FROM audit_problems WHERE audit_id = $id", id=key.audit_id))
     n_listed = frames["mode_scores"]["problem_id"].nunique()
@@ -66,6 +62,18 @@ def conclude(
     if store.replace_verdict(key, verdict):
         store.log_event(key, "judge", wall_s=time.perf_counter() - start, rows=1)
     return verdict
+
+
+def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[str, pd.DataFrame]:
+    """The views that computed measures need, each with the columns that some measure reads."""
+    frames: dict[str, pd.DataFrame] = {}
+    for view in sorted({view for one in computed for view in one.needs}):
+        read = [one.columns.get(view) for one in computed if view in one.needs]
+        chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
+        frames[view] = store.frame(
+            f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL", series=key.series
+        )
+    return frames
 
 
 def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:

@@ -9,18 +9,14 @@ import numpy as np
 from jaxtyping import Int
 
 from diagnostics.errors import ConfigError, StoreError
+from diagnostics.settling import SAMPLES, audit_design, problem_numbers, sampled_tokens
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.power import BaseRates, Design, Loss, Power, power, window_size
 from diagnostics.store import Store
 from diagnostics.stored import chosen_series
-from diagnostics.verdict import Remedy
 
-#: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.
-PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
-#: Samples per problem and checkpoint; the base has twice as many.
-SAMPLES = (64, 256, 1024)
 #: Simulated audits per design; power near 80 % is then known to 2 points (one standard error).
-RUNS, COARSE_RUNS = 400, 100
+RUNS = 400
 MOST_CHECKPOINTS = 10_000
 DEFAULT_CHECKPOINTS = 8
 _SEED = 20_260_101
@@ -138,7 +134,7 @@ def plan(
     enough = [audit for audit in audits if audit.power >= wanted]
     present = None
     if pilot.n_checkpoints:
-        design = _design(rates.n_problems, pilot.n, pilot.n_checkpoints, n_base=pilot.n_base)
+        design = audit_design(rates.n_problems, pilot.n, pilot.n_checkpoints, n_base=pilot.n_base)
         present = _planned(rates, loss, design, pilot.tokens_per_sample, pilot.n_checkpoints, wanted)
     return Plan(
         series=pilot.series,
@@ -155,50 +151,6 @@ def plan(
         cheapest=min(enough, key=lambda audit: audit.tokens, default=None),
         present=present,
     )
-
-
-def settle(
-    base_correct_P: Int[np.ndarray, " problem"],
-    n_base: int,
-    *,
-    n: int,
-    drop: float,
-    tokens_per_sample: float,
-    n_checkpoints: int,
-    rng: np.random.Generator,
-    k: int | None = None,
-    wanted: float = 0.8,
-) -> Remedy | None:
-    """The cheapest audit, no smaller than the one in hand, that finds a fall of pass@``k`` by ``drop``.
-
-    ``n`` and ``n_base`` are the samples per problem of one checkpoint and of the base in that audit. ``drop`` is a
-    probability; ``k`` by default half of the less of the two. The audit in hand itself is an answer: then such a fall
-    would most likely have been found. Coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits a
-    size, and none after the first that is enough. None where no size of the grid has the wanted power, the drop is more
-    than these problems can lose, or there is no problem or no checkpoint.
-    """
-    if not len(base_correct_P) or n_checkpoints < 1:
-        return None
-    rates = BaseRates.of(base_correct_P, np.full(len(base_correct_P), n_base))
-    loss = rates.loss(fall=drop, k=k or max(1, min(n, n_base) // 2))
-    if loss is None:
-        return None
-    samples = [(n, n_base), *((more, max(2 * more, n_base)) for more in SAMPLES if more > n)]
-    designs = [
-        _design(n_problems, used_n, n_checkpoints, n_base=used_n_base)
-        for n_problems in _problem_numbers(len(base_correct_P))
-        for used_n, used_n_base in samples
-    ]
-    for design in sorted(designs, key=lambda design: _tokens(design, tokens_per_sample, n_checkpoints)):
-        if power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng).share >= wanted:
-            return Remedy(
-                drop=drop,
-                n_problems=design.n_problems,
-                n=design.n,
-                n_base=design.n_base,
-                tokens=_tokens(design, tokens_per_sample, n_checkpoints),
-            )
-    return None
 
 
 def read_pilot(store: Store, series: str) -> Pilot:
@@ -256,30 +208,13 @@ def _planted(rates: BaseRates, loss: Loss, k: int, *, most_k: int) -> tuple[tupl
     return tuple(PlantedChange(k=at, change=change_at[at]) for at in shown), k_largest
 
 
-def _problem_numbers(own: int) -> list[int]:
-    return [times * own for times in PROBLEM_MULTIPLES if times == 1 or times * own <= MOST_PROBLEMS]
-
-
-def _design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | None = None) -> Design:
-    return Design(
-        n_problems=n_problems,
-        n=n,
-        n_base=2 * n if n_base is None else n_base,
-        n_late=window_size(n_checkpoints) * n,
-    )
-
-
-def _tokens(design: Design, tokens_per_sample: float, n_checkpoints: int) -> float:
-    return tokens_per_sample * design.n_problems * (design.n * n_checkpoints + design.n_base)
-
-
 def _grid(rates: BaseRates, loss: Loss, pilot: Pilot, n_checkpoints: int, wanted: float) -> list[PlannedAudit]:
     """By samples, then by problems, in ascending order."""
     audits: list[PlannedAudit] = []
     for n in sorted({*SAMPLES, pilot.n}):
         certain: Power | None = None
-        for n_problems in _problem_numbers(rates.n_problems):
-            design = _design(n_problems, n, n_checkpoints)
+        for n_problems in problem_numbers(rates.n_problems):
+            design = audit_design(n_problems, n, n_checkpoints)
             audit = _planned(rates, loss, design, pilot.tokens_per_sample, n_checkpoints, wanted, at_least=certain)
             if audit.runs and audit.power == 1.0:
                 certain = Power(found=audit.runs, runs=audit.runs)
@@ -306,7 +241,7 @@ def _planned(
         n_problems=design.n_problems,
         n=design.n,
         n_base=design.n_base,
-        tokens=_tokens(design, tokens_per_sample, n_checkpoints),
+        tokens=sampled_tokens(design, tokens_per_sample, n_checkpoints),
         power=estimate.share,
         low=low,
         high=high,

@@ -11,7 +11,7 @@ from reports.plots import measure_block
 from reports.problem_source import ProblemDetails
 from reports.records import Block, Constant, Figure, Missing
 from reports.source import SeriesSource, Source
-from reports.wording import Change, bound, known, value_at
+from reports.wording import Change, bound, known
 
 
 def told_once(made: Sequence[Block]) -> tuple[Block, ...]:
@@ -62,11 +62,11 @@ class Context:
     def pass_change(self, series: SeriesSource, k: int, *, exact: bool = False) -> Change | None:
         """pass@k of base and last checkpoint with the paired difference, None if one of them is unknown."""
         name = "pass_at_k_exact" if exact else "pass_at_k"
-        before = value_at(self.source.findings, name, series.name, series.base_step, k=k)
-        after = value_at(self.source.findings, name, series.name, series.last_step, k=k)
+        before = self.source.value_at(name, series.name, series.base_step, k=k)
+        after = self.source.value_at(name, series.name, series.last_step, k=k)
         if before is None or after is None or series.base_step == series.last_step:
             return None
-        difference = value_at(self.source.findings, f"{name}_delta", series.name, series.last_step, k=k)
+        difference = self.source.value_at(f"{name}_delta", series.name, series.last_step, k=k)
         return Change(
             before=float(before["value"]),
             after=float(after["value"]),
@@ -91,7 +91,7 @@ class Context:
 
     def level(self, series: SeriesSource, measure: str, step: int) -> float | None:
         """The value of a measure without k at ``step``."""
-        row = value_at(self.source.findings, measure, series.name, step)
+        row = self.source.value_at(measure, series.name, step)
         return None if row is None else float(row["value"])
 
     def named(self, series: SeriesSource, sentence: str) -> str:

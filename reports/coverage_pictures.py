@@ -13,7 +13,7 @@ from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Mark, Missi
 from reports.source import SeriesSource
 from reports.tables import Display
 from reports.verdict_card import decline_text, k_star_text, lost_coverage, window_text
-from reports.wording import bound, known, value_at
+from reports.wording import bound, known
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
@@ -197,7 +197,7 @@ def ends_table(context: Context) -> tuple[Table, ...]:
             change = context.pass_change(series, k)
             if change is None:
                 continue
-            band = value_at(context.source.findings, SIMULTANEOUS, series.name, series.last_step, k=k)
+            band = context.source.value_at(SIMULTANEOUS, series.name, series.last_step, k=k)
             rows.append(
                 (
                     Cell(text=str(k), sort=float(k)),

@@ -23,6 +23,7 @@ from reports.sections.interference import interference
 from reports.sections.kernel import kernel
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
+from reports.sections.over_seeds import over_seeds
 from reports.sections.perplexity import perplexity
 from reports.sections.problems import problems
 from reports.sections.published import published
@@ -44,6 +45,7 @@ SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     dynamics,
     health,
     training,
+    over_seeds,
     compare,
     published,
     method,

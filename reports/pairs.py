@@ -15,6 +15,7 @@ from diagnostics.statistics.keys import inference_ks
 from reports import numbers
 from reports.context import Context
 from reports.records import Cell, Column, Missing, Table
+from reports.seeds import may_pair
 from reports.source import SeriesSource
 from reports.tables import Display
 
@@ -42,12 +43,13 @@ class Pair:
 
 
 def pairs(context: Context) -> tuple[Pair, ...]:
-    """Every two series at the last checkpoint of each, over the problems that both have.
+    """Every two series at the last checkpoint of each, over the problems that both have; of seeds, equal ones.
 
     p is adjusted over all pairs, tasks and k together: with more series a reader picks from more.
     """
     counts = context.source.last_counts
-    return _adjusted([_pair(counts, first, second) for first, second in itertools.combinations(context.series, 2)])
+    both = itertools.combinations(context.series, 2)
+    return _adjusted([_pair(counts, one, other) for one, other in both if may_pair(one.name, other.name)])
 
 
 def _adjusted(made: Sequence[Pair]) -> tuple[Pair, ...]:

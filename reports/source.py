@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import pandas as pd
@@ -44,7 +45,7 @@ class SeriesSource:
     graders: tuple[str, ...]
     verdict: Verdict | None
 
-    @property
+    @cached_property
     def base_step(self) -> int:
         """The step of the base checkpoint."""
         return int(self.checkpoints.loc[self.checkpoints["is_base"], "step"].iloc[0])
@@ -76,6 +77,24 @@ class Source:
     training: pd.DataFrame
     events: pd.DataFrame
     schema_version: str
+
+    def value_at(
+        self, measure: str, series: str, step: int, *, k: int | None = None, scope: str = "all"
+    ) -> pd.Series[Any] | None:
+        """The one known finding of ``measure`` at that place, None if there is none."""
+        place = self._places.get((measure, series, step, k, scope))
+        return None if place is None else self.findings.iloc[place]
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[str, str, int, int | None, str], int]:
+        """Where the known findings stand: a report asks for hundreds, one by one."""
+        held = self.findings[["measure", "series", "step", "k", "scope", "value"]]
+        places: dict[tuple[str, str, int, int | None, str], int] = {}
+        for place, row in enumerate(held.itertuples(index=False)):
+            if not pd.isna(row.value):
+                k = None if pd.isna(row.k) else int(row.k)
+                places.setdefault((row.measure, row.series, int(row.step), k, row.scope), place)
+        return places
 
 
 _AUDITS = """

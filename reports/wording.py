@@ -77,12 +77,12 @@ def change_of_probability(name: str, change: Change) -> str:
 
 def known(frame: pd.DataFrame, measure: str, *, scope: str | None = "all", series: str | None = None) -> pd.DataFrame:
     """Findings of ``measure`` that have a value."""
-    chosen = frame[(frame["measure"] == measure) & frame["value"].notna()]
+    chosen = (frame["measure"] == measure) & frame["value"].notna()
     if scope is not None:
-        chosen = chosen[chosen["scope"] == scope]
+        chosen &= frame["scope"] == scope
     if series is not None:
-        chosen = chosen[chosen["series"] == series]
-    return chosen
+        chosen &= frame["series"] == series
+    return frame[chosen]
 
 
 def reasons(frame: pd.DataFrame, measure: str) -> tuple[str, ...]:
@@ -104,16 +104,6 @@ def _shortened(places: list[str], limit: int = 4) -> str:
     if len(places) <= limit:
         return ", ".join(places)
     return f"{', '.join(places[: limit - 1])} and {len(places) - limit + 1} more"
-
-
-def value_at(
-    frame: pd.DataFrame, measure: str, series: str, step: int, *, k: int | None = None, scope: str = "all"
-) -> pd.Series | None:
-    """The one known finding of ``measure`` at that place, None if there is none."""
-    rows = known(frame, measure, scope=scope, series=series)
-    rows = rows[rows["step"] == step]
-    rows = rows[rows["k"].isna()] if k is None else rows[rows["k"] == k]
-    return None if rows.empty else rows.iloc[0]
 
 
 def bound(value: object) -> float | None:

@@ -25,6 +25,7 @@ SHARED_WITH_TRAINERS = {
     "diagnostics.errors",
     "diagnostics.models",
     "diagnostics.progress",
+    "diagnostics.samplers",
     "diagnostics.tasks",
     "diagnostics.types",
     "diagnostics.verifiers",

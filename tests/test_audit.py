@@ -59,11 +59,19 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series:
     with open_store(first.store_path) as store:
         before = store.frame(FINDINGS)
     page = first.report_path.read_bytes()
+    first.store_path.with_suffix(".made.json").unlink()  # what stands would not be computed again
+    first.report_path.unlink()
     second = audit([countdown_series], _config(tmp_path))
     assert second.samples_drawn == 0
     with open_store(second.store_path) as store:
         assert store.frame(FINDINGS).equals(before)
     assert second.report_path.read_bytes() == page
+    written_ns = second.report_path.stat().st_mtime_ns
+    notes: list[str] = []
+    third = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
+    assert "findings and verdict of run stand: nothing that they rest on has changed" in notes
+    assert third.verdict == first.verdict
+    assert third.report_path.stat().st_mtime_ns == written_ns
 
 
 def test_the_audit_ends_in_one_sentence_that_the_store_keeps(countdown_series: Path, tmp_path: Path) -> None:

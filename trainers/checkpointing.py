@@ -11,25 +11,32 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from safetensors import SafetensorError
 
 from diagnostics.errors import TrainingError
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TEMPORARY = "tmp-"
 _CHECKSUM_BYTES = 32
 _STATE = re.compile(r"step-(\d+)\.pt")
+_RESTORE = "restore it from a backup or start anew in another --output-dir"
+
+
+class Stateful(Protocol):
+    """An optimizer or a model."""
+
+    def load_state_dict(self, state_dict: Any, /) -> object:
+        """Take over a saved state."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -37,8 +44,10 @@ def checkpoint_path(run: Path, step: int) -> Path:
     return run / f"checkpoint-{step}"
 
 
-def save_checkpoint(run: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Weights, config, generation config and tokenizer in the layout of ``save_pretrained``.
+def save_checkpoint(
+    run: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, card: str | None = None
+) -> None:
+    """Weights, config, generation config and tokenizer in the layout of ``save_pretrained``; ``card`` as README.md.
 
     Raises ``TrainingError`` rather than write weights that are not finite, or when the disk is full.
     """
@@ -52,10 +61,14 @@ def save_checkpoint(run: Path, step: int, model: PreTrainedModel, tokenizer: Pre
     with atomic_folder(checkpoint_path(run, step)) as folder, quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def save_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
-    """Commit ``step``: the optimizer, and by its name the step. Older states are removed.
+def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
+    """Commit ``step``: optimizers and what else the weights do not hold, and by its name the step.
+
+    Older states are removed.
 
     The last 32 bytes of the file are the BLAKE2b checksum of those before them: a flipped bit in a tensor is no
     fault that ``torch.load`` could see.
@@ -65,7 +78,7 @@ def save_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
     folder = run / "state"
     with atomic_file(folder / f"step-{step}.pt") as file:
         try:
-            torch.save({"optimizer": optimizer.state_dict()}, file)
+            torch.save(dict(state), file)
         except RuntimeError as error:  # how torch reports that the disk is full
             raise OSError(str(error).splitlines()[0]) from error
         checksum = _checksum(file.read_bytes())
@@ -102,28 +115,37 @@ def committed_step(run: Path) -> int | None:
     return max(steps)
 
 
-def load_state(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
-    """Put the optimizer back to where it stood after ``step``.
-
-    Raises ``TrainingError`` for a state that is damaged, or of another optimizer.
-    """
+def load_state(run: Path, step: int) -> dict[str, object]:
+    """What ``save_state`` wrote after ``step``. Raises ``TrainingError`` for a file that is damaged."""
     import torch
 
     path = run / "state" / f"step-{step}.pt"
-    mend = "restore it from a backup or start anew in another --output-dir"
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise TrainingError(f"{path}: cannot be read ({error.strerror}); {mend}") from error
+        raise TrainingError(f"{path}: cannot be read ({error.strerror}); {_RESTORE}") from error
     content, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
     if _checksum(content) != checksum:
-        raise TrainingError(f"{path}: damaged, its checksum is not that of its content; {mend}")
+        raise TrainingError(f"{path}: damaged, its checksum is not that of its content; {_RESTORE}")
+    with _state_errors(path):
+        saved: dict[str, object] = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+        saved["optimizer"]
+    return saved
+
+
+def restore(run: Path, step: int, owner: Stateful, saved: object) -> None:
+    """Put an optimizer or a model back to a saved state. Raises ``TrainingError`` for the state of another one."""
+    with _state_errors(run / "state" / f"step-{step}.pt"):
+        owner.load_state_dict(saved)
+
+
+@contextmanager
+def _state_errors(path: Path) -> Iterator[None]:
     try:
-        saved = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
-        optimizer.load_state_dict(saved["optimizer"])
+        yield
     except (RuntimeError, EOFError, UnpicklingError, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TrainingError(f"{path}: not the state of this run's optimizer ({reason}); {mend}") from error
+        raise TrainingError(f"{path}: not the state of this run's optimizer ({reason}); {_RESTORE}") from error
 
 
 @contextmanager

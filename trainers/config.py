@@ -17,7 +17,9 @@ from diagnostics.tasks.countdown import TASK
 from diagnostics.types import DEFAULT_MAX_TOKENS
 from trainers import objectives
 
-Normalisation = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
+Engine = Literal["own", "vllm"]
+Precision = Literal["float32", "bfloat16"]
+Tracker = Literal["tensorboard", "wandb", "trackio"]
 
 
 @Parameter(name="*")
@@ -33,7 +35,8 @@ class TrainConfig:
     output_dir
         Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, state/.
     algorithm
-        Objective that turns rewards into advantages; `grpo`, `iac`, or any file in trainers/objectives.
+        Objective as an expression of parts: grpo, iac:alpha=0.5, rloo+iac+token_mean, dapo, dlc:mu=0.5. What is not
+        named is GRPO's. `oversharp train --list` shows all parts with their settings and sources.
     problems
         JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
     task
@@ -67,13 +70,26 @@ class TrainConfig:
         Steps between checkpoints; step 0 and the last step are always saved.
     seed
         Reaches the order of problems and every sampled token.
-    advantage_normalisation
-        Whose convention for std and epsilon: verl (ddof 1, 1e-6), trl (1, 1e-4), openrlhf (1, 1e-9),
-        oat (1, 1e-8), open-instruct (0, 1e-8).
-    iac_alpha
-        Exponent of inverse-success calibration; 0 is plain GRPO.
-    iac_scale_matched
-        Rescale IAC's advantages to the uncalibrated mean absolute advantage of the batch.
+    updates_per_batch
+        Optimizer steps per batch of rollouts; above 1 the batch is split by prompts and the surrogate's clip acts.
+    reference
+        Checkpoint of the reference policy, for parts that need one. Default: the model that the run started from.
+    engine
+        Who draws the rollouts: own (a compact decoder, any transformers model) or vllm (in this process, weights
+        synced in place after every update and checked).
+    lora_rank
+        Train low-rank adapters of this rank on all linear layers instead of the weights; 0 is off.
+    lora_alpha
+        Scale of the adapters, over their rank. Default: twice the rank.
+    precision
+        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights. Rollouts stay
+        float32.
+    gradient_checkpointing
+        Recompute activations in the backward pass: less memory, about a third more time.
+    compile
+        Compile the model with torch.compile; worth its start-up for long runs on a GPU.
+    tracker
+        Send metrics to tensorboard, wandb or trackio too; metrics.jsonl is always written.
     resume
         Continue the run in output_dir; on CPU bit-identical to a run that was never interrupted.
     device
@@ -81,7 +97,8 @@ class TrainConfig:
     threads
         CPU threads. One is fastest for models of a few million parameters.
     micro_batch
-        Responses per forward pass, against memory; the loss does not depend on it. Default: all at once.
+        Responses per forward pass, against memory; the loss does not depend on it. Default: all at once, fewer where
+        memory is short.
     """
 
     model: str | None = None
@@ -103,9 +120,15 @@ class TrainConfig:
     chat: bool = False
     save_every: int = 20
     seed: int = 0
-    advantage_normalisation: Normalisation = "verl"
-    iac_alpha: float = 1.0
-    iac_scale_matched: bool = False
+    updates_per_batch: int = 1
+    reference: str | None = None
+    engine: Engine = "own"
+    lora_rank: int = 0
+    lora_alpha: float | None = None
+    precision: Precision = "float32"
+    gradient_checkpointing: bool = False
+    compile: bool = False
+    tracker: Tracker | None = None
     resume: bool = False
     device: str | None = None
     threads: int = 1
@@ -114,23 +137,21 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.algorithm == "sft":
             raise ConfigError("--algorithm sft: not an RL objective; leave --model out and the base is trained first")
-        objectives.check_name(self.algorithm)
+        objectives.terms(self.algorithm)
         if self.problems is not None and self.task is not None:
             raise ConfigError("pass either --problems FILE.jsonl or --task NAME, not both")
         if self.model is None and not self.trains_on_countdown:
             raise ConfigError("--model is missing: give the checkpoint to train on these problems")
-        if self.group_size < 2:
-            raise ConfigError(
-                f"--group-size {self.group_size}: a single rollout is not a group; {self.algorithm} compares at least 2"
-            )
         for flag, number in (
             ("--max-steps", self.max_steps),
+            ("--group-size", self.group_size),
             ("--batch-prompts", self.batch_prompts),
             ("--save-every", self.save_every),
             ("--threads", self.threads),
             ("--limit", self.limit),
             ("--max-tokens", self.max_tokens),
             ("--micro-batch", self.micro_batch),
+            ("--updates-per-batch", self.updates_per_batch),
         ):
             _at_least(flag, number, 1)
         _at_least("--seed", self.seed, 0)
@@ -138,7 +159,15 @@ class TrainConfig:
         _positive("--max-grad-norm", self.max_grad_norm)
         _positive("--temperature", self.temperature)
         _not_negative("--weight-decay", self.weight_decay)
-        _not_negative("--iac-alpha", self.iac_alpha)
+        _at_least("--lora-rank", self.lora_rank, 0)
+        if self.lora_alpha is not None:
+            _positive("--lora-alpha", self.lora_alpha)
+            if not self.lora_rank:
+                raise ConfigError("--lora-alpha needs --lora-rank")
+        if self.batch_prompts % self.updates_per_batch:
+            raise ConfigError(
+                f"--updates-per-batch {self.updates_per_batch}: does not divide --batch-prompts {self.batch_prompts}"
+            )
         if "{prompt}" not in self.prompt_template:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:

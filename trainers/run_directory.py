@@ -9,7 +9,7 @@ import platform
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import get_type_hints
@@ -19,7 +19,7 @@ from trainers.checkpointing import atomic_file, committed_step, disk_errors, rem
 from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 
 #: Settings that may differ between the parts of one run.
-_FREE = frozenset({"resume", "output_dir"})
+_FREE = frozenset({"resume", "output_dir", "tracker"})
 _PACKAGES = ("oversharp", "torch", "transformers", "tokenizers", "numpy")
 
 
@@ -51,8 +51,12 @@ def opened(config: TrainConfig | SftConfig) -> Iterator[Path]:
 def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
     path = run / "config.toml"
     given = settings_of(config)
-    if path.is_file():
-        differing = differing_keys(_read_settings(path, _table(config)), given)
+    written = _read_settings(path, _table(config)) if path.is_file() else {}
+    committed = committed_step(run)
+    if written and committed is not None:  # a run that failed before its first commit holds nothing
+        # a setting that the run was written without had its default: settings that came later change no old run
+        before = {**_defaults(type(config)), **written}
+        differing = differing_keys(before, given)
         # a constant learning rate makes a longer run the continuation of a shorter one; a schedule does not
         if isinstance(config, TrainConfig):
             differing = [key for key in differing if key != "max_steps"]
@@ -62,11 +66,12 @@ def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
                 "choose another --output-dir or use the settings in its config.toml"
             )
         if not config.resume:
-            step = committed_step(run)
             raise TrainingError(
-                f"{run}: holds a run of these settings at step {step or 0}; "
+                f"{run}: holds a run of these settings at step {committed}; "
                 "pass --resume to continue it or choose another --output-dir"
             )
+        # what was trained stays on record, whatever a later command asks for
+        given = {**given, "max_steps": max(config.max_steps, committed)}
     with atomic_file(path) as file:
         settings = to_toml({key: value for key, value in given.items() if key != "resume"})
         file.write_text(f"[{_table(config)}]\n{settings}", encoding="utf-8")
@@ -79,12 +84,24 @@ def _table(config: TrainConfig | SftConfig) -> str:
     return "train" if isinstance(config, TrainConfig) else "train-base"
 
 
+def _defaults(kind: type[SftConfig] | type[TrainConfig]) -> dict[str, object]:
+    """The defaults of all settings that have one other than none, as ``settings_of`` gives them."""
+    return {
+        field.name: str(field.default) if isinstance(field.default, Path) else field.default
+        for field in fields(kind)
+        if field.default is not None
+    }
+
+
 def _read_settings(path: Path, table: str) -> dict[str, object]:
+    mend = "choose another --output-dir"
     try:
         settings: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8")).get(table, {})
-        return settings
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TrainingError(f"{path}: not the settings of a run ({error}); choose another --output-dir") from error
+        raise TrainingError(f"{path}: not the settings of a run ({error}); {mend}") from error
+    if not settings:
+        raise TrainingError(f"{path}: not the settings of a run (no table [{table}]); {mend}")
+    return settings
 
 
 def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

@@ -53,9 +53,9 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
         if done is None:
             done = 0
             checkpointing.save_checkpoint(run, 0, model, tokenizer)
-            checkpointing.save_state(run, 0, optimizer)
+            checkpointing.save_state(run, 0, {"optimizer": optimizer.state_dict()})
         else:
-            checkpointing.load_state(run, done, optimizer)
+            checkpointing.restore(run, done, optimizer, checkpointing.load_state(run, done)["optimizer"])
         metrics_log = MetricsLog(run, after_step=done)
 
         says.note(f"drawing {config.n_examples:,} training examples")
@@ -95,7 +95,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
                 if step % config.save_every == 0 or step == config.max_steps:
                     checkpointing.save_checkpoint(run, step, model, tokenizer)
                     metrics_log.flush()
-                    checkpointing.save_state(run, step, optimizer)
+                    checkpointing.save_state(run, step, {"optimizer": optimizer.state_dict()})
                 advance(1)
         return checkpointing.checkpoint_path(run, config.max_steps)
 

@@ -1,89 +1,215 @@
-"""The policy-gradient step: from advantages to gradients."""
+"""The update: from credit to gradients."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional
 
-from trainers.rollout import RolloutBatch, positions
+from trainers.batch import RolloutBatch
+from trainers.forward import ForwardSettings, as_network, passes, token_logps
+from trainers.network import Network
+from trainers.objectives.contract import Credit, Objective, TokenLogps
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def logp_mean(
-    model: PreTrainedModel, rollouts: RolloutBatch, row_R: Int[Tensor, " used"], temperature: float
-) -> Float[Tensor, " used"]:
-    """Mean log-probability per response token of the rollouts in ``row_R``, in nats, with gradient.
+@dataclass(frozen=True, kw_only=True)
+class UpdateBatch:
+    """The rollouts of one optimizer step with all that the loss needs of them.
 
-    Taken under softmax(logits / temperature), the distribution that the rollouts were drawn from.
+    ``old_logp_BT`` is None where the policy has not moved since it drew the rollouts, so that every ratio is 1.
+    ``reference_logp_BT`` and ``importance_BT`` are None unless the objective has a part that needs them,
+    ``rehearsal`` holds samples of the reference policy.
     """
-    mask_RT = rollouts.response_mask_BT[row_R]
-    width = int(mask_RT.sum(dim=1).max())
-    mask_RT, target_RT = mask_RT[:, :width], rollouts.response_ids_BT[row_R, :width]
-    prompt_R = row_R // rollouts.group_size
-    prompt_mask_RL = rollouts.prompt_mask_PL[prompt_R]
-    # nothing follows the last token, so it is never an input
-    ids_RS = torch.cat([rollouts.prompt_ids_PL[prompt_R], target_RT[:, :-1]], dim=1)
-    # padding on the right lies behind every scored token; causality hides it, only the left needs a mask
-    padded = not bool(prompt_mask_RL.all())
-    mask_RS = torch.cat([prompt_mask_RL, torch.ones_like(mask_RT[:, :-1])], dim=1)
-    logits_RTV = model(
-        input_ids=ids_RS,
-        attention_mask=mask_RS.long() if padded else None,
-        position_ids=positions(mask_RS) if padded else None,
-        use_cache=False,
-        logits_to_keep=width,
-    ).logits.float()
-    nll_RT = functional.cross_entropy((logits_RTV / temperature).flatten(0, 1), target_RT.flatten(), reduction="none")
-    return -(nll_RT.view_as(target_RT) * mask_RT).sum(dim=1) / mask_RT.sum(dim=1)
+
+    rollouts: RolloutBatch
+    credit: Credit
+    old_logp_BT: Float[Tensor, "row token"] | None = None
+    reference_logp_BT: Float[Tensor, "row token"] | None = None
+    importance_BT: Float[Tensor, "row token"] | None = None
+    rehearsal: RolloutBatch | None = None
 
 
-def backward(
-    model: PreTrainedModel,
-    rollouts: RolloutBatch,
-    advantage_B: Float[Tensor, " row"],
+@dataclass(frozen=True, kw_only=True)
+class UpdateReport:
+    """What the passes of one optimizer step say.
+
+    ``n_used`` rows were computed. ``clip_fraction`` is the share of their tokens whose gradient the clip cut off, and
+    ``logp_gap_*`` how far the trainer's log-probability of a token lies from the sampler's, in nats: rounding, unless
+    the rollouts were drawn by another law. ``forward_s`` and ``backward_s`` are wall time.
+    """
+
+    loss: float
+    n_used: int
+    clip_fraction: float
+    penalty: float
+    rehearsal_loss: float | None
+    logp_gap_mean: float
+    logp_gap_max: float
+    forward_s: float
+    backward_s: float
+
+
+def accumulate_gradient(
+    model: Network | PreTrainedModel,
+    batch: UpdateBatch,
+    objective: Objective,
+    settings: ForwardSettings,
     *,
-    temperature: float,
-    micro_batch: int | None,
-) -> float:
-    """Add the gradient of the loss to the parameters and return the loss.
+    max_tokens: int,
+) -> UpdateReport:
+    """Add the gradient of the objective's loss on this batch to the parameters.
 
-        loss = - 1/(P G) * sum over rollouts of A_i * (1/|y_i|) * sum over tokens of log pi(y_it)
-
-    The gradient of GRPO's clipped surrogate (arXiv 2402.03300, Eq 3) at the policy that sampled, where every ratio
-    is 1: with one update per batch nothing is ever clipped. Rollouts without advantage are skipped but stay in the
-    divisor. Splitting into micro-batches changes the memory, not the sum.
+    The weights of all tokens come from the whole batch, so micro-batches change the memory, not the sum. Rows that
+    have neither advantage nor penalty are not computed but stay in the divisor; copies of one response to one prompt
+    are computed once.
     """
-    row_R, weight_R = distinct_rollouts(rollouts, advantage_B)
-    loss = 0.0
-    parts = micro_batch or max(1, len(row_R))
-    for part_R, part_weight_R in zip(row_R.split(parts), weight_R.split(parts), strict=True):
-        if len(part_R) == 0:
-            continue
-        weighted_R = part_weight_R * logp_mean(model, rollouts, part_R, temperature)
-        part_loss = -weighted_R.sum() / len(advantage_B)
+    network, rollouts = as_network(model), batch.rollouts
+    device = rollouts.response_ids_BT.device
+    advantage_B = batch.credit.advantage_PG.flatten().float().to(device)
+    counted_B = batch.credit.counted_PG.flatten().to(device)
+    weight_BT = objective.aggregation.token_weights(rollouts.response_mask_BT, counted_B, max_tokens=max_tokens)
+    loss_weight_BT = weight_BT if batch.importance_BT is None else weight_BT * batch.importance_BT
+    used_B = counted_B if objective.penalties else counted_B & (advantage_B != 0)
+    distinct_U, copy_of_B = distinct_rollouts(rollouts, used_B)
+
+    # sums stay on the device until the end: every float() would wait for it
+    nothing = torch.zeros((), device=device)
+    loss = penalty = clipped = gap_sum = gap_max = nothing
+    watch = _Stopwatch(device=device)
+    for position_N, layout in passes(network, rollouts, distinct_U, settings):
+        watch.starts("forward")
+        place_U = torch.full((len(distinct_U),), -1, device=device)
+        place_U[position_N] = torch.arange(len(position_N), device=device)
+        place_B = torch.where(copy_of_B >= 0, place_U[copy_of_B.clamp(min=0)], -1)
+        row_R = (place_B >= 0).nonzero()[:, 0]
+        logp_UT, entropy_UT = token_logps(network, rollouts, distinct_U[position_N], settings, layout=layout)
+        logp_RT, entropy_RT = logp_UT[place_B[row_R]], entropy_UT[place_B[row_R]]
+        tokens = TokenLogps(
+            logp_BT=logp_RT,
+            entropy_BT=entropy_RT,
+            old_logp_BT=logp_RT.detach() if batch.old_logp_BT is None else batch.old_logp_BT[row_R],
+            mask_BT=rollouts.response_mask_BT[row_R],
+            reference_logp_BT=None if batch.reference_logp_BT is None else batch.reference_logp_BT[row_R],
+        )
+        gap_RT = ((tokens.old_logp_BT - rollouts.behaviour_logp_BT[row_R]) * tokens.mask_BT).abs()
+        gap_sum, gap_max = gap_sum + gap_RT.sum(), torch.maximum(gap_max, gap_RT.max())
+        surrogate = objective.surrogate.token_loss(tokens, advantage_B[row_R])
+        part_loss = (loss_weight_BT[row_R] * surrogate.loss_BT).sum()
+        clipped = clipped + surrogate.clipped_BT.sum()
+        for term in objective.penalties:
+            part_penalty = (weight_BT[row_R] * term.token_penalty(tokens)).sum()
+            penalty = penalty + part_penalty.detach()
+            part_loss = part_loss + part_penalty
+        watch.starts("backward")
         part_loss.backward()
-        loss += float(part_loss.detach())
-    return loss
+        loss = loss + part_loss.detach()
+    watch.stops()
+
+    rehearsal_loss = None
+    if batch.rehearsal is not None and objective.rehearsal is not None:
+        rehearsal_loss = rehearse(network, batch.rehearsal, objective.rehearsal.beta, settings)
+    n_used, n_tokens = used_B.sum(), rollouts.response_mask_BT[used_B].sum()
+    sums = torch.stack([loss, penalty, clipped, gap_sum, gap_max, n_used, n_tokens]).tolist()
+    per_token = 1 / max(1, sums[6])
+    return UpdateReport(
+        loss=sums[0] + (rehearsal_loss or 0.0),
+        n_used=int(sums[5]),
+        clip_fraction=sums[2] * per_token,
+        penalty=sums[1],
+        rehearsal_loss=rehearsal_loss,
+        logp_gap_mean=sums[3] * per_token,
+        logp_gap_max=sums[4],
+        forward_s=watch.seconds("forward"),
+        backward_s=watch.seconds("backward"),
+    )
+
+
+def rehearse(model: Network | PreTrainedModel, samples: RolloutBatch, beta: float, settings: ForwardSettings) -> float:
+    """Add the gradient of ``beta`` times the samples' mean negative log-probability per token; return that loss.
+
+    Taken at the temperature of the rollouts; the mean is over samples of the mean over their tokens.
+    """
+    network = as_network(model)
+    row_B = torch.arange(len(samples.response_ids_BT), device=samples.response_ids_BT.device)
+    loss = torch.zeros((), device=row_B.device)
+    for row_R, layout in passes(network, samples, row_B, settings):
+        logp_RT, _ = token_logps(network, samples, row_R, settings, layout=layout)
+        part = -beta * (logp_RT.sum(dim=1) / samples.n_tokens_B[row_R]).sum() / len(row_B)
+        part.backward()
+        loss = loss + part.detach()
+    return float(loss)
+
+
+@torch.no_grad()
+def frozen_logps(
+    model: Network | PreTrainedModel, rollouts: RolloutBatch, settings: ForwardSettings
+) -> Float[Tensor, "row token"]:
+    """Log-probability of every response token under ``model`` as it is, without gradient; copies computed once."""
+    network = as_network(model)
+    every_B = torch.ones(len(rollouts.response_ids_BT), dtype=torch.bool, device=rollouts.response_ids_BT.device)
+    distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
+    logp_UT = torch.zeros(len(distinct_U), rollouts.response_ids_BT.shape[1], device=distinct_U.device)
+    for position_N, layout in passes(network, rollouts, distinct_U, settings):
+        logp_UT[position_N] = token_logps(network, rollouts, distinct_U[position_N], settings, layout=layout)[0]
+    return logp_UT[copy_of_B]
 
 
 def distinct_rollouts(
-    rollouts: RolloutBatch, advantage_B: Float[Tensor, " row"]
-) -> tuple[Int[Tensor, " used"], Float[Tensor, " used"]]:
-    """One row for each distinct response to a prompt, with the summed advantage of all its copies; none of zero.
+    rollouts: RolloutBatch, used_B: Bool[Tensor, " row"]
+) -> tuple[Int[Tensor, " distinct"], Int[Tensor, " row"]]:
+    """One row for each distinct response to a prompt among the used rows, and for every row its place among these.
 
-    Copies have one and the same log-probability, and a policy that sharpens samples more and more of them.
+    Copies have one and the same log-probability, and a policy that sharpens samples more and more of them. The place
+    of a row that is not used is -1.
     """
-    prompt_B1 = torch.arange(len(advantage_B), device=advantage_B.device)[:, None] // rollouts.group_size
-    response_BT = rollouts.response_ids_BT.masked_fill(~rollouts.response_mask_BT, -1)
-    distinct, copy_of_B = torch.cat([prompt_B1, response_BT], dim=1).unique(dim=0, return_inverse=True)
-    weight_R = torch.zeros(len(distinct), device=advantage_B.device).index_add_(0, copy_of_B, advantage_B)
-    row_B = torch.arange(len(advantage_B), device=advantage_B.device)
-    row_R = torch.full((len(distinct),), len(advantage_B), device=advantage_B.device)
-    row_R = row_R.scatter_reduce(0, copy_of_B, row_B, reduce="amin")
-    return row_R[weight_R != 0], weight_R[weight_R != 0]
+    row_B = torch.arange(len(used_B), device=used_B.device)
+    copy_of_B = torch.full_like(row_B, -1)
+    used_R = row_B[used_B]
+    if len(used_R) == 0:
+        return used_R, copy_of_B
+    response_RT = rollouts.response_ids_BT.masked_fill(~rollouts.response_mask_BT, -1)[used_R]
+    prompt_R1 = (used_R // rollouts.group_size)[:, None]
+    distinct, copy_of_R = torch.cat([prompt_R1, response_RT], dim=1).unique(dim=0, return_inverse=True)
+    copy_of_B[used_R] = copy_of_R
+    first_U = torch.full((len(distinct),), len(used_B), device=used_B.device)
+    return first_U.scatter_reduce(0, copy_of_R, used_R, reduce="amin"), copy_of_B
+
+
+@dataclass(kw_only=True)
+class _Stopwatch:
+    """Seconds per phase. On a GPU by events in its stream: reading a clock says when work was sent off, not done."""
+
+    device: torch.device
+    _marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
+
+    def starts(self, phase: str) -> None:
+        """What comes from here on belongs to ``phase``."""
+        if self.device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append((phase, event))
+        else:
+            self._marks.append((phase, time.perf_counter()))
+
+    def stops(self) -> None:
+        """The last phase ends."""
+        self.starts("")
+
+    def seconds(self, phase: str) -> float:
+        """Time in ``phase``; waits for the GPU, so read it when all is done."""
+        total = 0.0
+        for (name, start), (_, end) in zip(self._marks[:-1], self._marks[1:], strict=True):
+            if name != phase:
+                continue
+            if isinstance(start, float) and isinstance(end, float):
+                total += end - start
+            elif isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+                total += start.elapsed_time(end) / 1000
+        return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +15,15 @@ from diagnostics.kernel.certificate import (
     SignedGradients,
     draw_signs,
     gradients_put_aside,
+    product_with_columns,
     require_rows_apart,
     residual,
 )
 from diagnostics.kernel.contract import GradientKernel, KernelRow
-from diagnostics.kernel.forward import full_float32
+from diagnostics.kernel.forward import full_float32, response_logps
 from diagnostics.kernel.parameters import trained_parameters
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
-from diagnostics.kernel.single_rows import row_gradients
 from diagnostics.kernel.streaming import add_all
 from diagnostics.models import LoadedModel, in_float32, suitable_threads
 
@@ -81,8 +81,9 @@ def _computed(loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int, seed: int
             row = kernel.largest_row()
             if row is not None:
                 alone = make_batch(loaded, pairs, sign_N, [row])
-                row_gradient = row_gradients(loaded.model, alone, [one.parameter for one in trained])
-                require_rows_apart(kernel, row, trained, row_gradient, gradients)
+                with product_with_columns(trained, gradients) as products:
+                    response_logps(loaded.model, alone).backward(alone.sign_T)
+                require_rows_apart(kernel, row, products)
         except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or a model unlike those we know
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise KernelError(
@@ -95,9 +96,11 @@ def _computed(loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int, seed: int
 
 @contextmanager
 def _settings(loaded: LoadedModel) -> Iterator[None]:
+    parameters = list(loaded.model.parameters())
+    is_float32 = all(parameter.dtype is torch.float32 for parameter in parameters)
     with (
-        gradients_put_aside(loaded.model),  # first: a weight in float32 takes no gradient of another type
-        in_float32(loaded.model),
+        gradients_put_aside(parameters),  # first: a weight in float32 takes no gradient of another type
+        nullcontext() if is_float32 else in_float32(loaded.model),
         full_float32(),
         suitable_threads(loaded.model),
         torch.enable_grad(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -72,9 +72,12 @@ def refuse_broken(numbers: Tensor) -> None:
 
 
 @contextmanager
-def held_still(model: nn.Module) -> Iterator[None]:
-    """No weight collects a gradient inside the block; gradients still flow down to the embeddings."""
-    wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
+def held_still(model: nn.Module, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """These parameters collect no gradient inside the block; gradients still flow down to the embeddings.
+
+    They are all that want one.
+    """
+    wanted = [parameter.requires_grad for parameter in parameters]
     embeddings = {module for module in model.modules() if isinstance(module, nn.Embedding)}
     embeddings.add(innermost(model).get_input_embeddings())
 
@@ -85,13 +88,13 @@ def held_still(model: nn.Module) -> Iterator[None]:
 
     hooks = [module.register_forward_hook(as_root) for module in embeddings]
     try:
-        for parameter in wanted:
+        for parameter in parameters:
             parameter.requires_grad_(False)
         yield
     finally:
         for hook in hooks:
             hook.remove()
-        for parameter, wants in wanted.items():
+        for parameter, wants in zip(parameters, wanted, strict=True):
             parameter.requires_grad_(wants)
 
 

@@ -12,13 +12,17 @@ from torch import nn
 
 from diagnostics.errors import KernelError
 from diagnostics.kernel.forward import innermost
-from diagnostics.kernel.pieces import is_outer, kind_of
+from diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
 from diagnostics.kernel.rows import Batch
 
 #: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.
 MOST_PASSES = 64
 #: The share of the budget in which products are formed; the rest keeps what they are formed of.
 WORKSPACE_SHARE = 0.25
+#: In the time that it takes to start what a pass runs, so many multiplications could be done.
+_MULTIPLICATIONS_PER_PASS, _MULTIPLICATIONS_PER_PASS_ON_A_GPU = 1.5e8, 1.5e11
+#: In the time that it takes to read the weights and to add to their gradients, so many tokens could be run.
+_TOKENS_PER_PASS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,18 +92,19 @@ class Extent:
 def trained_parameters(model: nn.Module) -> list[Trained]:
     """Every parameter that is trained, each once, with all modules that hold it. Raises ``KernelError`` if none is."""
     uses: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
-    for module in model.modules():
-        for attribute, parameter in module.named_parameters(recurse=False):
+    names: dict[nn.Parameter, str] = {}
+    for prefix, module in model.named_modules():
+        for attribute, parameter in own_parameters(module).items():
             uses.setdefault(parameter, []).append((module, attribute))
-    named = list(model.named_parameters())
-    wanted = {parameter for _, parameter in named if parameter.requires_grad}
+            names.setdefault(parameter, f"{prefix}.{attribute}" if prefix else attribute)
+    wanted = {parameter for parameter in names if parameter.requires_grad}
     if not wanted and hasattr(model, "peft_config"):
         wanted = set(_of_active_adapter(model))  # peft loads an adapter for use with everything frozen
     if not wanted:
         raise KernelError("the gradient kernel: no parameter of the model is trained; call model.requires_grad_(True)")
     return [
         Trained(name, parameter, tuple(uses[parameter]))
-        for name, parameter in named
+        for parameter, name in names.items()
         if parameter in wanted and parameter.is_floating_point()
     ]
 
@@ -109,14 +114,24 @@ def activation_bytes(model: nn.Module) -> tuple[int, int]:
     head = innermost(model).get_output_embeddings()
     per_token = per_response_token = 0
     for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, nn.Parameter) or weight.ndim != 2:
+        weight = own_parameters(module).get("weight")
+        if weight is None or weight.ndim != 2:
             continue
         if module is head:
             per_response_token += 4 * 4 * sum(weight.shape)
         elif not isinstance(module, nn.Embedding):
             per_token += 2 * 4 * sum(weight.shape)
     return per_token, per_response_token
+
+
+def least_tokens_saved(model: nn.Module) -> float:
+    """Tokens that a pass of its own must save to be worth what it costs beside its tokens."""
+    embeddings = innermost(model).get_input_embeddings(), innermost(model).get_output_embeddings()
+    weights = [own_parameters(module).get("weight") for module in model.modules() if module not in embeddings]
+    multiplications_per_token = sum(weight.numel() for weight in weights if weight is not None)
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    multiplications = _MULTIPLICATIONS_PER_PASS if on_cpu else _MULTIPLICATIONS_PER_PASS_ON_A_GPU
+    return multiplications / max(multiplications_per_token, 1) + _TOKENS_PER_PASS
 
 
 def workspace_bytes(memory_bytes: int) -> int:
@@ -160,23 +175,30 @@ def in_groups(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> 
 
 
 def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> bool:
-    """Whether what makes all gradients fits in the budget together."""
-    stored_bytes = sum(_stored_bytes(one, one.n_out, extent)[0] for one in trained)
-    return stored_bytes <= memory_bytes - workspace_bytes(memory_bytes)
+    """Whether what makes all gradients fits in the budget together, none of them formed."""
+    kept_bytes = sum(_factor_bytes(one, one.n_out, extent) or _dense_bytes(one, one.n_out, extent) for one in trained)
+    return kept_bytes <= memory_bytes - workspace_bytes(memory_bytes)
 
 
 def _stored_bytes(one: Trained, width: int, extent: Extent) -> tuple[int, bool]:
     """What keeping ``width`` entries takes, and whether the gradients are the smaller part to keep."""
-    dense_bytes = 4 * extent.n_rows * width * one.n_in
-    if not one.uses:
-        return dense_bytes, True
+    dense_bytes, factor_bytes = _dense_bytes(one, width, extent), _factor_bytes(one, width, extent)
+    return (dense_bytes, True) if factor_bytes is None else min((factor_bytes, False), (dense_bytes, True))
+
+
+def _dense_bytes(one: Trained, width: int, extent: Extent) -> int:
+    return 4 * extent.n_rows * width * one.n_in
+
+
+def _factor_bytes(one: Trained, width: int, extent: Extent) -> int | None:
+    """What keeping the factors of outer products takes, None if its gradient is not made of such."""
+    if not one.uses or not all(is_outer(module, attribute) for module, attribute in one.uses):
+        return None
     factor_bytes = 0
-    for module, attribute in one.uses:
-        if not is_outer(module, attribute):
-            return dense_bytes, True
+    for module, _ in one.uses:
         n_tokens = extent.n_responses if module is extent.head else extent.n_tokens
         factor_bytes += 4 * n_tokens * ((2 if isinstance(module, nn.Embedding) else width) + one.n_in)
-    return min((factor_bytes, False), (dense_bytes, True))
+    return factor_bytes
 
 
 def _widest(one: Trained, most: int, extent: Extent, free_bytes: int) -> int:

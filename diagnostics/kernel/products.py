@@ -39,8 +39,8 @@ class KernelSum:
         self.n_rows = len(pairs.rows)
         n_columns = self.n_rows - pairs.column_start
         self.kernel_RC = torch.zeros(pairs.row_end, n_columns, dtype=torch.float64, device=device)
-        #: ‖∇ log π‖² of every row, which the kernel of two different sides does not hold.
-        self.square_N = torch.zeros(self.n_rows, dtype=torch.float64, device=device)
+        #: ‖∇ log π‖² of every row: of two different sides, the kernel does not hold it.
+        self.square_N = self.kernel_RC.diagonal() if self._square else self.kernel_RC.new_zeros(self.n_rows)
         self.sums: dict[str, float] = {}
         self._total = 0.0
         self._room = torch.empty(0, device=device)
@@ -99,8 +99,8 @@ class KernelSum:
             end = min(start + n_stripe, self.n_rows)
             product_SN = _products(gradient_ND[start:end], gradient_ND[:end])
             self.kernel_RC[start:end, :end] += product_SN
-            self.kernel_RC[:start, start:end] += product_SN[:, :start].T
-            self.square_N[start:end] += product_SN[:, start:].diagonal()
+            if start:
+                self.kernel_RC[:start, start:end] += product_SN[:, :start].T
 
     def _tokens_are_cheaper(self, pieces: Sequence[Piece], shape: tuple[int, int], workspace_bytes: int) -> bool:
         if any(isinstance(piece, Direct) for piece in pieces):
@@ -125,7 +125,8 @@ class KernelSum:
             for right in sides:
                 _add_token_products(kernel_NN, left, right, workspace_bytes)
         self.kernel_RC += kernel_NN[self._rows, self._columns]
-        self.square_N += kernel_NN.diagonal()
+        if not self._square:
+            self.square_N += kernel_NN.diagonal()
 
 
 def _form(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> Float[Tensor, "row parameter"]:
@@ -141,13 +142,16 @@ def _form(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> Float[Te
 
 def _products(one_RD: Tensor, other_CD: Tensor) -> Float[Tensor, "row column"]:
     """Inner products in float64 of sums of ``_COLUMNS_PER_SUM`` products in float32."""
-    whole = one_RD.shape[1] // _COLUMNS_PER_SUM * _COLUMNS_PER_SUM
-    product_RC = (one_RD[:, whole:] @ other_CD[:, whole:].T).double()
-    if whole:
-        one_SRD, other_SCD = (
-            side[:, :whole].unflatten(1, (-1, _COLUMNS_PER_SUM)).transpose(0, 1) for side in (one_RD, other_CD)
-        )
-        product_RC += torch.bmm(one_SRD, other_SCD.transpose(1, 2)).sum(dim=0, dtype=torch.float64)
+    n_columns = one_RD.shape[1]
+    whole = n_columns // _COLUMNS_PER_SUM * _COLUMNS_PER_SUM
+    if not whole:
+        return (one_RD @ other_CD.T).double()
+    one_SRD, other_SCD = (
+        side[:, :whole].unflatten(1, (-1, _COLUMNS_PER_SUM)).transpose(0, 1) for side in (one_RD, other_CD)
+    )
+    product_RC = torch.bmm(one_SRD, other_SCD.transpose(1, 2)).sum(dim=0, dtype=torch.float64)
+    if whole < n_columns:
+        product_RC += one_RD[:, whole:] @ other_CD[:, whole:].T
     return product_RC
 
 

@@ -1,10 +1,10 @@
 """Runs a model over all rows so that each parameter's gradients of all rows meet, within the memory that there is.
 
-Which way is taken depends on the rows and the budget alone:
+Which way is taken depends on the model, the rows and the budget alone:
 
 1. all rows could be one batch: one forward and one backward pass; what the modules give is multiplied and dropped at
-   once, but for a rectangular kernel, whose two sides are batches of their own, and for many rows of which much would
-   be padding, which make two batches;
+   once, but for a rectangular kernel, whose two sides are batches of their own, and for rows of which much would be
+   padding, which make several batches;
 2. several batches, and what all modules give fits in the budget: the same, kept from batch to batch;
 3. else layer by layer (``layers``): each layer meets all rows before the next is run;
 4. where that is impossible, as layers of this model cannot be run alone or their inputs do not fit either: the whole
@@ -33,6 +33,7 @@ from diagnostics.kernel.parameters import (
     activation_bytes,
     fit_at_once,
     in_groups,
+    least_tokens_saved,
     require_budget,
     workspace_bytes,
 )
@@ -41,8 +42,6 @@ from diagnostics.kernel.rows import Batch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
 from diagnostics.models import LoadedModel
 
-#: Rows that a batch must have to be worth its own pass, and the share of the tokens that two batches must save.
-_LEAST_ROWS, _LEAST_SAVED = 16, 0.08
 #: Runs a part of the model forward and backward on the batch of this number.
 Run = Callable[[int], object]
 
@@ -62,20 +61,21 @@ def cut_in_batches(
     return batches, len(batches) == 1 or len(cut(everyone)) == 1
 
 
-def cut_padding(lengths: Sequence[int]) -> tuple[slice, slice] | None:
-    """Where to cut rows of ascending length in two batches with the least padding; None if it is not worth a pass.
+def cut_padding(lengths: Sequence[int], *, least_saved: float) -> list[slice]:
+    """Where to cut rows of ascending length into batches with little padding: each cut saves ``least_saved`` tokens.
 
-    >>> cut_padding([10] * 40 + [40] * 20), cut_padding([40] * 60)
-    ((slice(0, 40, None), slice(40, None, None)), None)
+    >>> cut_padding([10] * 40 + [40] * 20, least_saved=1000), cut_padding([40] * 60, least_saved=1000)
+    ([slice(0, 40, None), slice(40, 60, None)], [slice(0, 60, None)])
     """
-    ends = range(_LEAST_ROWS, len(lengths) - _LEAST_ROWS + 1)
-    if not ends:
-        return None
-    tokens = {end: end * lengths[end - 1] + (len(lengths) - end) * lengths[-1] for end in ends}
-    end = min(ends, key=lambda end: tokens[end])
-    if tokens[end] > (1 - _LEAST_SAVED) * len(lengths) * lengths[-1]:
-        return None
-    return slice(0, end), slice(end, None)
+
+    def cut(start: int, stop: int) -> list[slice]:
+        saved = {end: (end - start) * (lengths[stop - 1] - lengths[end - 1]) for end in range(start + 1, stop)}
+        end = max(saved, key=lambda end: saved[end], default=stop)
+        if saved.get(end, 0) < least_saved:
+            return [slice(start, stop)]
+        return cut(start, end) + cut(end, stop)
+
+    return cut(0, len(lengths))
 
 
 def add_all(
@@ -96,13 +96,14 @@ def add_all(
     require_budget(trained, len(pairs.rows), memory_bytes)
     known = [one for one in trained if one.known]
     batches, at_once = cut_in_batches(loaded, pairs, sign_N, memory_bytes)
-    parts = cut_padding(batches[0].lengths) if len(batches) == 1 else None
-    if parts is not None:
-        members = batches[0].members
-        shorter, longer = (make_batch(loaded, pairs, sign_N, members[part]) for part in parts)
-        if fit_at_once(known, Extent.of(model, (shorter, longer)), memory_bytes):
-            batches, at_once = [shorter, longer], False
-    with held_still(model):
+    if len(batches) == 1:
+        members, least_saved = batches[0].members, least_tokens_saved(model)
+        parts = cut_padding(batches[0].lengths, least_saved=least_saved)
+        if len(parts) > 1:
+            narrower = [make_batch(loaded, pairs, sign_N, members[part]) for part in parts]
+            if fit_at_once(known, Extent.of(model, narrower), memory_bytes):
+                batches = narrower
+    with held_still(model, [one.parameter for one in trained]):
         streams = _Streams(model, batches, kernel, gradients, at_once=at_once, memory_bytes=memory_bytes)
         logp_sums_B, left_out = streams.take(known)
     logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)

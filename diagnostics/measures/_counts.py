@@ -55,11 +55,19 @@ class GroupedCounts:
 
 def common_counts(evidence: Evidence) -> CorrectCounts:
     """From the view ``problem_counts``: as many samples of a problem at every checkpoint."""
-    return _correct_counts(evidence, "problem_counts")
+    return evidence.once(_common_counts)
 
 
 def sampled_counts(evidence: Evidence) -> CorrectCounts:
     """From the view ``sampled_counts``: all samples, of which the base has more than the others."""
+    return evidence.once(_sampled_counts)
+
+
+def _common_counts(evidence: Evidence) -> CorrectCounts:
+    return _correct_counts(evidence, "problem_counts")
+
+
+def _sampled_counts(evidence: Evidence) -> CorrectCounts:
     return _correct_counts(evidence, "sampled_counts")
 
 

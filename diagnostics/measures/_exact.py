@@ -71,6 +71,10 @@ def pass_at_k_from_success(success_P: Float[np.ndarray, " problem"], k: int) -> 
 
 def exact_modes(evidence: Evidence) -> ExactModes:
     """The view ``mode_scores`` as arrays."""
+    return evidence.once(_exact_modes)
+
+
+def _exact_modes(evidence: Evidence) -> ExactModes:
     frame = evidence.frames["mode_scores"]
     ids = checkpoint_ids(evidence)
     if frame.empty:

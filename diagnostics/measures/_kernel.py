@@ -7,7 +7,7 @@ K_ij/√(K_ii·K_jj) and the primary one, for it compares responses of any lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,8 +115,17 @@ class Coupling:
         return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]
 
 
-def couplings(evidence: Evidence) -> tuple[dict[str, Coupling], dict[str, str]]:
+def couplings(evidence: Evidence) -> tuple[Mapping[str, Coupling], Mapping[str, str]]:
     """The kernel of every checkpoint that has one, and why the others have none."""
+    return evidence.once(_couplings)
+
+
+def fixed_couplings(evidence: Evidence) -> tuple[Mapping[str, Rows], Mapping[str, str]]:
+    """The fixed members of every kernel, and why a checkpoint has none."""
+    return evidence.once(_fixed_couplings)
+
+
+def _couplings(evidence: Evidence) -> tuple[Mapping[str, Coupling], Mapping[str, str]]:
     runs, members, pairs = (evidence.frames[view] for view in ("kernel_runs", "kernel_members", "kernel_pairs"))
     why_not = runs.set_index("checkpoint_id")["why"]
     members_of = dict(iter(members.groupby("checkpoint_id")))
@@ -133,12 +142,11 @@ def couplings(evidence: Evidence) -> tuple[dict[str, Coupling], dict[str, str]]:
     return found, why
 
 
-def fixed_couplings(evidence: Evidence) -> tuple[dict[str, Rows], dict[str, str]]:
-    """The fixed members of every kernel, and why a checkpoint has none."""
+def _fixed_couplings(evidence: Evidence) -> tuple[Mapping[str, Rows], Mapping[str, str]]:
     found, why = couplings(evidence)
     fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in found.items()}
-    why |= {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
-    return {checkpoint_id: rows for checkpoint_id, rows in fixed.items() if len(rows)}, why
+    without = {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
+    return {checkpoint_id: rows for checkpoint_id, rows in fixed.items() if len(rows)}, {**why, **without}
 
 
 def coupling_of(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:

@@ -23,9 +23,9 @@ def of_fixed(
     """``findings_at`` of the fixed members of every kernel that have a gradient; unknown where there are none."""
     fixed, why = fixed_couplings(evidence)
     live = {checkpoint_id: rows.live() for checkpoint_id, rows in fixed.items()}
-    why |= {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)}
+    without = {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)}
     found = {checkpoint_id: rows for checkpoint_id, rows in live.items() if len(rows)}
-    return _at_each(measure, evidence, scopes, found, why, findings_at)
+    return _at_each(measure, evidence, scopes, found, {**why, **without}, findings_at)
 
 
 def of_coupling(

@@ -83,6 +83,10 @@ class Panel:
 
 def panel_of(evidence: Evidence) -> Panel:
     """The view ``panel_scores`` as arrays. Without a panel every checkpoint has a reason and the arrays are empty."""
+    return evidence.once(_panel_of)
+
+
+def _panel_of(evidence: Evidence) -> Panel:
     frame = evidence.frames["panel_scores"]
     ids = checkpoint_ids(evidence)
     if frame.empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import t as student_t
 
 from diagnostics.measures._batch import BETA, Batch, batch_of
+from diagnostics.measures._own import own_scored
+from diagnostics.measures.contract import Evidence
 from diagnostics.statistics.intervals import Interval
 from diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
 
@@ -49,12 +51,28 @@ class Partition:
 
 def partitions(rows: pd.DataFrame) -> list[Partition]:
     """Every problem of one checkpoint's rows of ``own_scores``, in the order of problem ids."""
+    problem_R, problem_ids = pd.factorize(rows["problem_id"], sort=True)
+    order_R = np.argsort(problem_R, kind="stable")
+    response_R = rows["response_id"].to_numpy(dtype=object)
+    correct_R = rows["correct"].to_numpy(dtype=bool)
+    logp_R = rows["base_logp_sum"].to_numpy(dtype=np.float64)
+    ends = np.cumsum(np.bincount(problem_R, minlength=len(problem_ids)))[:-1]
     found = []
-    for problem_id, own in rows.groupby("problem_id", sort=True):
-        mode_S, _ = pd.factorize(own["response_id"])
-        batch = batch_of(str(problem_id), mode_S.astype(np.int64), own["correct"].to_numpy(dtype=bool))
-        found.append(_partition(batch, own["base_logp_sum"].to_numpy(dtype=np.float64)))
+    for problem_id, at_S in zip(problem_ids, np.split(order_R, ends), strict=True):
+        label: dict[str, int] = {}
+        mode_S = np.array([label.setdefault(one, len(label)) for one in response_R[at_S]], dtype=np.int64)
+        found.append(_partition(batch_of(str(problem_id), mode_S, correct_R[at_S]), logp_R[at_S]))
     return found
+
+
+def own_partitions(evidence: Evidence) -> tuple[Mapping[str, Sequence[Partition]], Mapping[str, str]]:
+    """``partitions`` of every checkpoint whose own samples the base has all scored, and why the others have none."""
+    return evidence.once(_own_partitions)
+
+
+def _own_partitions(evidence: Evidence) -> tuple[Mapping[str, Sequence[Partition]], Mapping[str, str]]:
+    complete, why = own_scored(evidence, "base_logp_sum")
+    return {checkpoint_id: partitions(rows) for checkpoint_id, rows in complete.items()}, why
 
 
 def _partition(batch: Batch, logp_S: Float[np.ndarray, " draw"]) -> Partition:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import pandas as pd
 
 from diagnostics.types import Finding
 
+T = TypeVar("T")
 View = Literal[
     "problem_counts",
     "sampled_counts",
@@ -55,6 +56,13 @@ class Evidence:
     frames: Mapping[str, pd.DataFrame]
     n: int
     ks: tuple[int, ...]
+    _made: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def once(self, make: Callable[[Evidence], T]) -> T:
+        """``make(self)``, computed for the first measure that asks; the others get the same and must not change it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(T, self._made[make])
 
     @property
     def base_id(self) -> str:
@@ -81,6 +89,7 @@ class Measure:
     views with the bound parameters ``$series`` and ``$strategy_regex`` and returns the columns
     ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
     ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
+    ``columns`` names those of a large view that ``compute`` reads, all of them by default: others may be left out.
     ``signed`` values are changes and may be below 0. Without ``of_base`` it compares a checkpoint with the base or the
     one before, so the base has no finding. A measure of the series as a whole stands at the last checkpoint.
     """
@@ -96,6 +105,7 @@ class Measure:
     sql: str | None = None
     signed: bool = False
     of_base: bool = True
+    columns: Mapping[View, tuple[str, ...]] = field(default_factory=dict)
     doc: str = ""
 
     def __post_init__(self) -> None:

@@ -22,21 +22,21 @@ from __future__ import annotations
 
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import NO_OWN_SCORES, own_scored
-from diagnostics.measures._z_prime import NONE_MIXED, partitions
+from diagnostics.measures._own import NO_OWN_SCORES
+from diagnostics.measures._z_prime import NONE_MIXED, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per checkpoint; unknown where no batch has both correct and wrong samples."""
-    complete, why = own_scored(evidence, "base_logp_sum")
+    complete, why = own_partitions(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
         if checkpoint_id in why:
             findings.append(unknown(MEASURE, checkpoint_id, why[checkpoint_id]))
             continue
-        gaps = [one.bounds().gap.value for one in partitions(complete[checkpoint_id])]
+        gaps = [one.bounds().gap.value for one in complete[checkpoint_id]]
         known_gaps = [gap for gap in gaps if gap is not None]
         findings.append(over_problems(MEASURE, checkpoint_id, known_gaps, scope="all", why=NONE_MIXED))
     return findings

@@ -24,8 +24,8 @@ import math
 from diagnostics.measures._batch import BETA
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import NO_OWN_SCORES, own_scored
-from diagnostics.measures._z_prime import NONE_MIXED, partitions
+from diagnostics.measures._own import NO_OWN_SCORES
+from diagnostics.measures._z_prime import NONE_MIXED, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -34,14 +34,14 @@ SCOPES = ("exact", "first bound", "second bound")
 
 def compute(evidence: Evidence) -> list[Finding]:
     """Three findings per checkpoint; unknown where no batch has both correct and wrong samples."""
-    complete, why = own_scored(evidence, "base_logp_sum")
+    complete, why = own_partitions(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
         if checkpoint_id in why:
             findings += [unknown(MEASURE, checkpoint_id, why[checkpoint_id], scope=scope) for scope in SCOPES]
             continue
         values: dict[str, list[float]] = {scope: [] for scope in SCOPES}
-        for partition in partitions(complete[checkpoint_id]):
+        for partition in complete[checkpoint_id]:
             if not partition.batch.is_informative:
                 continue
             bounds = partition.bounds()

@@ -28,7 +28,7 @@ Source: [A] (arXiv 2601.15609), Theorem 2.2; the comparison is ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel_findings import over_problems
 from diagnostics.measures._own import own_scored
 from diagnostics.measures._panel import steps
-from diagnostics.measures._z_prime import partitions, welch_difference
+from diagnostics.measures._z_prime import Partition, own_partitions, welch_difference
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -53,6 +53,7 @@ def compute(evidence: Evidence) -> list[Finding]:
     """Four findings per checkpoint but the first; unknown where modes or own samples are not scored in full."""
     modes = exact_modes(evidence)
     complete, why_own = own_scored(evidence, "base_logp_sum")
+    batches, _ = own_partitions(evidence)
     name_M = (
         evidence.frames["mode_scores"][["problem_id", "mode"]].drop_duplicates().sort_values(["problem_id", "mode"])
     )
@@ -68,7 +69,7 @@ def compute(evidence: Evidence) -> list[Finding]:
         table = name_M.assign(change=change_M)
         unsampled = table[_unsampled(evidence, before_id, complete[before_id], name_M) & np.isfinite(change_M)]
         mean_change = unsampled.groupby("problem_id")["change"].mean()
-        values = _values(complete[before_id], mean_change.to_dict())
+        values = _values(batches[before_id], mean_change.to_dict())
         none = "no problem of this kind has an unsampled correct mode"
         findings += [over_problems(MEASURE, after_id, values[scope], scope=scope, why=none) for scope in values]
         if values[REALISED] and values[BESIDE]:
@@ -91,9 +92,9 @@ def _unsampled(evidence: Evidence, checkpoint_id: str, own: pd.DataFrame, name_M
     return np.array([key not in seen for key in zip(name_M["problem_id"], name_M["mode"], strict=True)], dtype=bool)
 
 
-def _values(own: pd.DataFrame, mean_change: Mapping[str, float]) -> dict[str, list[float]]:
+def _values(found: Sequence[Partition], mean_change: Mapping[str, float]) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {REALISED: [], PREDICTED: [], BESIDE: []}
-    for partition in partitions(own):
+    for partition in found:
         change = mean_change.get(partition.batch.problem_id)
         if change is None:
             continue
@@ -116,4 +117,5 @@ MEASURE = Measure(
     compute=compute,
     signed=True,
     of_base=False,
+    columns={"graded_samples": ("checkpoint_id", "problem_id", "greedy", "sample_index", "mode")},
 )

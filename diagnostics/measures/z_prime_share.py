@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import NO_OWN_SCORES, own_scored
-from diagnostics.measures._z_prime import NONE_MIXED, ROUNDING, Partition, partitions
+from diagnostics.measures._own import NO_OWN_SCORES
+from diagnostics.measures._z_prime import NONE_MIXED, ROUNDING, Partition, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.types import Finding
 
@@ -41,16 +41,16 @@ SCOPES = (MIXED, *OF_MIXED)
 
 def compute(evidence: Evidence) -> list[Finding]:
     """Five findings per checkpoint; unknown where the base has not scored all its own samples."""
-    complete, why = own_scored(evidence, "base_logp_sum")
+    complete, why = own_partitions(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
         if checkpoint_id in why:
             findings += [unknown(MEASURE, checkpoint_id, why[checkpoint_id], scope=scope) for scope in SCOPES]
             continue
-        found = partitions(complete[checkpoint_id])
-        mixed = [one for one in found if one.batch.is_informative]
+        found = complete[checkpoint_id]
+        above = [_above_one(one) for one in found if one.batch.is_informative]
         values = {MIXED: [float(one.batch.is_informative) for one in found]}
-        values |= {scope: [_above_one(one)[i] for one in mixed] for i, scope in enumerate(OF_MIXED)}
+        values |= {scope: [of_one[i] for of_one in above] for i, scope in enumerate(OF_MIXED)}
         findings += [
             over_problems(MEASURE, checkpoint_id, values[scope], scope=scope, why=NONE_MIXED, share=True)
             for scope in SCOPES

@@ -75,7 +75,7 @@ def _checked(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
     """Distinct responses of evenly spaced groups, how often each was drawn as ``draws``."""
-    import pandas as pd
+    import numpy as np
 
     firsts = rows[rows["step"] == rows.groupby("prompt")["step"].transform("min")]
     counted = firsts.groupby(["step", "prompt", "response"], sort=False)
@@ -84,12 +84,13 @@ def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
     ).reset_index()
     if len(distinct) <= limit:
         return distinct
-    groups = [group for _, group in distinct.groupby(["step", "prompt"], sort=False)]
+    group_R = distinct.groupby(["step", "prompt"], sort=False).ngroup().to_numpy()
+    groups = np.split(np.argsort(group_R, kind="stable"), np.cumsum(np.bincount(group_R))[:-1])
     wanted = max(1, limit * len(groups) // len(distinct))
-    chosen: list[pd.DataFrame] = []
+    chosen: list[int] = []
     for place in range(wanted):
         group = groups[place * len(groups) // wanted]
-        if sum(map(len, chosen)) + len(group) <= limit:
-            chosen.append(group)
+        if len(chosen) + len(group) <= limit:
+            chosen += group.tolist()
     # a group larger than the limit is the one thing that is cut
-    return pd.concat(chosen) if chosen else groups[0].head(limit)
+    return distinct.iloc[chosen or groups[0][:limit]]

@@ -17,6 +17,7 @@ from reports.context import Context
 from reports.pairs import pair_table, pairs, sentences
 from reports.plots import described, line_of, series_colour, step_ticks
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
+from reports.seeds import objectives
 from reports.source import SeriesSource
 from reports.tables import Display
 from reports.wording import known
@@ -45,7 +46,8 @@ def compare(context: Context) -> Section | None:
     made = pairs(context)
     allowed = (_allowed(found),) if found else ()
     bases = () if _one_base(context) else (BASES,)
-    lead = (*allowed, *sentences(made), *bases, SEEDS)
+    seeds = () if any(len(one.runs) > 1 for one in objectives(context.series)) else (SEEDS,)
+    lead = (*allowed, *sentences(made), *bases, *seeds)
     blocks: tuple[Block, ...] = tuple(pair_table(pair, n_pairs=len(made)) for pair in made)
     exact = all(_trajectory(context, series, 1, exact=True).notna().any() for series in context.series)
     k = _common_k(context, exact=exact)

@@ -18,7 +18,7 @@ from reports.numbers import NINETY_FIVE, k_range, listing, plural
 from reports.records import Cell, Column, Section, Table
 from reports.source import SeriesSource
 from reports.tables import display_of
-from reports.wording import Change, bound, known, value_at
+from reports.wording import Change, bound, known
 
 TASK = "task:"
 PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS)
@@ -76,7 +76,7 @@ def _lead(context: Context, series: SeriesSource) -> str:
 def _within_band(context: Context, series: SeriesSource, k: int) -> Change | None:
     """The change at the last checkpoint with the bounds of the band in place of its own interval."""
     change = context.pass_change(series, k)
-    row = value_at(context.source.findings, SIMULTANEOUS, series.name, series.last_step, k=k)
+    row = context.source.value_at(SIMULTANEOUS, series.name, series.last_step, k=k)
     if change is None or row is None or bound(row["low"]) is None:
         return None
     return replace(change, low=bound(row["low"]), high=bound(row["high"]))

@@ -16,7 +16,7 @@ from reports.sections.tiles import mode_tiles, pass_tile
 from reports.source import SeriesSource
 from reports.tables import Display
 from reports.verdict_card import verdict_text, window_text
-from reports.wording import WITH_MODES, Change, change_of_probability, known, value_at
+from reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (
     "Over-sharpening, by Definition 2.1 of [A]: on a problem, some correct mode (one distinct way to answer correctly) "
@@ -145,8 +145,8 @@ def _exact_of_verdict(context: Context, series: SeriesSource) -> str:
     if verdict is None or not verdict.changes:
         return ""
     k = (largest_fall(verdict.changes) or verdict.changes[-1]).k
-    findings, name = context.source.findings, "pass_at_k_exact_delta"
-    rows = {step: value_at(findings, name, series.name, step, k=k) for step in verdict.window}
+    name = "pass_at_k_exact_delta"
+    rows = {step: context.source.value_at(name, series.name, step, k=k) for step in verdict.window}
     deltas = {step: float(row["value"]) for step, row in rows.items() if row is not None}
     if len(deltas) < len(verdict.window):
         return ""
@@ -168,7 +168,7 @@ def _partly_exact(context: Context, series: SeriesSource) -> str:
     """Why there is no exact value for all problems, where some list their modes."""
     findings = context.source.findings
     measure = "queries_over_sharpened"
-    if value_at(findings, measure, series.name, series.last_step, scope=WITH_MODES) is None:
+    if context.source.value_at(measure, series.name, series.last_step, scope=WITH_MODES) is None:
         return ""
     at = (findings["measure"] == measure) & (findings["series"] == series.name) & (findings["scope"] == "all")
     why = findings.loc[at & (findings["step"] == series.last_step), "why"].dropna()

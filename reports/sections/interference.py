@@ -6,7 +6,7 @@ from reports import numbers
 from reports.context import Context
 from reports.records import Section
 from reports.source import SeriesSource
-from reports.wording import bound, known, value_at
+from reports.wording import bound, known
 
 MEASURES = (
     "interference",
@@ -36,7 +36,7 @@ def interference(context: Context) -> Section:
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
-    row = value_at(context.source.findings, "interference", series.name, series.last_step)
+    row = context.source.value_at("interference", series.name, series.last_step)
     if row is None:
         return "no panel was scored under base and last checkpoint; the reasons are below."
     low, high = bound(row["low"]), bound(row["high"])

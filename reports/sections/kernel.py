@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from diagnostics.measures._kernel_prediction import OWN, TRAINING
 from reports import numbers
@@ -14,7 +13,7 @@ from reports.records import Block, Cell, Column, Figure, Folded, Missing, Sectio
 from reports.scopes import by_scope, rests_on
 from reports.source import SeriesSource
 from reports.tables import display_of
-from reports.wording import bound, known, value_at
+from reports.wording import bound, known
 
 FIRST = ("kernel_prediction", "kernel_rho_correct", "kernel_rho_null", "kernel_shift", "z_prime_fall")
 FURTHER = (
@@ -98,7 +97,7 @@ def _numbers(context: Context) -> tuple[Table, ...]:
         cells = []
         for series in context.series:
             for step in (series.base_step, series.last_step):
-                row = value_at(found, name, series.name, step, scope=scope)
+                row = context.source.value_at(name, series.name, step, scope=scope)
                 if row is None:
                     cells.append(Cell(text="–"))
                 else:
@@ -127,21 +126,20 @@ def _numbers(context: Context) -> tuple[Table, ...]:
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
-    found = context.source.findings
     kernels = context.kernels.get(series.name, _NO_KERNELS)
-    about = [_coupled(context, series), _foretold(found, series, kernels), _null(found, series)]
+    about = [_coupled(context, series), _foretold(context, series, kernels), _null(context, series)]
     if not any(about):
         about = [
             "no gradient kernel says anything of the last checkpoint; the reasons are below."
             if kernels.asked_for
             else f"{NOT_ASKED_FOR}."
         ]
-    return " ".join(sentence for sentence in (*about, _fall(found, series)) if sentence)
+    return " ".join(sentence for sentence in (*about, _fall(context, series)) if sentence)
 
 
 def _coupled(context: Context, series: SeriesSource) -> str:
     """Whether the correct responses of a problem move together at the last checkpoint."""
-    row = value_at(context.source.findings, "kernel_rho_correct", series.name, series.last_step)
+    row = context.source.value_at("kernel_rho_correct", series.name, series.last_step)
     if row is None:
         return ""
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
@@ -158,10 +156,10 @@ def _coupled(context: Context, series: SeriesSource) -> str:
     return f"{what} (mean cosine of their gradients {path})."
 
 
-def _foretold(found: pd.DataFrame, series: SeriesSource, kernels: SeriesKernels) -> str:
+def _foretold(context: Context, series: SeriesSource, kernels: SeriesKernels) -> str:
     """How well the kernel before the last step foretold it."""
     for scope in (TRAINING, OWN):
-        row = value_at(found, "kernel_prediction", series.name, series.last_step, scope=scope)
+        row = context.source.value_at("kernel_prediction", series.name, series.last_step, scope=scope)
         if row is not None:
             r, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
             text = f"r = {numbers.fixed(r, 2)}"
@@ -173,9 +171,9 @@ def _foretold(found: pd.DataFrame, series: SeriesSource, kernels: SeriesKernels)
     return ""
 
 
-def _null(found: pd.DataFrame, series: SeriesSource) -> str:
+def _null(context: Context, series: SeriesSource) -> str:
     """At how many checkpoints the null test fails, beside what chance alone would give."""
-    rows = known(found, "kernel_rho_null", series=series.name)
+    rows = known(context.source.findings, "kernel_rho_null", series=series.name)
     rows = rows[rows["low"].notna() & rows["high"].notna()]
     if rows.empty:
         return ""
@@ -189,9 +187,9 @@ def _null(found: pd.DataFrame, series: SeriesSource) -> str:
     )
 
 
-def _fall(found: pd.DataFrame, series: SeriesSource) -> str:
+def _fall(context: Context, series: SeriesSource) -> str:
     """Whether correct modes that the own samples missed fell more where Z′ says that they must."""
-    row = value_at(found, "z_prime_fall", series.name, series.last_step, scope="difference")
+    row = context.source.value_at("z_prime_fall", series.name, series.last_step, scope="difference")
     if row is None:
         return ""
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])

@@ -17,7 +17,7 @@ from reports.published import published_tables
 from reports.records import Block, Cell, Column, Missing, Section, Table
 from reports.source import SeriesSource
 from reports.tables import display_of
-from reports.wording import bound, value_at
+from reports.wording import bound
 
 OWN = "own"
 FULL_DATA = "reports.published.published_tables()"
@@ -268,9 +268,8 @@ def _entropies(context: Context) -> tuple[Table, ...]:
 
 def _own_levels(context: Context, series: SeriesSource, measure: str, *, scope: str) -> tuple[float, float] | None:
     """Base and last checkpoint, None if one is unknown or both are the same."""
-    findings = context.source.findings
-    base = value_at(findings, measure, series.name, series.base_step, scope=scope)
-    last = value_at(findings, measure, series.name, series.last_step, scope=scope)
+    base = context.source.value_at(measure, series.name, series.base_step, scope=scope)
+    last = context.source.value_at(measure, series.name, series.last_step, scope=scope)
     if base is None or last is None or series.base_step == series.last_step:
         return None
     return float(base["value"]), float(last["value"])

@@ -8,7 +8,7 @@ from reports import numbers
 from reports.context import Context
 from reports.records import Tile
 from reports.source import SeriesSource
-from reports.wording import WITH_MODES, Change, bound, value_at
+from reports.wording import WITH_MODES, Change, bound
 
 _VERBS = {"rose": "rose:", "fell": "fell:", "unchanged": "no change detected:", "unknown": "moved:"}
 
@@ -42,9 +42,9 @@ def mode_tiles(context: Context, series: SeriesSource) -> tuple[Tile, ...]:
 
 def _share_tile(context: Context, series: SeriesSource, measure: str, title: str, counted: str) -> Tile | None:
     """A share at the last checkpoint, of all problems or, said so, of those that list their modes."""
-    found = value_at(context.source.findings, measure, series.name, series.last_step)
+    found = context.source.value_at(measure, series.name, series.last_step)
     if found is None:
-        found = value_at(context.source.findings, measure, series.name, series.last_step, scope=WITH_MODES)
+        found = context.source.value_at(measure, series.name, series.last_step, scope=WITH_MODES)
         title = f"{title}, where problems list their modes"
     if found is None:
         return None
@@ -60,8 +60,7 @@ def _share_tile(context: Context, series: SeriesSource, measure: str, title: str
 
 def _effective_modes(context: Context, series: SeriesSource) -> Tile | None:
     rows = tuple(
-        value_at(context.source.findings, "effective_modes", series.name, step)
-        for step in (series.base_step, series.last_step)
+        context.source.value_at("effective_modes", series.name, step) for step in (series.base_step, series.last_step)
     )
     before, after = rows
     if before is None or after is None or series.base_step == series.last_step:

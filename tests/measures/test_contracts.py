@@ -252,8 +252,17 @@ def test_a_measure_reads_only_the_views_it_asks_for(measure, full_world):
         assert all(view in measure.sql for view in measure.needs)
         return
     evidence = full_world.evidence()
-    asked = replace(evidence, frames={view: evidence.frames[view] for view in measure.needs})
-    assert measure.compute(asked)
+    assert set(measure.columns) <= set(measure.needs)
+    frames = {view: evidence.frames[view] for view in measure.needs}
+    read = {view: frame[list(measure.columns.get(view, frame.columns))] for view, frame in frames.items()}
+    assert list(measure.compute(replace(evidence, frames=read))) == list(measure.compute(evidence))
+
+
+def test_measures_that_share_one_evidence_find_what_each_finds_alone(full_world):
+    shared = full_world.evidence()
+    computed = [measure for measure in MEASURES if measure.compute is not None]
+    for measure in (*computed, *computed[::-1]):
+        assert list(measure.compute(shared)) == list(measure.compute(full_world.evidence()))
 
 
 @every_measure

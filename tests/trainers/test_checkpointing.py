@@ -16,6 +16,7 @@ from trainers.checkpointing import (
     committed_step,
     load_state,
     remove_leftovers,
+    restore,
     save_state,
 )
 
@@ -26,6 +27,14 @@ def an_optimizer() -> torch.optim.Optimizer:
     weight.grad = torch.ones(3)
     optimizer.step()
     return optimizer
+
+
+def a_state() -> dict[str, object]:
+    return {"optimizer": an_optimizer().state_dict()}
+
+
+def resume(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
+    restore(run, step, optimizer, load_state(run, step)["optimizer"])
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -77,33 +86,33 @@ def test_only_the_last_committed_state_is_kept(tmp_path: Path) -> None:
     assert committed_step(tmp_path) is None
     for step in (9, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
-        save_state(tmp_path, step, an_optimizer())
+        save_state(tmp_path, step, a_state())
     assert committed_step(tmp_path) == 10
     assert [entry.name for entry in (tmp_path / "state").iterdir()] == ["step-10.pt"]
 
 
 def test_the_optimizer_comes_back_bit_for_bit(tmp_path: Path) -> None:
     optimizer = an_optimizer()
-    save_state(tmp_path, 1, optimizer)
+    save_state(tmp_path, 1, {"optimizer": optimizer.state_dict()})
     restored = torch.optim.AdamW([torch.nn.Parameter(torch.arange(3.0))], lr=0.5)
-    load_state(tmp_path, 1, restored)
+    resume(tmp_path, 1, restored)
     before, after = optimizer.state_dict(), restored.state_dict()
     assert before["param_groups"] == after["param_groups"]
     assert all(torch.equal(before["state"][0][name], after["state"][0][name]) for name in before["state"][0])
 
 
 def test_a_state_without_its_checkpoint_is_reported(tmp_path: Path) -> None:
-    save_state(tmp_path, 4, an_optimizer())
+    save_state(tmp_path, 4, a_state())
     with pytest.raises(TrainingError, match="checkpoint-4: gone"):
         committed_step(tmp_path)
 
 
 def test_a_damaged_state_is_reported(tmp_path: Path) -> None:
-    save_state(tmp_path, 4, an_optimizer())
+    save_state(tmp_path, 4, a_state())
     path = tmp_path / "state" / "step-4.pt"
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(TrainingError, match=r"step-4\.pt: damaged"):
-        load_state(tmp_path, 4, an_optimizer())
+        resume(tmp_path, 4, an_optimizer())
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"rubbish" * 9, b"\x80\x02."])
@@ -111,19 +120,19 @@ def test_a_state_of_rubbish_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "step-4.pt").write_bytes(content)
     with pytest.raises(TrainingError, match=r"step-4\.pt: damaged.* start anew"):
-        load_state(tmp_path, 4, an_optimizer())
+        resume(tmp_path, 4, an_optimizer())
 
 
 def test_every_flipped_byte_of_a_state_is_noticed(tmp_path: Path) -> None:
-    save_state(tmp_path, 4, an_optimizer())
+    save_state(tmp_path, 4, a_state())
     path = tmp_path / "state" / "step-4.pt"
     whole = path.read_bytes()
     for place in range(0, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(TrainingError, match="damaged"):
-            load_state(tmp_path, 4, an_optimizer())
+            resume(tmp_path, 4, an_optimizer())
     path.write_bytes(whole)
-    load_state(tmp_path, 4, an_optimizer())
+    resume(tmp_path, 4, an_optimizer())
 
 
 @pytest.mark.parametrize("saved", [{}, [1], {"optimizer": None}, {"optimizer": {}}, {"optimizer": "other"}])
@@ -137,7 +146,7 @@ def test_a_state_of_another_kind_is_reported(tmp_path: Path, saved: object) -> N
     checksum = blake2b(buffer.getvalue(), digest_size=32).digest()
     (tmp_path / "state" / "step-4.pt").write_bytes(buffer.getvalue() + checksum)
     with pytest.raises(TrainingError, match=r"step-4\.pt: not the state of this run's optimizer") as caught:
-        load_state(tmp_path, 4, an_optimizer())
+        resume(tmp_path, 4, an_optimizer())
     assert "\n" not in str(caught.value)
 
 
@@ -146,11 +155,11 @@ def test_files_and_folders_in_each_others_place_are_reported(tmp_path: Path) -> 
     with pytest.raises(TrainingError, match="state: cannot be read as a folder"):
         committed_step(tmp_path)
     with pytest.raises(TrainingError, match=r"step-1\.pt: cannot be written"):
-        save_state(tmp_path, 1, an_optimizer())
+        save_state(tmp_path, 1, a_state())
     (tmp_path / "state").unlink()
     (tmp_path / "state" / "step-4.pt").mkdir(parents=True)
     with pytest.raises(TrainingError, match=r"step-4\.pt: cannot be read"):
-        load_state(tmp_path, 4, an_optimizer())
+        resume(tmp_path, 4, an_optimizer())
 
 
 def test_what_cannot_be_written_names_the_place_and_the_way_on(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_defaults_are_those_of_the_demo() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"group_size": 1}, "--group-size 1: a single rollout is not a group"),
+        ({"group_size": 0}, "--group-size 0: must be at least 1"),
         ({"max_steps": 0}, "--max-steps 0: must be at least 1"),
         ({"save_every": 0}, "--save-every 0"),
         ({"micro_batch": 0}, "--micro-batch 0"),
@@ -43,9 +43,12 @@ def test_the_defaults_are_those_of_the_demo() -> None:
         ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),
         ({"learning_rate": float("nan")}, "--learning-rate nan"),
         ({"temperature": 0.0}, "--temperature 0.0"),
-        ({"iac_alpha": -1.0}, "--iac-alpha -1.0"),
+        ({"lora_rank": -1}, "--lora-rank -1"),
+        ({"lora_alpha": 8.0}, "--lora-alpha needs --lora-rank"),
+        ({"updates_per_batch": 5}, "--updates-per-batch 5: does not divide --batch-prompts 32"),
+        ({"algorithm": "iac:alpha"}, "'alpha' is not one setting of iac"),
         ({"algorithm": "iacc"}, "no objective is called 'iacc'; did you mean iac"),
-        ({"algorithm": "ppo-like"}, "choose from grpo, iac"),
+        ({"algorithm": "ppo-like"}, "no objective is called 'ppo-like'; choose from"),
         ({"algorithm": "sft"}, "not an RL objective"),
         ({"problems": Path("a.jsonl"), "task": "countdown", "model": "m"}, "not both"),
         ({"problems": Path("a.jsonl")}, "--model is missing"),

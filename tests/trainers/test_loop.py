@@ -20,12 +20,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from diagnostics.errors import CheckpointError, SamplerError, TrainingError
-from diagnostics.models import load_path
+from diagnostics.models import encode_prompt, load_path
+from diagnostics.progress import SilentProgress
 from diagnostics.types import Grade
 from trainers.config import TrainConfig
-from trainers.loop import as_groups, sample, train, training_problems
+from trainers.loop import train
+from trainers.rollout import OwnEngine
+from trainers.starting import training_problems
+from trainers.step import as_groups
 
-TIMING = {"wall_s", "samples_per_s"}
+TIMING = {"samples_per_s"}
 
 
 def weights(run: Path, step: int) -> str:
@@ -34,7 +38,10 @@ def weights(run: Path, step: int) -> str:
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: number for name, number in line.items() if name not in TIMING} for line in lines]
+    return [
+        {name: number for name, number in line.items() if name not in TIMING and not name.endswith("_s")}
+        for line in lines
+    ]
 
 
 def rollouts(run: Path) -> list[dict[str, Any]]:
@@ -100,7 +107,7 @@ def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(config: TrainConfig
     settings: dict[str, dict[str, Any]] = {
         "grpo": {},
         "iac": {"algorithm": "iac"},
-        "zero": {"algorithm": "iac", "iac_alpha": 0.0},
+        "zero": {"algorithm": "iac:alpha=0"},
     }
     final = {
         name: weights(train(replace(config, max_steps=2, output_dir=tmp_path / name, **extra)), 2)
@@ -192,6 +199,19 @@ def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -
     assert [(line["frac_zero_std"], line["grad_norm"]) for line in metrics(run)] == [(1.0, 0.0), (1.0, 0.0)]
 
 
+def test_a_part_with_a_caution_says_it_when_the_run_starts(config: TrainConfig) -> None:
+    class Notes(SilentProgress):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    said = Notes()
+    train(replace(config, max_steps=1, algorithm="reinforce_pp_baseline"), said)
+    assert any("groups of equal rewards are not silent" in note for note in said.notes)
+
+
 def test_a_missing_model_is_refused(config: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere: no config\.json here"):
         train(replace(config, model=str(tmp_path / "nowhere")))
@@ -219,7 +239,8 @@ def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generat
     file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": 9}))
     settings = replace(config, group_size=200, max_tokens=16)
     policy = load_path(path, device=torch.device("cpu"), dtype="float32")
-    rollouts = sample(settings, 1, training_problems(settings), policy)
+    prompts = [encode_prompt(policy.tokenizer, problem, settings) for problem in training_problems(settings)]
+    rollouts = OwnEngine(policy).sample(prompts, group_size=200, max_tokens=16, temperature=1.0, seed=1)
     last = set()
     for ids, length in zip(rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist(), strict=True):
         assert not {1, 9} & set(ids[: length - 1])

@@ -1,132 +1,415 @@
+"""What holds for every part of an objective that the folder has."""
+
 from __future__ import annotations
 
-import math
+import doctest
+import inspect
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from torch import Tensor
 
 from diagnostics.errors import ConfigError
 from trainers import objectives
-from trainers.objectives import grpo, iac
-from trainers.objectives.contract import NORMALISATION_PRESETS, AdvantageSettings, is_constant
+from trainers.objectives import grpo
+from trainers.objectives.contract import Credit, GroupedRewards, Preset, TokenLogps
 
-POPULATION = AdvantageSettings(ddof=0, eps=0.0)
-binary_groups = st.integers(2, 16).flatmap(
-    lambda size: st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=size, max_size=size), min_size=1, max_size=6)
-)
+#: Settings without which a part cannot be.
+MUST_BE_GIVEN = {"overlong": "length=6"}
+#: Estimators that compare rollouts of one prompt with each other.
+GROUP_RELATIVE = ("dr_grpo", "grpo", "reinforce_pp_baseline", "rloo")
 
-
-@pytest.mark.parametrize("name", objectives.names())
-def test_every_objective_declares_itself_and_gives_one_advantage_per_sample(name: str) -> None:
-    objective = objectives.get(name)
-    assert objective.title
-    assert objective.source.startswith("arXiv")
-    reward_PG = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    advantage_PG = objective.advantages(reward_PG, reward_PG > 0, AdvantageSettings(ddof=1, eps=1e-6))
-    assert advantage_PG.shape == reward_PG.shape
-    assert advantage_PG.dtype == reward_PG.dtype
+ENTRIES = {name: import_module(f"trainers.objectives.{name}") for name in objectives.names()}
+PARTS = {name: module.PART for name, module in ENTRIES.items() if hasattr(module, "PART")}
+PRESETS = {name: module.PRESET for name, module in ENTRIES.items() if hasattr(module, "PRESET")}
 
 
-@pytest.mark.parametrize("name", objectives.names())
-def test_a_single_rollout_is_not_a_group(name: str) -> None:
-    with pytest.raises(ValueError, match="a single rollout is not a group"):
-        objectives.get(name).advantages(torch.ones(3, 1), torch.ones(3, 1, dtype=torch.bool), POPULATION)
+def of_kind(kind: str) -> list[str]:
+    return [name for name, part in PARTS.items() if objectives.kind_of(part) == kind]
 
 
-def test_an_unknown_objective_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match="no objective is called 'grop'; did you mean grpo"):
-        objectives.get("grop")
+def make(name: str) -> Any:
+    """The part with its defaults."""
+    text = f"{name}:{MUST_BE_GIVEN[name]}" if name in MUST_BE_GIVEN else name
+    kind = objectives.kind_of(PARTS[name])
+    objective = objectives.parse(text)
+    found = [part for part in objective.parts if type(part) is PARTS[name]]
+    assert len(found) == 1, f"{kind} {name} is not in {objective.expression}"
+    return found[0]
 
 
-@pytest.mark.parametrize(("preset", "std"), [("verl", 0.5), ("open-instruct", math.sqrt(3) / 4)])
-def test_grpo_by_hand(preset: str, std: float) -> None:
-    # one of four correct: mean 1/4, sample std 1/2, population std sqrt(3)/4
-    ddof, eps = NORMALISATION_PRESETS[preset]
-    reward_PG = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
-    advantage_PG = grpo.advantages(reward_PG, reward_PG > 0, AdvantageSettings(ddof=ddof, eps=eps))
-    expected = [0.75 / (std + eps)] + [-0.25 / (std + eps)] * 3
-    assert advantage_PG[0].tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("preset", sorted(NORMALISATION_PRESETS))
-@pytest.mark.parametrize("algorithm", ["grpo", "iac"])
-def test_equal_rewards_teach_nothing_although_their_float32_std_is_not_zero(preset: str, algorithm: str) -> None:
-    reward_PG = torch.full((1, 8), 0.1)
-    assert reward_PG.std(dim=1).item() != 0  # the trap is real
-    ddof, eps = NORMALISATION_PRESETS[preset]
-    correct_PG = torch.zeros(1, 8, dtype=torch.bool)
-    advantage_PG = objectives.get(algorithm).advantages(reward_PG, correct_PG, AdvantageSettings(ddof=ddof, eps=eps))
-    assert advantage_PG.tolist() == [[0.0] * 8]
-
-
-def test_nearly_equal_rewards_still_count() -> None:
-    reward_PG = torch.tensor([[0.1] * 7 + [0.1000001]])
-    assert not is_constant(reward_PG).item()
-
-
-@given(binary_groups, st.floats(-5, 5), st.floats(0.1, 10))
-def test_grpo_ignores_shift_and_scale_of_rewards(rewards: list[list[float]], shift: float, scale: float) -> None:
-    reward_PG = torch.tensor(rewards, dtype=torch.float64)
-    plain = grpo.advantages(reward_PG, reward_PG > 0, POPULATION)
-    moved = grpo.advantages(reward_PG * scale + shift, reward_PG > 0, POPULATION)
-    assert torch.allclose(plain, moved, atol=1e-6)
-
-
-@given(binary_groups)
-def test_with_binary_rewards_positives_outweigh_negatives_by_the_number_of_failures(rewards: list[list[float]]) -> None:
-    reward_PG = torch.tensor(rewards, dtype=torch.float64)
-    correct_PG = reward_PG > 0
-    advantage_PG = iac.advantages(reward_PG, correct_PG, POPULATION)
-    for advantage_G, correct_G in zip(advantage_PG, correct_PG, strict=True):
-        n_correct, size = int(correct_G.sum()), len(correct_G)
-        if 0 < n_correct < size:
-            ratio = advantage_G[correct_G].sum() / advantage_G[~correct_G].sum().abs()
-            assert ratio.item() == pytest.approx(size - n_correct, rel=1e-9)
-        else:
-            assert advantage_G.abs().max().item() == 0
-
-
-@given(binary_groups)
-def test_alpha_zero_is_grpo(rewards: list[list[float]]) -> None:
-    reward_PG = torch.tensor(rewards, dtype=torch.float64)
-    settings = AdvantageSettings(ddof=0, eps=0.0, iac_alpha=0.0)
-    assert torch.equal(
-        iac.advantages(reward_PG, reward_PG > 0, settings), grpo.advantages(reward_PG, reward_PG > 0, settings)
+def random_rewards(seed: int = 0, n_prompts: int = 5, group_size: int = 4) -> GroupedRewards:
+    draw = torch.Generator().manual_seed(seed)
+    shape = (n_prompts, group_size)
+    correct_PG = torch.rand(shape, generator=draw) < 0.4
+    correct_PG[0], correct_PG[1] = True, False
+    return GroupedRewards(
+        reward_PG=correct_PG.double(),
+        correct_PG=correct_PG,
+        n_tokens_PG=torch.randint(1, 7, shape, generator=draw),
+        truncated_PG=torch.rand(shape, generator=draw) < 0.2,
+        reference_logp_PG=-20 * torch.rand(shape, generator=draw, dtype=torch.float64),
+        greedy_correct_P=torch.rand(n_prompts, generator=draw) < 0.5,
     )
 
 
-def test_iac_by_hand_with_alpha_two() -> None:
-    # two of four correct: advantages are +1 and -1, the factor is (4 - 2)^2
-    reward_PG = torch.tensor([[1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
-    settings = AdvantageSettings(ddof=0, eps=0.0, iac_alpha=2.0)
-    assert iac.advantages(reward_PG, reward_PG > 0, settings).tolist() == [[4.0, -1.0, 4.0, -1.0]]
+def shuffled(rewards: GroupedRewards, order_G: Tensor) -> GroupedRewards:
+    """The same rollouts in another order within each group."""
+    assert rewards.reference_logp_PG is not None
+    return GroupedRewards(
+        reward_PG=rewards.reward_PG[:, order_G],
+        correct_PG=rewards.correct_PG[:, order_G],
+        n_tokens_PG=rewards.n_tokens_PG[:, order_G],
+        truncated_PG=rewards.truncated_PG[:, order_G],
+        reference_logp_PG=rewards.reference_logp_PG[:, order_G],
+        greedy_correct_P=rewards.greedy_correct_P,
+    )
 
 
-def test_an_all_wrong_group_with_shaped_rewards_is_left_alone() -> None:
-    # overlong shaping: the least bad wrong answer has A > 0, and A > 0 as definition of success would raise it 7-fold
-    reward_PG = torch.tensor([[-0.5] + [-1.0] * 7], dtype=torch.float64)
-    correct_PG = torch.zeros(1, 8, dtype=torch.bool)
-    plain = grpo.advantages(reward_PG, correct_PG, POPULATION)
-    assert plain[0, 0].item() == pytest.approx(math.sqrt(7))
-    assert torch.equal(iac.advantages(reward_PG, correct_PG, POPULATION), plain)
+def random_credit(rewards: GroupedRewards) -> Credit:
+    advantage_PG = torch.randn(rewards.reward_PG.shape, generator=torch.Generator().manual_seed(9)).double()
+    return Credit(advantage_PG=advantage_PG, counted_PG=torch.ones_like(rewards.correct_PG))
 
 
-def test_a_correct_sample_below_its_group_is_not_punished_harder() -> None:
-    # all correct but one too long: 0^alpha silences the positives, the penalised one keeps its own advantage
-    reward_PG = torch.tensor([[1.0, 1.0, 0.5]], dtype=torch.float64)
-    correct_PG = torch.ones(1, 3, dtype=torch.bool)
-    plain = grpo.advantages(reward_PG, correct_PG, POPULATION)
-    assert iac.advantages(reward_PG, correct_PG, POPULATION).tolist() == [[0.0, 0.0, plain[0, 2].item()]]
+def random_tokens(seed: int = 0) -> TokenLogps:
+    draw = torch.Generator().manual_seed(seed)
+    mask_BT = torch.arange(4) < torch.tensor([4, 2, 1, 3, 0])[:, None]
+    # up to e^3 apart, behind the response too: what lies there must not matter
+    logp_BT, old_BT, reference_BT = (-3 * torch.rand(5, 4, generator=draw) for _ in range(3))
+    return TokenLogps(
+        logp_BT=logp_BT,
+        entropy_BT=torch.rand(5, 4, generator=draw),
+        old_logp_BT=old_BT,
+        mask_BT=mask_BT,
+        reference_logp_BT=reference_BT,
+    )
 
 
-@given(binary_groups)
-def test_scale_matching_keeps_the_mean_absolute_advantage_of_the_batch(rewards: list[list[float]]) -> None:
-    reward_PG = torch.tensor(rewards, dtype=torch.float64)
-    settings = AdvantageSettings(ddof=0, eps=0.0, iac_scale_matched=True)
-    plain = grpo.advantages(reward_PG, reward_PG > 0, settings)
-    matched = iac.advantages(reward_PG, reward_PG > 0, settings)
-    assert matched.abs().mean().item() == pytest.approx(plain.abs().mean().item(), rel=1e-9, abs=1e-12)
-    unmatched = iac.advantages(reward_PG, reward_PG > 0, POPULATION)
-    assert torch.equal(matched.sign(), unmatched.sign())
+@pytest.mark.parametrize("name", objectives.names())
+def test_every_file_says_what_it_does_where_it_comes_from_and_shows_an_example(name: str) -> None:
+    module = ENTRIES[name]
+    assert "Source" in inspect.getdoc(module)
+    entry = module.PRESET if hasattr(module, "PRESET") else module.PART
+    assert entry.title
+    assert entry.source
+    assert hasattr(module, "PRESET") != hasattr(module, "PART")
+    examples = [test for test in doctest.DocTestFinder().find(module) if test.examples]
+    assert examples, f"{name} has no doctest"
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_every_part_is_a_frozen_record_of_one_kind_whose_settings_have_defaults(name: str) -> None:
+    part = PARTS[name]
+    assert is_dataclass(part)
+    assert objectives.kind_of(part)
+    made = make(name)
+    for field in fields(part):
+        with pytest.raises(FrozenInstanceError):
+            setattr(made, field.name, None)
+    with pytest.raises(TypeError):
+        part(1)  # settings are named
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_every_part_brings_parts_that_exist_and_needs_what_can_be_had(name: str) -> None:
+    part = PARTS[name]
+    assert set(part.needs) <= {"reference_logp", "greedy"}
+    if part.brings:
+        brought = [term.name for term in objectives.terms(part.brings)]
+        assert name not in brought
+        written = objectives.parse(name).expression
+        assert all(other in written.replace(":", "+").split("+") for other in brought)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_resolves_to_what_its_expression_says(name: str) -> None:
+    assert isinstance(PRESETS[name], Preset)
+    assert objectives.parse(name) == objectives.parse(PRESETS[name].expression)
+
+
+def test_every_kind_of_part_is_there_and_all_are_listed() -> None:
+    kinds = {objectives.kind_of(part) for part in PARTS.values()}
+    single = {"correction", "rehearsal", "decoding", "resampling"}
+    assert kinds == {"shaping", "estimator", "calibration", "surrogate", "aggregation", "penalty", *single}
+    assert sorted(entry.name for entry in objectives.entries()) == list(objectives.names())
+
+
+@pytest.mark.parametrize("name", objectives.names())
+def test_an_expression_written_back_gives_the_same_objective(name: str) -> None:
+    text = f"{name}:{MUST_BE_GIVEN[name]}" if name in MUST_BE_GIVEN else name
+    objective = objectives.parse(text)
+    assert objectives.parse(objective.expression) == objective
+
+
+@pytest.mark.parametrize("name", of_kind("estimator"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_estimator_gives_one_finite_advantage_per_sample_whatever_their_order(
+    name: str, dtype: torch.dtype
+) -> None:
+    rewards = random_rewards()
+    typed = GroupedRewards(
+        reward_PG=rewards.reward_PG.to(dtype),
+        correct_PG=rewards.correct_PG,
+        n_tokens_PG=rewards.n_tokens_PG,
+        truncated_PG=rewards.truncated_PG,
+    )
+    advantage_PG = make(name).advantages(typed)
+    assert (advantage_PG.shape, advantage_PG.dtype) == (rewards.reward_PG.shape, dtype)
+    assert advantage_PG.isfinite().all()
+    order_G = torch.tensor([2, 0, 3, 1])
+    torch.testing.assert_close(
+        make(name).advantages(shuffled(rewards, order_G)), make(name).advantages(rewards)[:, order_G]
+    )
+
+
+@pytest.mark.parametrize("name", GROUP_RELATIVE)
+def test_a_single_rollout_is_not_a_group(name: str) -> None:
+    with pytest.raises(ValueError, match="a single rollout is not a group"):
+        make(name).advantages(random_rewards(group_size=1))
+
+
+@pytest.mark.parametrize("name", sorted(set(of_kind("estimator")) - set(GROUP_RELATIVE)))
+def test_estimators_without_a_group_take_a_single_rollout(name: str) -> None:
+    assert make(name).advantages(random_rewards(group_size=1)).isfinite().all()
+
+
+CONVENTIONS = [f"grpo:convention={convention}" for convention in grpo.CONVENTIONS]
+
+
+@pytest.mark.parametrize("text", [*GROUP_RELATIVE, "reinforce_pp", *CONVENTIONS])
+def test_equal_float32_rewards_teach_nothing_although_their_std_is_not_zero(text: str) -> None:
+    reward_PG = torch.full((1, 8), 0.1)
+    assert reward_PG.std(dim=1).item() != 0  # the trap is real
+    rewards = GroupedRewards(
+        reward_PG=reward_PG,
+        correct_PG=torch.zeros(1, 8, dtype=torch.bool),
+        n_tokens_PG=torch.arange(1, 9)[None],
+        truncated_PG=torch.zeros(1, 8, dtype=torch.bool),
+    )
+    assert objectives.parse(text).credit(rewards).advantage_PG.tolist() == [[0.0] * 8]
+
+
+@pytest.mark.parametrize("name", of_kind("shaping"))
+def test_every_shaping_gives_a_reward_per_sample_whatever_their_order(name: str) -> None:
+    rewards, order_G = random_rewards(), torch.tensor([2, 0, 3, 1])
+    shaped_PG = make(name).shape(rewards)
+    assert (shaped_PG.shape, shaped_PG.dtype) == (rewards.reward_PG.shape, rewards.reward_PG.dtype)
+    assert shaped_PG.isfinite().all()
+    assert torch.equal(make(name).shape(shuffled(rewards, order_G)), shaped_PG[:, order_G])
+
+
+@pytest.mark.parametrize("name", of_kind("calibration"))
+def test_every_calibration_keeps_shapes_order_and_the_rule_that_what_does_not_count_has_no_advantage(name: str) -> None:
+    rewards, order_G = random_rewards(), torch.tensor([2, 0, 3, 1])
+    credit = random_credit(rewards)
+    before_PG = credit.advantage_PG.clone()
+    after = make(name).calibrate(credit, rewards)
+    assert torch.equal(credit.advantage_PG, before_PG)  # not in place
+    assert after.advantage_PG.dtype == torch.float64
+    assert after.counted_PG.dtype == torch.bool
+    assert after.advantage_PG.shape == after.counted_PG.shape == before_PG.shape
+    assert after.advantage_PG.isfinite().all()
+    assert (after.advantage_PG[~after.counted_PG] == 0).all()
+    assert (after.advantage_PG.sign() * before_PG.sign() >= 0).all()
+    moved_credit = Credit(advantage_PG=before_PG[:, order_G], counted_PG=credit.counted_PG)
+    moved = make(name).calibrate(moved_credit, shuffled(rewards, order_G))
+    torch.testing.assert_close(moved.advantage_PG, after.advantage_PG[:, order_G])
+    assert torch.equal(moved.counted_PG, after.counted_PG[:, order_G])
+
+
+@pytest.mark.parametrize("name", of_kind("calibration"))
+def test_no_calibration_brings_back_what_another_took_out(name: str) -> None:
+    rewards = random_rewards()
+    out_PG = torch.rand(rewards.reward_PG.shape, generator=torch.Generator().manual_seed(4)) < 0.5
+    credit = Credit(advantage_PG=random_credit(rewards).advantage_PG.masked_fill(out_PG, 0.0), counted_PG=~out_PG)
+    after = make(name).calibrate(credit, rewards)
+    assert not (after.counted_PG & out_PG).any()
+    assert (after.advantage_PG[out_PG] == 0).all()
+
+
+@pytest.mark.parametrize("name", of_kind("calibration"))
+def test_a_calibration_says_what_it_misses(name: str) -> None:
+    rewards = random_rewards()
+    bare = GroupedRewards(
+        reward_PG=rewards.reward_PG,
+        correct_PG=rewards.correct_PG,
+        n_tokens_PG=rewards.n_tokens_PG,
+        truncated_PG=rewards.truncated_PG,
+    )
+    if PARTS[name].needs:
+        with pytest.raises(ValueError, match=name):
+            make(name).calibrate(random_credit(rewards), bare)
+    else:
+        make(name).calibrate(random_credit(rewards), bare)
+
+
+@pytest.mark.parametrize("name", of_kind("surrogate"))
+def test_every_surrogate_gives_a_finite_loss_per_token_row_by_row(name: str) -> None:
+    tokens, advantage_B = random_tokens(), torch.tensor([1.0, -1.0, 0.0, 0.5, 1.0])
+    found = make(name).token_loss(tokens, advantage_B)
+    assert (found.loss_BT.shape, found.loss_BT.dtype) == (tokens.logp_BT.shape, torch.float32)
+    assert found.loss_BT.isfinite().all()
+    assert found.clipped_BT.dtype == torch.bool
+    assert not found.clipped_BT[~tokens.mask_BT].any()
+    assert (found.loss_BT[2] == 0).all()  # advantage 0
+    one = TokenLogps(
+        logp_BT=tokens.logp_BT[1:2],
+        entropy_BT=tokens.entropy_BT[1:2],
+        old_logp_BT=tokens.old_logp_BT[1:2],
+        mask_BT=tokens.mask_BT[1:2],
+    )
+    assert torch.equal(make(name).token_loss(one, advantage_B[1:2]).loss_BT, found.loss_BT[1:2])
+
+
+@pytest.mark.parametrize("name", of_kind("penalty"))
+def test_every_penalty_gives_a_finite_loss_per_token_and_says_what_it_misses(name: str) -> None:
+    tokens = random_tokens()
+    found_BT = make(name).token_penalty(tokens)
+    assert (found_BT.shape, found_BT.dtype) == (tokens.logp_BT.shape, torch.float32)
+    assert found_BT.isfinite().all()
+    bare = TokenLogps(
+        logp_BT=tokens.logp_BT,
+        entropy_BT=tokens.entropy_BT,
+        old_logp_BT=tokens.old_logp_BT,
+        mask_BT=tokens.mask_BT,
+    )
+    if PARTS[name].needs:
+        with pytest.raises(ValueError, match=name):
+            make(name).token_penalty(bare)
+    else:
+        assert torch.equal(make(name).token_penalty(bare), found_BT)
+
+
+@pytest.mark.parametrize("name", of_kind("aggregation"))
+def test_every_aggregation_weighs_what_counts_and_nothing_else(name: str) -> None:
+    mask_BT = random_tokens().mask_BT
+    counted_B = torch.tensor([True, True, False, True, True])
+    weight_BT = make(name).token_weights(mask_BT, counted_B, max_tokens=4)
+    used_BT = mask_BT & counted_B[:, None]
+    assert weight_BT.dtype == torch.float32
+    assert (weight_BT[used_BT] > 0).all()
+    assert (weight_BT[~used_BT] == 0).all()
+    # what does not count is as if it had not been sampled, so filters cannot leave traces in the divisor
+    alone_BT = make(name).token_weights(mask_BT[counted_B], counted_B[counted_B], max_tokens=4)
+    assert torch.equal(alone_BT, weight_BT[counted_B])
+
+
+@pytest.mark.parametrize("name", of_kind("aggregation"))
+def test_where_nothing_counts_every_weight_is_zero_and_none_is_nan(name: str) -> None:
+    weight_BT = make(name).token_weights(random_tokens().mask_BT, torch.zeros(5, dtype=torch.bool), max_tokens=4)
+    assert (weight_BT == 0).all()
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("mode", ["truncate", "mask", "exact"])
+@pytest.mark.parametrize("name", of_kind("correction"))
+def test_every_correction_is_one_where_laws_agree_and_carries_no_gradient(name: str, level: str, mode: str) -> None:
+    mask_BT = random_tokens().mask_BT
+    log_ratio_BT = torch.zeros(mask_BT.shape, requires_grad=True)
+    weight_BT = PARTS[name](level=level, mode=mode).importance(log_ratio_BT, mask_BT)
+    assert torch.equal(weight_BT, mask_BT.float())
+    assert not weight_BT.requires_grad
+
+
+OUT_OF_RANGE = [
+    ("iac", "alpha=-1"),
+    ("iac", "alpha=inf"),
+    ("iac", "alpha=nan"),
+    ("clip", "low=1"),
+    ("clip", "high=-0.1"),
+    ("clip", "dual=0.5"),
+    ("gspo", "low=1"),
+    ("gspo", "high=-1"),
+    ("cispo", "low=1.5"),
+    ("cispo", "high=-1"),
+    ("kl", "beta=-0.1"),
+    ("kl", "beta=nan"),
+    ("kl", "kind=k4"),
+    ("entropy_bonus", "coefficient=-1"),
+    ("importance", "cap=0"),
+    ("importance", "level=word"),
+    ("importance", "mode=none"),
+    ("forward_kl", "beta=-1"),
+    ("forward_kl", "samples_per_prompt=0"),
+    ("dlc", "mu=-0.5"),
+    ("dlc", "learning_rate=0"),
+    ("dlc", "optimizer=lion"),
+    ("dlc", "warm_start_steps=-1"),
+    ("dynamic_sampling", "max_rounds=0"),
+    ("easy_filter", "share=1"),
+    ("easy_filter", "share=-0.1"),
+    ("overlong", "length=0"),
+    ("overlong", "length=10,buffer=11"),
+    ("overlong", "length=10,buffer=0"),
+    ("overlong", "length=10,factor=-1"),
+    ("reference_weighting", "cap=0.5"),
+    ("reference_weighting", "samples=wrong"),
+    ("seq_sum_constant", "divisor=0"),
+    ("w_reinforce", "weight=-1"),
+    ("w_reinforce", "weight=nan"),
+    ("grpo", "convention=mine"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), OUT_OF_RANGE)
+def test_settings_out_of_range_are_refused_by_name(name: str, settings: str) -> None:
+    setting = settings.split(",")[-1].partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"algorithm {name}: {setting}[ =:]"):
+        objectives.parse(f"{name}:{settings}")
+
+
+#: Switches, text, and what GRPO takes from codebases.
+ANY_VALUE = {"scale_matched", "straight_through", "counted", "memory", "ddof", "eps"}
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_every_setting_with_a_range_is_in_the_list_of_refusals(name: str) -> None:
+    refused = {pair.partition("=")[0] for part, text in OUT_OF_RANGE if part == name for pair in text.split(",")}
+    assert {field.name for field in fields(PARTS[name])} - ANY_VALUE <= refused
+
+
+def test_overlong_needs_the_length_of_the_run() -> None:
+    with pytest.raises(ConfigError, match="give the run's longest response in tokens"):
+        objectives.parse("overlong")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no objective is called 'grop'; did you mean grpo"):
+        objectives.parse("grop")
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no setting is called 'alpa'; did you mean alpha"):
+        objectives.parse("iac:alpa=1")
+
+
+@pytest.mark.parametrize("text", ["grpo+rloo", "clip+gspo", "token_mean+seq_sum_constant", "iac+iac"])
+def test_two_parts_for_one_place_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="name one of them"):
+        objectives.parse(text)
+
+
+def test_a_named_part_displaces_what_a_part_brings_and_what_a_preset_has() -> None:
+    assert objectives.parse("dr_grpo+token_mean").expression == "dr_grpo+token_mean+clip"
+    assert type(objectives.parse("dapo+gspo").surrogate) is PARTS["gspo"]
+    assert objectives.parse("dapo+self").rehearsal == objectives.parse("self").rehearsal
+    assert type(objectives.parse("nsr").estimator) is PARTS["w_reinforce"]
+    assert type(objectives.parse("grpo+nsr").estimator) is PARTS["grpo"]
+
+
+def test_a_whole_objective_gives_credit_in_the_order_of_a_step() -> None:
+    # shaping makes an all-wrong group unequal; GRPO standardises; IAC leaves wrong samples alone; truncated ones leave
+    objective = objectives.parse("overlong:length=4,buffer=2+grpo:ddof=0,eps=0+iac+overlong_filter")
+    credit = objective.credit(
+        GroupedRewards(
+            reward_PG=torch.zeros(1, 2, dtype=torch.float64),
+            correct_PG=torch.zeros(1, 2, dtype=torch.bool),
+            n_tokens_PG=torch.tensor([[1, 4]]),
+            truncated_PG=torch.tensor([[False, True]]),
+        )
+    )
+    assert credit.advantage_PG.tolist() == [[1.0, 0.0]]
+    assert credit.counted_PG.tolist() == [[True, False]]

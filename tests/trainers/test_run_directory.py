@@ -18,6 +18,14 @@ def claimed(config: TrainConfig | SftConfig) -> None:
         pass
 
 
+def committed(config: TrainConfig | SftConfig, step: int = 0) -> None:
+    """What a run leaves that has come this far."""
+    claimed(config)
+    (config.output_dir / "state").mkdir()
+    (config.output_dir / "state" / f"step-{step}.pt").write_bytes(b"")
+    (config.output_dir / f"checkpoint-{step}").mkdir()
+
+
 def test_settings_and_versions_are_written(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path / "a" / "run", seed=7)
     claimed(config)
@@ -29,14 +37,14 @@ def test_settings_and_versions_are_written(tmp_path: Path) -> None:
 
 def test_a_directory_with_other_settings_is_refused_by_their_names(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path, seed=1)
-    claimed(config)
+    committed(config)
     with pytest.raises(TrainingError, match=r"other settings \(algorithm, limit, seed\)"):
         claimed(replace(config, seed=2, algorithm="iac", limit=5, resume=True))
 
 
 def test_a_directory_with_the_same_settings_needs_resume(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path)
-    claimed(config)
+    committed(config)
     with pytest.raises(TrainingError, match="at step 0; pass --resume"):
         claimed(config)
     claimed(replace(config, resume=True))
@@ -48,12 +56,25 @@ def test_resume_in_an_empty_directory_starts(tmp_path: Path) -> None:
 
 def test_only_a_run_without_schedule_can_be_made_longer(tmp_path: Path) -> None:
     rl, sft = TrainConfig(output_dir=tmp_path / "rl"), SftConfig(output_dir=tmp_path / "sft")
-    claimed(rl)
-    claimed(sft)
+    committed(rl, 40)
+    committed(sft)
     claimed(replace(rl, max_steps=500, resume=True))
     assert tomllib.loads((tmp_path / "rl" / "config.toml").read_text())["train"]["max_steps"] == 500
     with pytest.raises(TrainingError, match=r"\(max_steps\)"):
         claimed(replace(sft, max_steps=5000, resume=True))
+
+
+def test_the_record_of_a_run_never_says_fewer_steps_than_were_trained(tmp_path: Path) -> None:
+    config = TrainConfig(output_dir=tmp_path)
+    committed(config, 160)
+    claimed(replace(config, max_steps=2, resume=True))
+    assert tomllib.loads((tmp_path / "config.toml").read_text())["train"]["max_steps"] == 160
+
+
+def test_a_run_that_failed_before_its_first_commit_claims_nothing(tmp_path: Path) -> None:
+    claimed(TrainConfig(output_dir=tmp_path, seed=1))
+    claimed(TrainConfig(output_dir=tmp_path, seed=2))
+    assert tomllib.loads((tmp_path / "config.toml").read_text())["train"]["seed"] == 2
 
 
 def test_two_trainers_do_not_share_a_directory(tmp_path: Path) -> None:
@@ -70,9 +91,10 @@ def test_a_file_in_the_way_is_reported(tmp_path: Path) -> None:
 
 
 def test_foreign_settings_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("seed = = 1")
-    with pytest.raises(TrainingError, match="not the settings of a run"):
-        claimed(TrainConfig(output_dir=tmp_path))
+    for foreign in ("seed = = 1", "[tool]\nseed = 1\n"):
+        (tmp_path / "config.toml").write_text(foreign)
+        with pytest.raises(TrainingError, match="not the settings of a run"):
+            claimed(TrainConfig(output_dir=tmp_path))
 
 
 def test_metrics_are_cut_back_to_the_resumed_step(tmp_path: Path) -> None:

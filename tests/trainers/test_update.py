@@ -8,8 +8,15 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from diagnostics.models import load_path
-from trainers.rollout import RolloutBatch
-from trainers.update import backward, distinct_rollouts, logp_mean
+from trainers import objectives
+from trainers.batch import RolloutBatch
+from trainers.forward import ForwardSettings, _unshared, token_logps
+from trainers.network import Network, find_network
+from trainers.objectives.contract import Credit
+from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, distinct_rollouts, frozen_logps, rehearse
+
+PLAIN = ForwardSettings(temperature=1.0)
+AGGREGATIONS = [name for name in objectives.names() if name.startswith(("seq_", "token_"))]
 
 
 @pytest.fixture(params=["rotary positions", "learned positions"])
@@ -19,7 +26,9 @@ def model(request: pytest.FixtureRequest, model_path: Path) -> PreTrainedModel:
         policy = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
     else:
         torch.manual_seed(0)
-        policy = GPT2LMHeadModel(GPT2Config(vocab_size=107, n_positions=32, n_embd=24, n_layer=2, n_head=2)).eval()
+        policy = GPT2LMHeadModel(
+            GPT2Config(vocab_size=107, n_positions=32, n_embd=24, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=1)
+        ).eval()
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.ndim == 2:
@@ -29,120 +38,207 @@ def model(request: pytest.FixtureRequest, model_path: Path) -> PreTrainedModel:
 
 @pytest.fixture
 def rollouts() -> RolloutBatch:
-    """Two prompts of different length, two responses each, of 1 to 4 tokens."""
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0]], dtype=torch.bool)
+    """Two prompts of different length, three responses each, of 1 to 4 tokens; the last row is a copy."""
+    mask = torch.tensor(
+        [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 1, 0]], dtype=torch.bool
+    )
+    ids = [[20, 21, 22, 1], [20, 1, 0, 0], [1, 0, 0, 0], [24, 25, 1, 0], [24, 26, 27, 1], [24, 25, 1, 0]]
     return RolloutBatch(
-        group_size=2,
+        group_size=3,
         prompt_ids_PL=torch.tensor([[0, 0, 7, 8], [9, 10, 11, 12]]),
         prompt_mask_PL=torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]], dtype=torch.bool),
-        response_ids_BT=torch.tensor([[20, 21, 22, 1], [23, 1, 0, 0], [1, 0, 0, 0], [24, 25, 1, 0]]),
+        response_ids_BT=torch.tensor(ids),
         response_mask_BT=mask,
-        logp_sum_B=torch.zeros(4),
-        entropy_sum_B=torch.zeros(4),
-        truncated_B=torch.zeros(4, dtype=torch.bool),
+        behaviour_logp_BT=torch.zeros(6, 4),
+        logp_sum_B=torch.zeros(6),
+        entropy_sum_B=torch.zeros(6),
+        truncated_B=torch.zeros(6, dtype=torch.bool),
     )
 
 
-def naive_logp(model: PreTrainedModel, rollouts: RolloutBatch, row: int, temperature: float) -> torch.Tensor:
+def batch_of(rollouts: RolloutBatch, advantages: list[float], counted: list[bool] | None = None) -> UpdateBatch:
+    return UpdateBatch(
+        rollouts=rollouts,
+        credit=Credit(
+            advantage_PG=torch.tensor(advantages).view(-1, rollouts.group_size),
+            counted_PG=torch.tensor(counted or [True] * len(advantages)).view(-1, rollouts.group_size),
+        ),
+    )
+
+
+def run(
+    network: Network | PreTrainedModel, batch: UpdateBatch, algorithm: str = "grpo", settings: ForwardSettings = PLAIN
+) -> tuple[UpdateReport, torch.Tensor]:
+    """The report and the whole gradient."""
+    model = network.model if isinstance(network, Network) else network
+    model.zero_grad()
+    report = accumulate_gradient(network, batch, objectives.parse(algorithm), settings, max_tokens=4)
+    return report, gradient(model)
+
+
+def gradient(model: PreTrainedModel) -> torch.Tensor:
+    return torch.cat(
+        [torch.zeros_like(one).flatten() if one.grad is None else one.grad.flatten() for one in model.parameters()]
+    )
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor, *, within: float) -> None:
+    assert float((found - expected).abs().max()) <= within * float(expected.abs().max())
+
+
+def naive_logp(model: PreTrainedModel, rollouts: RolloutBatch, row: int, temperature: float = 1.0) -> torch.Tensor:
     """Log-probabilities of one response, without padding or batching."""
-    prompt = rollouts.prompt_ids_PL[row // 2][rollouts.prompt_mask_PL[row // 2]]
+    prompt_row = row // rollouts.group_size
+    prompt = rollouts.prompt_ids_PL[prompt_row][rollouts.prompt_mask_PL[prompt_row]]
     response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]]
     logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
     return (logits / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
 
 
-def gradient(model: PreTrainedModel) -> torch.Tensor:
-    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+ADVANTAGES = [1.5, -0.5, 0.25, 2.0, -1.0, 0.5]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_padding_changes_no_log_probability(model: PreTrainedModel, rollouts: RolloutBatch, temperature: float) -> None:
-    mean_R = logp_mean(model, rollouts, torch.tensor([0, 1, 2, 3]), temperature)
-    for row in range(4):
-        assert mean_R[row].item() == pytest.approx(
-            naive_logp(model, rollouts, row, temperature).mean().item(), rel=1e-4
+def test_log_probabilities_are_those_of_each_response_alone(
+    model: PreTrainedModel, rollouts: RolloutBatch, temperature: float
+) -> None:
+    network = find_network(model)
+    assert network.layouts == ("rows", "tree", "prefix")
+    for layout in network.layouts:
+        logp_RT, _ = token_logps(
+            network, rollouts, torch.tensor([4, 0, 2]), ForwardSettings(temperature=temperature), layout=layout
         )
+        for place, row in enumerate((4, 0, 2)):
+            torch.testing.assert_close(
+                logp_RT[place][rollouts.response_mask_BT[row]],
+                naive_logp(model, rollouts, row, temperature),
+                rtol=1e-4,
+                atol=1e-4,
+            )
+            assert float(logp_RT[place][~rollouts.response_mask_BT[row]].detach().abs().sum()) == 0
 
 
 def test_loss_and_gradient_are_those_of_the_formula(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    advantage_B = torch.tensor([1.5, -0.5, 0.0, 2.0])
-    naive = -sum(advantage_B[row] * naive_logp(model, rollouts, row, 1.0).mean() for row in range(4)) / 4
+    # every ratio is 1, and the gradient that of -A log pi
+    naive = -sum(ADVANTAGES[row] * naive_logp(model, rollouts, row).mean() for row in range(6)) / 6
     naive.backward()
-    expected = gradient(model).clone()
-    model.zero_grad()
-    loss = backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=None)
-    assert loss == pytest.approx(naive.item(), rel=1e-5)
-    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
+    expected = gradient(model)
+    report, found = run(find_network(model), batch_of(rollouts, ADVANTAGES))
+    assert report.loss == pytest.approx(-sum(ADVANTAGES) / 6, rel=1e-5)
+    assert_same(found, expected, within=1e-5)
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2, 3, 99])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("algorithm", ["grpo", "gspo", "grpo+entropy_bonus:coefficient=0.1"])
 def test_micro_batches_change_neither_loss_nor_gradient(
-    model: PreTrainedModel, rollouts: RolloutBatch, micro_batch: int
+    model: PreTrainedModel, rollouts: RolloutBatch, algorithm: str, aggregation: str
 ) -> None:
-    advantage_B = torch.tensor([1.5, -0.5, 0.25, 2.0])
-    whole = backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=None)
-    expected = gradient(model).clone()
-    model.zero_grad()
-    assert backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=micro_batch) == pytest.approx(
-        whole, rel=1e-5
-    )
-    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
+    network, batch = find_network(model), batch_of(rollouts, ADVANTAGES)
+    expression = f"{algorithm}+{aggregation}"
+    whole, expected = run(network, batch, expression)
+    for micro_batch in (1, 3):
+        report, found = run(network, batch, expression, ForwardSettings(temperature=1.0, micro_batch=micro_batch))
+        assert report.loss == pytest.approx(whole.loss, rel=1e-5, abs=1e-6)
+        assert_same(found, expected, within=5e-6)
+
+
+def test_a_bare_model_gives_the_same_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
+    batch = batch_of(rollouts, ADVANTAGES)
+    assert_same(run(model, batch)[1], run(find_network(model), batch)[1], within=1e-5)
+
+
+def test_recomputed_activations_give_the_same_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
+    network, batch = find_network(model, recompute=True), batch_of(rollouts, ADVANTAGES)
+    assert network.recomputed
+    assert "prefix" not in network.layouts
+    assert_same(run(network, batch)[1], run(find_network(model), batch)[1], within=1e-5)
+    assert not any("forward" in vars(layer) for layer in network.recomputed)
+
+
+def test_bfloat16_products_leave_float32_weights_and_nearly_the_gradient(
+    model: PreTrainedModel, rollouts: RolloutBatch
+) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.div_(4)
+    network, batch = find_network(model), batch_of(rollouts, ADVANTAGES)
+    expected = run(network, batch)[1]
+    found = run(network, batch, settings=ForwardSettings(temperature=1.0, autocast=torch.bfloat16))[1]
+    assert all(one.dtype == torch.float32 and one.grad.dtype == torch.float32 for one in model.parameters())
+    assert 1e-5 < float((found - expected).norm() / expected.norm()) < 0.05
 
 
 def test_rollouts_without_advantage_are_skipped_but_stay_in_the_divisor(
     model: PreTrainedModel, rollouts: RolloutBatch
 ) -> None:
-    advantage_B = torch.tensor([1.0, 0.0, 0.0, 0.0])
-    loss = backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=None)
-    assert loss == pytest.approx(-naive_logp(model, rollouts, 0, 1.0).mean().item() / 4, rel=1e-5)
+    report, found = run(find_network(model), batch_of(rollouts, [1.0, 0, 0, 0, 0, 0]))
+    assert report.n_used == 1
+    model.zero_grad()
+    (-naive_logp(model, rollouts, 0).mean() / 6).backward()
+    assert_same(found, gradient(model), within=1e-5)
 
 
 def test_without_any_advantage_there_is_no_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    assert backward(model, rollouts, torch.zeros(4), temperature=1.0, micro_batch=2) == 0.0
-    assert all(parameter.grad is None for parameter in model.parameters())
+    report, found = run(find_network(model), batch_of(rollouts, [0.0] * 6))
+    assert (report.loss, report.n_used, report.logp_gap_max) == (0.0, 0, 0.0)
+    assert not bool(found.any())
 
 
 def test_padding_tokens_carry_no_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    advantage_B = torch.tensor([1.0, -1.0, 0.5, 2.0])
-    backward(model, rollouts, advantage_B, temperature=1.0, micro_batch=None)
-    expected = gradient(model).clone()
-    model.zero_grad()
-    garbage = torch.where(rollouts.response_mask_BT, rollouts.response_ids_BT, 77)
-    prompt_garbage = torch.where(rollouts.prompt_mask_PL, rollouts.prompt_ids_PL, 66)
-    dirty = replace(rollouts, response_ids_BT=garbage, prompt_ids_PL=prompt_garbage)
-    backward(model, dirty, advantage_B, temperature=1.0, micro_batch=None)
-    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
-
-
-def test_copies_of_a_response_are_scored_once_with_their_summed_advantage(rollouts: RolloutBatch) -> None:
-    # rows 0 and 1 answer prompt 0, rows 2 and 3 prompt 1; the same tokens under another prompt are no copy
-    ids = torch.tensor([[20, 1, 0, 0], [20, 1, 0, 0], [20, 1, 0, 0], [20, 1, 7, 7]])
-    mask = torch.tensor([[1, 1, 0, 0]] * 4, dtype=torch.bool)
-    copies = replace(rollouts, response_ids_BT=ids, response_mask_BT=mask)
-    row_R, weight_R = distinct_rollouts(copies, torch.tensor([1.5, 0.5, -1.0, -2.0]))
-    assert (row_R.tolist(), weight_R.tolist()) == ([0, 2], [2.0, -3.0])
-
-
-def test_a_response_that_ended_is_no_copy_of_one_that_went_on(rollouts: RolloutBatch) -> None:
-    ids = torch.tensor([[20, 1, 0, 0], [20, 1, 0, 0], [20, 1, 0, 0], [20, 1, 1, 0]])
-    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]], dtype=torch.bool)
-    different = replace(rollouts, response_ids_BT=ids, response_mask_BT=mask)
-    row_R, _ = distinct_rollouts(different, torch.tensor([1.0, 1.0, 1.0, 0.0]))
-    assert sorted(row_R.tolist()) == [0, 1, 2]
-
-
-def test_copies_change_neither_loss_nor_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    copies = replace(
+    dirty = replace(
         rollouts,
-        response_ids_BT=rollouts.response_ids_BT[[0, 0, 3, 3]],
-        response_mask_BT=rollouts.response_mask_BT[[0, 0, 3, 3]],
+        response_ids_BT=torch.where(rollouts.response_mask_BT, rollouts.response_ids_BT, 77),
+        prompt_ids_PL=torch.where(rollouts.prompt_mask_PL, rollouts.prompt_ids_PL, 66),
     )
-    advantage_B = torch.tensor([1.5, -0.5, 0.25, 2.0])
-    naive = -sum(advantage_B[row] * naive_logp(model, copies, row, 1.0).mean() for row in range(4)) / 4
+    for layout in ("rows", "tree", "prefix"):
+        network = replace(find_network(model), layouts=(layout,))
+        expected = run(network, batch_of(rollouts, ADVANTAGES))[1]
+        assert_same(run(network, batch_of(dirty, ADVANTAGES))[1], expected, within=1e-5)
+
+
+def test_the_gap_to_the_sampler_is_that_of_response_tokens(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
+    logp_BT = frozen_logps(find_network(model), rollouts, PLAIN)
+    shifted = replace(rollouts, behaviour_logp_BT=logp_BT + torch.tensor([0.0, 0.0, 0.0, 0.5]))
+    report, _ = run(find_network(model), batch_of(shifted, ADVANTAGES))
+    assert report.logp_gap_max == pytest.approx(0.5, abs=1e-4)
+    # two of the 17 tokens are fourth ones
+    assert report.logp_gap_mean == pytest.approx(2 * 0.5 / int(rollouts.response_mask_BT.sum()), abs=1e-4)
+
+
+def test_frozen_log_probabilities_keep_the_order_of_rows(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
+    logp_BT = frozen_logps(find_network(model), rollouts, ForwardSettings(temperature=1.0, micro_batch=2))
+    for row in range(6):
+        torch.testing.assert_close(
+            logp_BT[row].sum(), naive_logp(model, rollouts, row).sum().detach(), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_rehearsal_is_the_mean_cross_entropy(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
+    naive = -0.5 * sum(naive_logp(model, rollouts, row).mean() for row in range(6)) / 6
     naive.backward()
-    expected = gradient(model).clone()
+    expected = gradient(model)
     model.zero_grad()
-    assert backward(model, copies, advantage_B, temperature=1.0, micro_batch=None) == pytest.approx(
-        naive.item(), rel=1e-5
-    )
-    assert torch.allclose(gradient(model), expected, rtol=1e-3, atol=1e-4)
+    loss = rehearse(find_network(model), rollouts, 0.5, ForwardSettings(temperature=1.0, micro_batch=4))
+    assert loss == pytest.approx(naive.item(), rel=1e-5)
+    assert_same(gradient(model), expected, within=1e-5)
+
+
+def test_copies_of_a_response_are_computed_once(rollouts: RolloutBatch) -> None:
+    # the same tokens under another prompt are no copy, and neither is one that went on
+    ids = torch.tensor([[20, 1, 0, 0], [20, 1, 7, 7], [20, 1, 1, 0]] * 2)
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]] * 2, dtype=torch.bool)
+    copies = replace(rollouts, response_ids_BT=ids, response_mask_BT=mask)
+    row_U, copy_of_B = distinct_rollouts(copies, torch.tensor([True, True, True, True, False, True]))
+    assert sorted(row_U.tolist()) == [0, 2, 3, 5]
+    assert copy_of_B[0] == copy_of_B[1]
+    assert copy_of_B[4] == -1
+    assert row_U[copy_of_B[[0, 2, 3, 5]]].tolist() == [0, 2, 3, 5]
+
+
+def test_what_a_tree_will_hold_is_counted_without_building_it(rollouts: RolloutBatch) -> None:
+    row_U, _ = distinct_rollouts(rollouts, torch.ones(6, dtype=torch.bool))
+    # (1), (20 1), (20 21 22 1) and (24 25 1), (24 26 27 1): the last token of each is never read
+    assert row_U.tolist() == [2, 1, 0, 3, 4]
+    assert _unshared(rollouts, row_U).tolist() == [0, 1, 2, 2, 2]
+    assert _unshared(rollouts, torch.tensor([1])).tolist() == [1]

@@ -1,25 +1,38 @@
-"""Objectives by name: one file in this folder is one objective, the file's name is the objective's name.
+"""Objectives by expression: ``grpo``, ``iac:alpha=0.5``, ``rloo+negative_only+kl:kind=k3,beta=0.01+token_mean``.
 
-A file ``NAME.py`` that defines ``OBJECTIVE`` is all it takes to add one. Listing names imports none of them.
+One file in this folder is one part of an objective, or a preset; the file's name is its name. A file ``NAME.py``
+that defines ``PART`` (a class of settings) or ``PRESET`` is all it takes to add one. An expression joins names with
+``+``; settings follow a name after ``:``. What nobody names is GRPO's: its estimator, surrogate and aggregation.
+Listing names imports none of them.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from diagnostics.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trainers.objectives.contract import Objective
+    from trainers.objectives.contract import Objective, Part, Preset
 
 _NOT_OBJECTIVES = frozenset({"contract"})
+#: What holds where an expression says nothing.
+DEFAULTS = "grpo+clip+seq_mean_token_mean"
+#: A plus sign before a digit belongs to a number such as 1e+3.
+_JOINT = re.compile(r"\+(?![0-9])")
+
+Setting = bool | int | float | str
 
 
 def names() -> tuple[str, ...]:
-    """Names of all objectives, sorted.
+    """Names of all parts and presets, sorted.
 
     >>> "grpo" in names() and "iac" in names() and "contract" not in names()
     True
@@ -27,26 +40,250 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({module.name for module in iter_modules(__path__)} - _NOT_OBJECTIVES))
 
 
-def check_name(name: str) -> None:
-    """Raise ``ConfigError`` with the nearest names unless ``name`` is an objective."""
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One name of an expression with the settings behind it, as written."""
+
+    name: str
+    settings: Mapping[str, str]
+
+
+def terms(expression: str) -> list[Term]:
+    """The terms of an expression; loads no torch. ``ConfigError`` for what is no expression, or an unknown name.
+
+    >>> terms("rloo+iac:alpha=0.5,scale_matched=true")
+    [Term(name='rloo', settings={}), Term(name='iac', settings={'alpha': '0.5', 'scale_matched': 'true'})]
+    """
+    found = []
+    for text in _JOINT.split(expression):
+        name, colon, listed = text.strip().partition(":")
+        _check_name(name.strip(), expression)
+        settings: dict[str, str] = {}
+        for setting in listed.split(",") if colon else ():
+            key, equals, value = (piece.strip() for piece in setting.partition("="))
+            if not (key and equals and value) or key in settings:
+                raise ConfigError(
+                    f"algorithm {expression!r}: {setting.strip()!r} is not one setting of {name}; "
+                    "write NAME:setting=value,setting=value"
+                )
+            settings[key] = value
+        found.append(Term(name=name.strip(), settings=settings))
+    return found
+
+
+def parse(expression: str) -> Objective:
+    """The objective that an expression describes; loads torch.
+
+    Raises ``ConfigError`` for unknown names and settings, values out of range, and two parts for one place.
+    """
+    from trainers.objectives.contract import Objective
+
+    chosen = _parts(expression)
+    for part in list(chosen.values()):
+        for brought_name, brought in _parts(part.brings).items() if part.brings else ():
+            if brought_name not in chosen and not any(_same_place(brought, other) for other in chosen.values()):
+                chosen[brought_name] = brought
+    for name, part in _parts(DEFAULTS).items():
+        if not any(_same_place(part, other) for other in chosen.values()):
+            chosen[name] = part
+    by_kind: dict[str, list[Any]] = {}
+    for part in chosen.values():
+        by_kind.setdefault(kind_of(type(part)), []).append(part)
+
+    def one(kind: str) -> Any:
+        return next(iter(by_kind.get(kind, [])), None)
+
+    return Objective(
+        expression="+".join(_written(name, part) for name, part in chosen.items()),
+        shapings=tuple(by_kind.get("shaping", ())),
+        estimator=one("estimator"),
+        calibrations=tuple(by_kind.get("calibration", ())),
+        surrogate=one("surrogate"),
+        aggregation=one("aggregation"),
+        penalties=tuple(by_kind.get("penalty", ())),
+        correction=one("correction"),
+        rehearsal=one("rehearsal"),
+        decoding=one("decoding"),
+        resampling=one("resampling"),
+    )
+
+
+#: Kinds of which an objective takes any number; of the others it takes one.
+_MANY = frozenset({"shaping", "calibration", "penalty"})
+
+
+#: The method or setting that tells each kind of part from the others, in the order of a step.
+_TOLD_BY: Mapping[str, str] = MappingProxyType(
+    {
+        "shaping": "shape",
+        "estimator": "advantages",
+        "calibration": "calibrate",
+        "surrogate": "token_loss",
+        "penalty": "token_penalty",
+        "aggregation": "token_weights",
+        "correction": "importance",
+        "rehearsal": "samples_per_prompt",
+        "decoding": "mu",
+        "resampling": "max_rounds",
+    }
+)
+
+
+def kind_of(part: type[Part]) -> str:
+    """Which of the ten places in an objective a part takes."""
+    known = {*dir(part), *get_type_hints(part)}
+    kinds = [kind for kind, told in _TOLD_BY.items() if told in known]
+    if len(kinds) != 1:
+        raise TypeError(f"{part.__module__}: must be exactly one of {', '.join(_TOLD_BY)}; it looks like {kinds}")
+    return kinds[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A part or preset as a list shows it. ``settings`` are written as an expression takes them, with the defaults."""
+
+    name: str
+    kind: str
+    settings: str
+    title: str
+    source: str
+
+
+def entries() -> list[Entry]:
+    """All parts and presets, presets first, then in the order of a step; loads torch.
+
+    >>> [entry for entry in entries() if entry.name == "iac"]
+    [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false',
+           title='Inverse-success Advantage Calibration', source='arXiv 2601.15609, 3.1')]
+    """
+    found = [_entry(name, _load(name)) for name in names()]
+    order = ["preset", *_TOLD_BY]
+    return sorted(found, key=lambda entry: (order.index(entry.kind), entry.name))
+
+
+def _entry(name: str, entry: type[Part] | Preset) -> Entry:
+    if not isinstance(entry, type):
+        return Entry(name=name, kind="preset", settings=entry.expression, title=entry.title, source=entry.source)
+    defaults = [f"{field.name}={_text(field.default)}" for field in fields(entry)]  # type: ignore[arg-type]
+    return Entry(name=name, kind=kind_of(entry), settings=",".join(defaults), title=entry.title, source=entry.source)
+
+
+def _check_name(name: str, expression: str) -> None:
     known = names()
     if name not in known:
         nearest = get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
-        raise ConfigError(f"algorithm: no objective is called {name!r}; {hint}")
+        raise ConfigError(f"algorithm {expression!r}: no objective is called {name!r}; {hint}")
 
 
-def get(name: str) -> Objective:
-    """The objective called ``name``; loads torch. Raises ``ConfigError`` if there is none."""
-    check_name(name)
-    objective: Objective = import_module(f"{__name__}.{name}").OBJECTIVE
-    return objective
+def _load(name: str) -> type[Part] | Preset:
+    module = import_module(f"{__name__}.{name}")
+    entry: type[Part] | Preset = module.PRESET if hasattr(module, "PRESET") else module.PART
+    return entry
 
 
-def describe_algorithms() -> list[tuple[str, str]]:
-    """(name, title and source) of all objectives, sorted by name; loads torch.
+def _parts(expression: str) -> dict[str, Part]:
+    """Parts by name, presets expanded; a part that is named displaces a preset's.
 
-    >>> [name for name, _ in describe_algorithms()][:2]
-    ['grpo', 'iac']
+    A part named twice, or two for one place, is an error.
     """
-    return [(name, f"{objective.title} ({objective.source})") for name in names() for objective in [get(name)]]
+    chosen: dict[str, tuple[Part, bool]] = {}
+    for term in terms(expression):
+        entry = _load(term.name)
+        is_named = isinstance(entry, type)
+        new = (
+            {term.name: _build(term.name, entry, term.settings)}
+            if isinstance(entry, type)
+            else _expanded(term.name, entry, term.settings)
+        )
+        for name, part in new.items():
+            rivals = [other for other in chosen if other == name or _same_place(chosen[other][0], part)]
+            if any(chosen[other][1] == is_named for other in rivals):
+                both = f"{name} is named twice" if name in rivals else f"{rivals[0]} and {name} both are the "
+                kind = "" if name in rivals else kind_of(type(part))
+                raise ConfigError(f"algorithm {expression!r}: {both}{kind}; name one of them")
+            if rivals and not is_named:
+                continue
+            for other in rivals:
+                del chosen[other]
+            chosen[name] = (part, is_named)
+    return {name: part for name, (part, _) in chosen.items()}
+
+
+def _expanded(name: str, preset: Preset, settings: Mapping[str, str]) -> dict[str, Part]:
+    """A preset's parts; each setting goes to the one part that has it."""
+    written = terms(preset.expression)
+    taken: dict[str, dict[str, str]] = {term.name: dict(term.settings) for term in written}
+    for key, value in settings.items():
+        owners = [term.name for term in written if key in _field_types(_load(term.name))]
+        if len(owners) != 1:
+            problem = f"{' and '.join(owners)} both have" if owners else f"none of its parts {preset.expression} has"
+            raise ConfigError(f"algorithm {name}: {problem} a setting {key!r}; write the parts out")
+        taken[owners[0]][key] = value
+    return {part: _build(part, _load(part), given) for part, given in taken.items()}
+
+
+def _build(name: str, entry: type[Part] | Preset, written: Mapping[str, str]) -> Part:
+    if not isinstance(entry, type):
+        raise ConfigError(f"algorithm {name}: a preset cannot stand inside another preset")
+    types = _field_types(entry)
+    given: dict[str, Setting] = {}
+    for key, text in written.items():
+        if key not in types:
+            nearest = get_close_matches(key, types, n=1, cutoff=0.4)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(types) or 'no settings'}"
+            raise ConfigError(f"algorithm {name}: no setting is called {key!r}; {hint}")
+        given[key] = _value(name, key, text, types[key])
+    try:
+        return entry(**given)
+    except ValueError as error:
+        raise ConfigError(f"algorithm {name}: {error}") from error
+
+
+def _field_types(entry: type[Part] | Preset) -> dict[str, Any]:
+    if not isinstance(entry, type):
+        return {}
+    hints = get_type_hints(entry)
+    return {field.name: hints[field.name] for field in fields(entry)}  # type: ignore[arg-type]
+
+
+def _value(name: str, key: str, text: str, kind: Any) -> Setting:
+    """A setting's text as the type of its field."""
+    options = [option for option in get_args(kind) if option is not type(None)]
+    if get_origin(kind) is Literal:
+        if text in options:
+            return text
+        raise ConfigError(f"algorithm {name}: {key}={text} is none of {', '.join(map(str, options))}")
+    plain = options[0] if options else kind
+    if plain is bool and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if plain in (int, float):
+        try:
+            return int(text) if plain is int else float(text)
+        except ValueError:
+            pass
+    elif plain is str:
+        return text
+    raise ConfigError(f"algorithm {name}: {key}={text} is not {_ARTICLES[plain]}")
+
+
+_ARTICLES = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def _same_place(one: Part, other: Part) -> bool:
+    kind = kind_of(type(one))
+    return kind == kind_of(type(other)) and kind not in _MANY
+
+
+def _written(name: str, part: Part) -> str:
+    """The term that gives this part: its settings as far as they are no defaults."""
+    settings = [
+        f"{field.name}={_text(getattr(part, field.name))}"
+        for field in fields(part)  # type: ignore[arg-type]
+        if getattr(part, field.name) != field.default
+    ]
+    return f"{name}:{','.join(settings)}" if settings else name
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

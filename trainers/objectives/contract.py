@@ -1,54 +1,262 @@
-"""What an objective is: a pure function from the rewards of a batch to one advantage per sample."""
+"""What an objective is made of: small parts of ten kinds, each a frozen record of its settings with one method.
+
+The order of a step: rewards are *shaped*, an *estimator* turns them into advantages, *calibrations* change these or
+take samples out, the *surrogate* gives every token a loss, *penalties* add to it, the *aggregation* weighs the tokens
+into one number. Beside them, *correction* answers for rollouts that another law drew, *rehearsal* adds samples of the
+reference, *decoding* changes how rollouts are drawn, and *resampling* which prompts are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+#: What a part asks of the step beyond rewards: log-probabilities of the rollouts under the reference policy, or
+#: whether the greedy response of each prompt is correct.
+Need = Literal["reference_logp", "greedy"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdvantageSettings:
-    """What an estimator may be told. Each one reads the fields that concern it.
+class GroupedRewards:
+    """What is known of the rollouts of one step before any gradient, one row per prompt.
 
-    ``ddof`` is the degrees of freedom taken off in the standard deviation of a group (0 population, 1 sample),
-    ``eps`` the constant added to it, in units of reward. ``iac_alpha`` is the exponent of inverse-success
-    calibration; ``iac_scale_matched`` rescales it to the uncalibrated mean absolute advantage.
+    ``correct_PG`` is the verifier's word, whatever the reward. ``reference_logp_PG`` is log π_ref(y|x), summed over
+    the response, in nats, and ``greedy_correct_P`` tells whether the prompt's greedy response is correct; both are
+    None unless a part needs them.
     """
 
-    ddof: int
-    eps: float
-    iac_alpha: float = 1.0
-    iac_scale_matched: bool = False
+    reward_PG: Float[Tensor, "prompt group"]
+    correct_PG: Bool[Tensor, "prompt group"]
+    n_tokens_PG: Int[Tensor, "prompt group"]
+    truncated_PG: Bool[Tensor, "prompt group"]
+    reference_logp_PG: Float[Tensor, "prompt group"] | None = None
+    greedy_correct_P: Bool[Tensor, " prompt"] | None = None
 
 
-Advantages = Callable[
-    [Float[Tensor, "prompt group"], Bool[Tensor, "prompt group"], AdvantageSettings], Float[Tensor, "prompt group"]
-]
+@dataclass(frozen=True, kw_only=True)
+class Credit:
+    """What the samples are worth: an advantage each, and whether they count in the divisor of the loss.
+
+    A sample that does not count has advantage 0 too.
+    """
+
+    advantage_PG: Float[Tensor, "prompt group"]
+    counted_PG: Bool[Tensor, "prompt group"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLogps:
+    """Log-probabilities of response tokens in nats, at the sampling temperature; ``mask_BT`` covers the response.
+
+    ``logp_BT`` and ``entropy_BT`` (full vocabulary) belong to the policy that is being trained and carry gradient,
+    ``old_logp_BT`` is that of the policy before the first update on this batch, ``reference_logp_BT`` that of the
+    reference policy, None unless a part needs it.
+    """
+
+    logp_BT: Float[Tensor, "row token"]
+    entropy_BT: Float[Tensor, "row token"]
+    old_logp_BT: Float[Tensor, "row token"]
+    mask_BT: Bool[Tensor, "row token"]
+    reference_logp_BT: Float[Tensor, "row token"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurrogateLoss:
+    """The loss of every token before weighing, and which tokens' gradient the clip has cut off."""
+
+    loss_BT: Float[Tensor, "row token"]
+    clipped_BT: Bool[Tensor, "row token"]
+
+
+class Part(Protocol):
+    """What all parts have: a title, the paper and place they come from, and what they ask of the step.
+
+    ``brings`` is an expression of other parts that belong to this one; whoever names one of their kind overrides it.
+    ``caution`` is said when a run with this part starts; empty for none.
+    """
+
+    title: ClassVar[str]
+    source: ClassVar[str]
+    needs: ClassVar[frozenset[Need]]
+    brings: ClassVar[str]
+    caution: ClassVar[str]
+
+
+class PartDefaults:
+    """Nothing needed, nothing brought, nothing to beware of: the usual case."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    brings: ClassVar[str] = ""
+    caution: ClassVar[str] = ""
+
+
+@runtime_checkable
+class Shaping(Part, Protocol):
+    """Changes rewards before anything compares them."""
+
+    def shape(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """The new rewards."""
+
+
+@runtime_checkable
+class Estimator(Part, Protocol):
+    """Turns rewards into advantages."""
+
+    def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """One advantage per sample. ``ValueError`` for groups too small to compare."""
+
+
+@runtime_checkable
+class Calibration(Part, Protocol):
+    """Changes advantages, or takes samples out of the divisor."""
+
+    def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
+        """The new credit."""
+
+
+@runtime_checkable
+class Surrogate(Part, Protocol):
+    """The loss of each token, whose gradient is the policy gradient where nothing is clipped."""
+
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+        """Loss per token, to be minimised."""
+
+
+@runtime_checkable
+class Aggregation(Part, Protocol):
+    """How the losses of tokens become one number: a weight each, from lengths alone."""
+
+    def token_weights(
+        self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
+    ) -> Float[Tensor, "row token"]:
+        """Weights of all tokens of the batch: the loss is the sum of weight times loss. 0 where nothing counts.
+
+        Taken once over the whole batch, so splitting it into micro-batches cannot change the loss.
+        """
+
+
+@runtime_checkable
+class Penalty(Part, Protocol):
+    """Adds a loss to every token of every sample that counts, whatever its advantage."""
+
+    def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
+        """Loss per token, its coefficient included."""
+
+
+@runtime_checkable
+class Correction(Part, Protocol):
+    """Importance weights for rollouts that another law than the policy's drew."""
+
+    def importance(
+        self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
+    ) -> Float[Tensor, "row token"]:
+        """Factor of each token's loss, without gradient, from log π_old − log(behaviour)."""
+
+
+@runtime_checkable
+class Rehearsal(Part, Protocol):
+    """Samples of the reference policy to learn from beside the rollouts: β times their mean cross-entropy."""
+
+    beta: float
+    samples_per_prompt: int
+
+
+@runtime_checkable
+class Decoding(Part, Protocol):
+    """Draws rollouts from softmax(f_θ − μ f_φ): the policy less a memory network; see ``trainers.memory``."""
+
+    mu: float
+    memory: str
+    learning_rate: float | None
+    optimizer: Literal["adamw", "sgd"]
+    warm_start_steps: int
+
+
+@runtime_checkable
+class Resampling(Part, Protocol):
+    """Draws further prompts until enough groups are mixed, at most ``max_rounds`` times a step."""
+
+    max_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A name for a composition that a paper made: ``expression`` is what a user could write instead."""
+
+    title: str
+    source: str
+    expression: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """One estimator: its name in words, the paper and section it comes from, and the function."""
+    """A whole objective. ``expression`` names its parts with every setting that is not a default."""
 
-    title: str
-    source: str
-    advantages: Advantages
+    expression: str
+    shapings: tuple[Shaping, ...]
+    estimator: Estimator
+    calibrations: tuple[Calibration, ...]
+    surrogate: Surrogate
+    aggregation: Aggregation
+    penalties: tuple[Penalty, ...]
+    correction: Correction | None
+    rehearsal: Rehearsal | None
+    decoding: Decoding | None
+    resampling: Resampling | None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts in the order of a step."""
+        single = (self.correction, self.rehearsal, self.decoding, self.resampling)
+        return (
+            *self.shapings,
+            self.estimator,
+            *self.calibrations,
+            self.surrogate,
+            *self.penalties,
+            self.aggregation,
+            *(part for part in single if part is not None),
+        )
+
+    def asks_for(self, need: Need) -> bool:
+        """Whether any part needs it."""
+        return any(need in part.needs for part in self.parts)
+
+    def credit(self, rewards: GroupedRewards) -> Credit:
+        """Shape the rewards, estimate advantages, calibrate them."""
+        for shaping in self.shapings:
+            rewards = with_rewards(rewards, shaping.shape(rewards))
+        advantage_PG = self.estimator.advantages(rewards)
+        credit = Credit(advantage_PG=advantage_PG, counted_PG=torch.ones_like(advantage_PG, dtype=torch.bool))
+        for calibration in self.calibrations:
+            credit = calibration.calibrate(credit, rewards)
+        return credit
 
 
-#: (ddof, eps) of the group's standard deviation, as verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct have them.
-NORMALISATION_PRESETS: Mapping[str, tuple[int, float]] = MappingProxyType(
-    {
-        "verl": (1, 1e-6),
-        "trl": (1, 1e-4),
-        "openrlhf": (1, 1e-9),
-        "oat": (1, 1e-8),
-        "open-instruct": (0, 1e-8),
-    }
-)
+def with_rewards(rewards: GroupedRewards, reward_PG: Float[Tensor, "prompt group"]) -> GroupedRewards:
+    """The same samples with other rewards."""
+    return GroupedRewards(
+        reward_PG=reward_PG,
+        correct_PG=rewards.correct_PG,
+        n_tokens_PG=rewards.n_tokens_PG,
+        truncated_PG=rewards.truncated_PG,
+        reference_logp_PG=rewards.reference_logp_PG,
+        greedy_correct_P=rewards.greedy_correct_P,
+    )
+
+
+def scale_matched(changed: Float[Tensor, "*axes"], before: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """``changed`` advantages with the mean absolute value that they had ``before``; zeros stay zeros.
+
+    >>> scale_matched(torch.tensor([4.0, -2.0]), torch.tensor([2.0, -2.0]))
+    tensor([ 2.6667, -1.3333])
+    """
+    changed_mean = changed.abs().mean()
+    return torch.where(changed_mean > 0, changed * (before.abs().mean() / changed_mean), changed)
 
 
 def check_group(reward_PG: Float[Tensor, "prompt group"]) -> None:

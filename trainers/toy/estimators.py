@@ -13,10 +13,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainers.objectives import grpo
-from trainers.objectives.contract import AdvantageSettings
-
-#: [A]'s standard deviation: population, and no constant added to it.
-_POPULATION = AdvantageSettings(ddof=0, eps=0.0)
 
 Advantages = Callable[[Float[Tensor, "seed group"]], Float[Tensor, "seed group"]]
 
@@ -41,7 +37,7 @@ def normalised(reward_SG: Float[Tensor, "seed group"]) -> Float[Tensor, "seed gr
     >>> normalised(torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])).tolist()
     [[1.0, 1.0, -1.0, -1.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    return grpo.advantages(reward_SG, reward_SG > 0, _POPULATION)
+    return grpo.standardised(reward_SG, ddof=0, eps=0.0)
 
 
 def rloo(reward_SG: Float[Tensor, "seed group"]) -> Float[Tensor, "seed group"]:
@@ -96,8 +92,8 @@ def calibrated(
     """Inverse-success calibration of any estimator: A_i (G - |S+|)^alpha where a sample is correct and A_i > 0.
 
     |S+| counts correct samples and 0^0 = 1. ``scale_matched`` gives each group its former mean |A| back; a group
-    that calibration sets to 0 (all correct) stays 0. On ``normalised`` this is ``objectives.iac`` with batches of
-    one group. Source: [A] 3.1.
+    that calibration sets to 0 (all correct) stays 0. This is ``objectives.iac`` with batches of one group.
+    Source: [A] 3.1.
 
     >>> group = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
     >>> calibrated(group, group > 0, alpha=1.0, scale_matched=False).tolist()

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainers.objectives import iac
-from trainers.objectives.contract import AdvantageSettings
 from trainers.toy.estimators import ESTIMATORS, calibrated, mean_shifted, normalised, reinforce_pp, rloo
 
 binary_groups = st.integers(2, 12).flatmap(
@@ -52,15 +51,14 @@ def test_calibration_is_the_trainers_iac_with_batches_of_one_group(
     rewards: list[list[float]], alpha: float, scale_matched: bool
 ) -> None:
     reward_SG = torch.tensor(rewards, dtype=torch.float64)
-    stated = AdvantageSettings(ddof=0, eps=0.0, iac_alpha=alpha, iac_scale_matched=scale_matched)
-    correct_SG = reward_SG > 0
+    correct_SG, plain_SG = reward_SG > 0, normalised(reward_SG)
     trainers_SG = torch.cat(
         [
-            iac.advantages(reward_1G, correct_1G, stated)
-            for reward_1G, correct_1G in zip(reward_SG.split(1), correct_SG.split(1), strict=True)
+            iac.calibrated(plain_1G, correct_1G, alpha=alpha, scale_matched=scale_matched)
+            for plain_1G, correct_1G in zip(plain_SG.split(1), correct_SG.split(1), strict=True)
         ]
     )
-    ours_SG = calibrated(normalised(reward_SG), correct_SG, alpha=alpha, scale_matched=scale_matched)
+    ours_SG = calibrated(plain_SG, correct_SG, alpha=alpha, scale_matched=scale_matched)
     torch.testing.assert_close(ours_SG, trainers_SG, atol=1e-12, rtol=1e-12)
 
 

@@ -1,0 +1,356 @@
+"""What each objective does to a policy whose every correct answer is known: the trainer's own comparison.
+
+On Countdown-mini pass@k and the probability of every mode are exact (see ``demo_truth.py``), so what differs between
+rows is the objective and the seed, not sampling. All runs start from one base and are scored at every checkpoint,
+once at the last step and once where their own pass@1 crosses one level: an objective that learns slowly has lost
+little by then, and only the second comparison is fair to the others.
+
+    python benchmarks/objectives.py                 # trains what is missing under runs/objectives/, 2 runs at a time
+    python benchmarks/objectives.py --only main     # one table: main, alpha, mu, group, coupling
+
+Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and ``objectives.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from demo_truth import ExactTruth, checkpoints_of, exact_truth, mode_logp
+from numpy.typing import NDArray
+from scipy import stats
+from speed.results import RESULTS, circumstances, write
+
+from diagnostics.progress import ConsoleProgress
+from diagnostics.tasks import countdown
+from diagnostics.types import Problem
+from trainers.config import SftConfig, TrainConfig
+from trainers.loop import train
+from trainers.sft import train_base
+
+OUT = Path("runs/objectives")
+#: Where runs are compared at equal pass@1: every objective of DEMO's table that learns at all gets there.
+MATCHED_PASS_AT_1 = 0.40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One row: what is trained. ``problems`` names a training set of its own, None for all of the split."""
+
+    name: str
+    algorithm: str
+    group_size: int = 8
+    learning_rate: float = 2e-4
+    problems: str | None = None
+
+
+MAIN = (
+    Setting(name="GRPO", algorithm="grpo"),
+    Setting(name="GRPO, half the learning rate", algorithm="grpo", learning_rate=1e-4),
+    Setting(name="IAC", algorithm="iac"),
+    Setting(name="IAC, scale-matched", algorithm="iac:scale_matched=true"),
+    Setting(name="GRPO-N", algorithm="grpo_n"),
+    Setting(name="SELF, β .02", algorithm="self:beta=0.02"),
+    Setting(name="DLC, μ .5", algorithm="dlc:mu=0.5"),
+    Setting(name="IAC + DLC", algorithm="iac+dlc:mu=0.5"),
+)
+TABLES: Mapping[str, tuple[Setting, ...]] = {
+    "main": MAIN,
+    "alpha": (
+        *(Setting(name=f"IAC, α {alpha}", algorithm=f"iac:alpha={alpha}") for alpha in (0, 0.5, 1, 1.5, 2)),
+        Setting(name="easiest quarter left out", algorithm="easy_filter"),
+    ),
+    "mu": tuple(Setting(name=f"DLC, μ {mu}", algorithm=f"dlc:mu={mu}") for mu in (0.25, 0.5, 0.75, 1)),
+    "group": tuple(Setting(name=f"GRPO, G {size}", algorithm="grpo", group_size=size) for size in (4, 8, 16, 32)),
+    "coupling": (
+        Setting(name="trained on the audited triples", algorithm="grpo", problems="related"),
+        Setting(name="trained on other triples", algorithm="grpo", problems="unrelated"),
+    ),
+}
+TITLES = {
+    "main": "Objectives",
+    "alpha": "IAC's exponent, and a filter ([A], Table 5)",
+    "mu": "DLC's μ",
+    "group": "Group size",
+    "coupling": "Which problems are trained on: coupling isolated",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Exact values of one checkpoint. ``interference_nats``: mean over problems of the change in log π of a correct
+    base answer, answers weighted by their base probability (Δ⁺ against the base, [C] Def 4.1)."""
+
+    pass_at_1: float
+    pass_at_8: float
+    pass_at_128: float
+    mode_entropy_nats: float
+    modes_fallen_10x: float
+    queries_lost: float
+    interference_nats: float
+
+
+COLUMNS = tuple(field.name for field in fields(Outcome))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A mean over ``n`` seeds with its 95 % t-interval, None with one seed."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+#: Two ways to write one objective: α = 0 changes nothing, α = 1 is the default.
+_SAME = {"iac:alpha=0": "grpo", "iac:alpha=1": "iac"}
+
+
+def folder(setting: Setting, seed: int) -> Path:
+    """Where a run lies."""
+    return OUT / folder_name(setting) / f"seed-{seed}"
+
+
+def folder_name(setting: Setting) -> str:
+    """The name of a setting's folder; equal settings of two tables share one."""
+    expression = _SAME.get(setting.algorithm, setting.algorithm)
+    expression = expression.replace(":", "_").replace("=", "").replace("+", "_").replace(",", "_")
+    parts = [expression, f"g{setting.group_size}", f"lr{setting.learning_rate:g}"]
+    return "-".join(parts + ([setting.problems] if setting.problems else []))
+
+
+def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
+    """Train a setting, or return at once if that is done."""
+    torch.set_num_threads(1)
+    return train(
+        TrainConfig(
+            model=str(base),
+            algorithm=_SAME.get(setting.algorithm, setting.algorithm),
+            group_size=setting.group_size,
+            learning_rate=setting.learning_rate,
+            problems=None if setting.problems is None else OUT / f"{setting.problems}.jsonl",
+            max_tokens=countdown.RESPONSE_TOKENS,
+            output_dir=folder(setting, seed),
+            max_steps=max_steps,
+            seed=seed,
+            resume=True,
+        )
+    )
+
+
+def write_problem_sets(seed: int = 0) -> None:
+    """Training problems that share their three numbers with an audited one, and as many that share none."""
+    audited = {numbers_of(problem) for problem in countdown.problems()}
+    sets: dict[str, list[Problem]] = {"related": [], "unrelated": []}
+    for problem in countdown.problems("train"):
+        sets["related" if numbers_of(problem) in audited else "unrelated"].append(problem)
+    n_each = min(map(len, sets.values()))
+    order = np.random.default_rng(seed)
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, problems in sets.items():
+        chosen = [problems[place] for place in sorted(order.permutation(len(problems))[:n_each])]
+        lines = [
+            json.dumps(
+                {
+                    "id": problem.problem_id,
+                    "prompt": problem.prompt,
+                    "answer": problem.gold,
+                    "modes": list(problem.modes),
+                    "verifier": problem.verifier,
+                }
+            )
+            for problem in chosen
+        ]
+        (OUT / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def numbers_of(problem: Problem) -> str:
+    """The three numbers of a prompt such as ``6 7 12 = 54 :``."""
+    return problem.prompt.partition(" = ")[0]
+
+
+def outcomes(run: Path, problems: Sequence[Problem]) -> dict[int, Outcome]:
+    """Exact values of every checkpoint of a run."""
+    n_modes = [len(problem.modes) for problem in problems]
+    logp = {step: mode_logp(path, problems) for step, path in checkpoints_of(run).items()}
+    return {step: outcome(logp_M, logp[0], n_modes) for step, logp_M in logp.items()}
+
+
+def outcome(logp_M: NDArray[np.float64], base_logp_M: NDArray[np.float64], n_modes: Sequence[int]) -> Outcome:
+    """The exact truth of one checkpoint, and its interference with the base's correct answers."""
+    truth: ExactTruth = exact_truth(logp_M, base_logp_M, n_modes)
+    first_mode = np.concatenate([[0], np.cumsum(n_modes)[:-1]])
+    base_M = np.exp(base_logp_M)
+    share_M = base_M / np.repeat(np.add.reduceat(base_M, first_mode), n_modes)
+    change_Q = np.add.reduceat(share_M * (logp_M - base_logp_M), first_mode)
+    return Outcome(**asdict(truth), interference_nats=float(change_Q.mean()))
+
+
+def at_level(course: Mapping[int, Outcome], level: float) -> Outcome | None:
+    """Values where pass@1 first reaches ``level``, linear between the checkpoints around it; None if it never does.
+
+    >>> base, end = (Outcome(**dict.fromkeys(COLUMNS, value)) for value in (0.2, 0.6))
+    >>> at_level({0: base, 20: end}, 0.4).pass_at_128, at_level({0: base, 20: end}, 0.7)
+    (0.4, None)
+    """
+    steps = sorted(course)
+    for before, after in pairwise(steps):
+        one, other = course[before], course[after]
+        if one.pass_at_1 < level <= other.pass_at_1:
+            share = (level - one.pass_at_1) / (other.pass_at_1 - one.pass_at_1)
+            return Outcome(
+                **{name: (1 - share) * getattr(one, name) + share * getattr(other, name) for name in COLUMNS}
+            )
+    return None
+
+
+def summary(values: Sequence[float]) -> Summary:
+    """Mean and 95 % t-interval.
+
+    >>> summary([1.0, 2.0, 3.0])
+    Summary(mean=2.0, low=-0.484..., high=4.484..., n=3)
+    """
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Summary(mean=mean, low=None, high=None, n=len(values))
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return Summary(mean=mean, low=mean - half, high=mean + half, n=len(values))
+
+
+def table_rows(setting: Setting, courses: Sequence[Mapping[int, Outcome]], level: float) -> dict[str, Any]:
+    """One row: summaries over the seeds' courses at the last step, and where pass@1 first reaches ``level``."""
+    last = [course[max(course)] for course in courses]
+    matched = [found for course in courses if (found := at_level(course, level)) is not None]
+    return {
+        "setting": asdict(setting),
+        "last_step": {name: asdict(summary([getattr(one, name) for one in last])) for name in COLUMNS},
+        "change_pass_at_128": asdict(
+            summary([course[max(course)].pass_at_128 - course[0].pass_at_128 for course in courses])
+        ),
+        "matched": {name: asdict(summary([getattr(one, name) for one in matched])) for name in COLUMNS}
+        if matched
+        else None,
+        "seeds_that_reach_it": len(matched),
+    }
+
+
+def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
+    """The lines of one table."""
+    lines = [
+        "| | pass@1 | pass@8 | pass@128 | Δ pass@128 | mode entropy, nats | modes that fell > 10× | problems lost "
+        "| interference, nats | matched pass@8 | matched pass@128 |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        last, matched = row["last_step"], row["matched"]
+        cells = [
+            _cell(last["pass_at_1"]),
+            _cell(last["pass_at_8"]),
+            _cell(last["pass_at_128"]),
+            _cell(row["change_pass_at_128"]),
+            _cell(last["mode_entropy_nats"], 2),
+            _cell(last["modes_fallen_10x"], 2),
+            _cell(last["queries_lost"]),
+            _cell(last["interference_nats"], 2),
+        ]
+        reached = row["seeds_that_reach_it"]
+        cells += [_cell(matched[key]) for key in ("pass_at_8", "pass_at_128")] if matched else ["never reached"] * 2
+        if matched and reached < seeds:
+            cells[-1] += f" ({reached} of {seeds} seeds)"
+        lines.append(f"| {row['setting']['name']} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def markdown(tables: Mapping[str, Sequence[dict[str, Any]]], base: Outcome, seeds: int, max_steps: int) -> str:
+    """All tables as a page."""
+    lines = [
+        "# Objectives on Countdown-mini",
+        "",
+        f"Exact values over the {len(countdown.problems())} audited problems after {max_steps} steps; mean of {seeds} "
+        "seeds, ± half of the 95 % t-interval over seeds. One base for all: pass@1 "
+        f"{base.pass_at_1:.3f}, pass@8 {base.pass_at_8:.3f}, pass@128 {base.pass_at_128:.3f}, mode entropy "
+        f"{base.mode_entropy_nats:.2f} nats. *Matched*: where pass@1 first reaches {MATCHED_PASS_AT_1}. "
+        "Written by `python benchmarks/objectives.py`.",
+    ]
+    for name, rows in tables.items():
+        lines += ["", f"## {TITLES[name]}", "", *table_markdown(rows, seeds)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Mapping[str, float | None], decimals: int = 3) -> str:
+    mean, high = value["mean"], value["high"]
+    assert mean is not None
+    return f"{mean:.{decimals}f}" + ("" if high is None else f" ± {high - mean:.{decimals}f}")
+
+
+def main() -> int:
+    """Train, score, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=sorted(TABLES), default=list(TABLES))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--max-steps", type=int, default=160)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at one time, a thread each")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    says = ConsoleProgress()
+
+    write_problem_sets()
+    base = train_base(SftConfig(output_dir=OUT / "base", resume=True), says)
+    wanted = {
+        folder(setting, seed): (setting, seed)
+        for name in arguments.only
+        for setting in TABLES[name]
+        for seed in range(arguments.seeds)
+    }
+    problems = countdown.problems()
+    courses: dict[Path, dict[int, Outcome]] = {}
+    with (
+        ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool,
+        says.stage("train and score", len(wanted)) as advance,
+    ):
+        futures = {
+            run: pool.submit(train_one, setting, seed, base, arguments.max_steps)
+            for run, (setting, seed) in wanted.items()
+        }
+        for run, future in futures.items():
+            future.result()
+            courses[run] = outcomes(run, problems)
+            advance(1)
+
+    seeds = range(arguments.seeds)
+    tables = {
+        name: [
+            table_rows(setting, [courses[folder(setting, seed)] for seed in seeds], MATCHED_PASS_AT_1)
+            for setting in TABLES[name]
+        ]
+        for name in arguments.only
+    }
+    base_outcome = next(iter(courses.values()))[0]
+    text = markdown(tables, base_outcome, arguments.seeds, arguments.max_steps)
+    (RESULTS / "objectives.md").write_text(text, encoding="utf-8")
+    write(
+        "objectives",
+        {
+            "base": asdict(base_outcome),
+            "matched_pass_at_1": MATCHED_PASS_AT_1,
+            "seeds": arguments.seeds,
+            "max_steps": arguments.max_steps,
+            "tables": tables,
+            **circumstances(("oversharp", "torch", "transformers")),
+        },
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

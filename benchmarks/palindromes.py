@@ -1,0 +1,264 @@
+"""A task that is no mathematics: palindromes of reasoning-gym, with partial credit and answers that can be listed.
+
+A prompt gives 3 to 10 letters; every palindrome that uses each of them once is right, up to 120 of them. The verifier
+is reasoning-gym's own: 1 for a right answer, .05 for a palindrome of other letters, .02 for anything else, so groups
+are rarely constant and wrong answers differ. The base is trained here to write palindromes in a preferred order.
+
+    python benchmarks/palindromes.py                # base, 3 seeds of each objective under runs/palindromes/
+
+Writes ``benchmarks/results/palindromes.json`` and ``palindromes.md``; columns as in ``objectives.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from itertools import permutations
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from demo_truth import checkpoints_of
+from numpy.typing import NDArray
+from objectives import COLUMNS, Outcome, Setting, folder_name, outcome, table_markdown, table_rows
+from speed.results import RESULTS, circumstances, write
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from diagnostics.models import quiet_transformers
+from diagnostics.progress import ConsoleProgress
+from diagnostics.tasks.reasoning_gym import generated_problems
+from diagnostics.types import Problem
+from trainers.config import TrainConfig
+from trainers.loop import train
+
+OUT = Path("runs/palindromes")
+TASK = "palindrome_generation"
+MAX_TOKENS = 11
+N_SCORED = 100
+#: Seeds of problems: for the base's examples and for scoring; training draws its own.
+BASE_SEED, SCORED_SEED = 10_000_000, 20_000_000
+MATCHED_PASS_AT_1 = 0.75
+SETTINGS = (
+    Setting(name="GRPO", algorithm="grpo"),
+    Setting(name="IAC", algorithm="iac"),
+    Setting(name="IAC, scale-matched", algorithm="iac:scale_matched=true"),
+    Setting(name="GRPO-N", algorithm="grpo_n"),
+    Setting(name="SELF, β .02", algorithm="self:beta=0.02"),
+    Setting(name="DLC, μ .5", algorithm="dlc:mu=0.5"),
+)
+
+
+def letters_of(prompt: str) -> list[str]:
+    """The letters that a prompt gives.
+
+    >>> letters_of("…using the following letters: k, g, k\\n")
+    ['k', 'g', 'k']
+    """
+    return prompt.strip().rpartition(": ")[2].split(", ")
+
+
+def modes_of(letters: Sequence[str]) -> list[str]:
+    """All palindromes of these letters, sorted.
+
+    >>> modes_of(["k", "g", "k", "g", "x"])
+    ['gkxkg', 'kgxgk']
+    """
+    counts = Counter(letters)
+    half = sorted(letter for letter, count in counts.items() for _ in range(count // 2))
+    middle = "".join(letter for letter, count in counts.items() if count % 2)
+    return sorted({"".join(order) + middle + "".join(order[::-1]) for order in permutations(half)})
+
+
+def build_tokenizer(preamble: str) -> PreTrainedTokenizerFast:
+    """Letters one by one; the text around them is one token before and one behind."""
+    from tokenizers import Tokenizer, decoders, models
+
+    pieces = ["<pad>", "<eos>", "<unk>", preamble, ", ", "\n", *"abcdefghijklmnopqrstuvwxyz"]
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=2))
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    )
+
+
+def example(problem: Problem, rng: random.Random) -> str:
+    """A response of the base: 40 % right in an order that prefers early letters outside, else a slip."""
+    letters = letters_of(problem.prompt)
+    if rng.random() < 0.6:
+        slip = rng.choice(modes_of(letters))
+        place = rng.randrange(len(slip))
+        return slip[:place] + rng.choice(letters) + slip[place + 1 :]
+    counts = Counter(letters)
+    half = [letter for letter, count in counts.items() for _ in range(count // 2)]
+    # an exponential race: earlier letters of the alphabet tend to come first
+    half.sort(key=lambda letter: rng.expovariate(1.0) * 1.15 ** (ord(letter) - ord("a")))
+    middle = "".join(letter for letter, count in counts.items() if count % 2)
+    return "".join(half) + middle + "".join(half[::-1])
+
+
+def train_base(steps: int = 1200, batch: int = 128, learning_rate: float = 3e-3) -> Path:
+    """Supervised training from random weights, once; the checkpoint's folder."""
+    path = OUT / "base"
+    if (path / "config.json").is_file():
+        return path
+    torch.manual_seed(0)
+    rng = random.Random(0)
+    problems = tuple(generated_problems(TASK, size=20_000, seed=BASE_SEED))
+    tokenizer = build_tokenizer(problems[0].prompt.rpartition(": ")[0] + ": ")
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=96,
+            intermediate_size=288,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=24,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=1,
+            pad_token_id=0,
+        )
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * min(1, (step + 1) / 50) * (1 - 0.95 * step / steps)
+        chosen = [problems[rng.randrange(len(problems))] for _ in range(batch)]
+        rows = [(tokenizer(one.prompt)["input_ids"], [*tokenizer(example(one, rng))["input_ids"], 1]) for one in chosen]
+        logp_BT, _ = response_logp(model, rows)
+        loss = -logp_BT.sum() / sum(len(response) for _, response in rows)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.generation_config.eos_token_id = 1
+    with quiet_transformers():
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+    return path
+
+
+def response_logp(
+    model: torch.nn.Module, rows: Sequence[tuple[list[int], list[int]]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """log π of each response token and the mask of these; padded on the right, which causality hides."""
+    width = max(len(prompt) + len(response) for prompt, response in rows)
+    ids_BL = torch.tensor(
+        [[*prompt, *response] + [0] * (width - len(prompt) - len(response)) for prompt, response in rows]
+    )
+    mask_BL = torch.tensor(
+        [
+            [False] * len(prompt) + [True] * len(response) + [False] * (width - len(prompt) - len(response))
+            for prompt, response in rows
+        ]
+    )
+    logits_BLV = model(input_ids=ids_BL[:, :-1]).logits
+    nll_BL = functional.cross_entropy(logits_BLV.flatten(0, 1), ids_BL[:, 1:].flatten(), reduction="none")
+    mask_BT = mask_BL[:, 1:]
+    return -nll_BL.view_as(mask_BT) * mask_BT, mask_BT
+
+
+def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float64]:
+    """log π of every palindrome of every problem, end token included."""
+    with quiet_transformers():
+        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    rows = [
+        (tokenizer(problem.prompt)["input_ids"], [*tokenizer(mode)["input_ids"], 1])
+        for problem in problems
+        for mode in modes_of(letters_of(problem.prompt))
+    ]
+    with torch.inference_mode():
+        parts = [response_logp(model, rows[at : at + 1024])[0].double().sum(dim=1) for at in range(0, len(rows), 1024)]
+    return torch.cat(parts).numpy()
+
+
+def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
+    """Train a setting, or return at once if that is done."""
+    torch.set_num_threads(1)
+    return train(
+        TrainConfig(
+            model=str(base),
+            task=f"reasoning_gym:{TASK}",
+            limit=2000,
+            algorithm=setting.algorithm,
+            learning_rate=setting.learning_rate,
+            max_tokens=MAX_TOKENS,
+            output_dir=OUT / folder_name(setting) / f"seed-{seed}",
+            max_steps=max_steps,
+            seed=seed,
+            resume=True,
+        )
+    )
+
+
+def course_of(run: Path, problems: Sequence[Problem]) -> dict[int, Outcome]:
+    """Exact values of every checkpoint."""
+    n_modes = [len(modes_of(letters_of(problem.prompt))) for problem in problems]
+    logp = {step: mode_logp(path, problems) for step, path in checkpoints_of(run).items()}
+    return {step: outcome(logp_M, logp[0], n_modes) for step, logp_M in logp.items()}
+
+
+def main() -> int:
+    """Train, score, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--max-steps", type=int, default=160)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at one time, a thread each")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    says = ConsoleProgress()
+    base = train_base()
+    problems = tuple(generated_problems(TASK, size=N_SCORED, seed=SCORED_SEED))
+    wanted = [(setting, seed) for setting in SETTINGS for seed in range(arguments.seeds)]
+    courses: dict[tuple[str, int], dict[int, Outcome]] = {}
+    with (
+        ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool,
+        says.stage("train and score", len(wanted)) as advance,
+    ):
+        futures = [pool.submit(train_one, setting, seed, base, arguments.max_steps) for setting, seed in wanted]
+        for (setting, seed), future in zip(wanted, futures, strict=True):
+            courses[setting.name, seed] = course_of(future.result(), problems)
+            advance(1)
+
+    rows = [
+        table_rows(setting, [courses[setting.name, seed] for seed in range(arguments.seeds)], MATCHED_PASS_AT_1)
+        for setting in SETTINGS
+    ]
+    start = courses[SETTINGS[0].name, 0][0]
+    page = [
+        "# Objectives on palindromes (reasoning-gym)",
+        "",
+        f"Exact values over {N_SCORED} problems that no run was trained on, after {arguments.max_steps} steps; mean of "
+        f"{arguments.seeds} seeds, ± half of the 95 % t-interval over seeds. The base: pass@1 {start.pass_at_1:.3f}, "
+        f"pass@8 {start.pass_at_8:.3f}, pass@128 {start.pass_at_128:.3f}, mode entropy {start.mode_entropy_nats:.2f} "
+        f"nats. *Matched*: where pass@1 first reaches {MATCHED_PASS_AT_1}. "
+        "Written by `python benchmarks/palindromes.py`.",
+        "",
+        *table_markdown(rows, arguments.seeds),
+    ]
+    (RESULTS / "palindromes.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+    write(
+        "palindromes",
+        {
+            "base": asdict(start),
+            "columns": COLUMNS,
+            "matched_pass_at_1": MATCHED_PASS_AT_1,
+            "max_steps": arguments.max_steps,
+            "rows": rows,
+            **circumstances(("oversharp", "torch", "transformers", "reasoning-gym")),
+        },
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,261 @@
+"""The file of ``oversharp compare``: shared settings, runs, seeds and the audit, read from TOML and checked whole.
+
+    seeds = [0, 1, 2]
+
+    [train]                     # any setting of `oversharp train`, for all runs
+    max_steps = 160
+
+    [[run]]                     # one objective; overrides [train]
+    name = "iac"
+    algorithm = "iac:alpha=1"
+
+    [audit]                     # any setting of `oversharp audit`, for all series
+    n = 256
+    k = [1, 8, 128]
+
+    [base]                      # any setting of `oversharp train-base`; left out where [train] names a model
+
+Whatever cannot work is told before anything is trained, in one line with the file, the table and the key.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from diagnostics.config import AuditConfig
+from diagnostics.errors import ConfigError
+from trainers.checkpointing import checkpoint_path
+from trainers.config import SftConfig, TrainConfig, settings_of
+
+Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
+
+_TABLES = ("seeds", "base", "train", "run", "audit")
+_RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+#: Prompts are wrapped alike in all runs, and the audit asks as they did.
+_ASKED_ALIKE = ("prompt_template", "system_prompt", "chat")
+_BY_COMPARE = {
+    "output_dir": "pass --out DIR",
+    "resume": "leave it out, a comparison always continues",
+    "seed": "give seeds = [0, 1, 2] at the top of the file",
+}
+_OF_ALL_RUNS = {key: f"put {key} under [train], all runs share it" for key in ("model", *_ASKED_ALIKE)}
+_BY_AUDIT = {
+    "out": "pass --out DIR",
+    "name": "a series is called after its run and seed",
+    "base": "all runs start from the base of [train]",
+    "top_up": "raise n, samples that are there are kept",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRun:
+    """One training run: an objective under one seed."""
+
+    objective: str
+    seed: int
+    config: TrainConfig
+
+    @property
+    def name(self) -> str:
+        """Name of its directory and its series; the report reads objective and seed off it."""
+        return f"{self.objective}-seed-{self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All that a comparison does. ``base`` is None where the runs start from a model that is there already."""
+
+    path: Path
+    out: Path
+    base: SftConfig | None
+    runs: tuple[ComparedRun, ...]
+    audit: AuditConfig
+
+
+def read_comparison(path: Path, out: Path | None = None) -> Comparison:
+    """Read and check the file at ``path``. ``out`` defaults to ``runs/`` and the name of the file.
+
+    Raises ``ConfigError`` with file, table and key.
+    """
+    tables = _tables(path)
+    out = out or Path("runs") / path.stem
+    shared = _table(path, tables, "train")
+    _refuse(path, "[train]", shared, _BY_COMPARE)
+    base = None
+    if "model" not in shared:
+        given = _table(path, tables, "base")
+        _refuse(path, "[base]", given, {key: _BY_COMPARE[key] for key in ("output_dir", "resume")})
+        settings = _typed(path, "[base]", SftConfig, given)
+        base = _made(path, "[base]", SftConfig, {**settings, "output_dir": out / "base", "resume": True})
+    elif "base" in tables:
+        raise ConfigError(f"{path} [base]: [train] names a model, so no base is trained; leave one of the two out")
+    start = shared.get("model") if base is None else str(checkpoint_path(base.output_dir, base.max_steps))
+    runs = tuple(
+        _run(path, out, {**shared, "model": start}, table, seed)
+        for table in _run_tables(path, tables)
+        for seed in _seeds(path, tables)
+    )
+    _refuse_twins(path, runs)
+    return Comparison(path=path, out=out, base=base, runs=runs, audit=_audit(path, tables, out, runs, base))
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); pass the TOML file of a comparison") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML ({error}); mend that place") from error
+    for key in tables:
+        if key not in _TABLES:
+            raise ConfigError(f"{path}: {_unknown(key, _TABLES, 'key or table of a comparison')}")
+    return tables
+
+
+def _table(path: Path, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path} {name}: must be a table; write [{name}] and its settings below")
+    return table
+
+
+def _run_tables(path: Path, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    runs = tables.get("run", [])
+    if isinstance(runs, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise ConfigError(f"{path} [run]: must be a list of tables; write [[run]] with two brackets for each objective")
+    if not runs:
+        raise ConfigError(f'{path}: no run; add [[run]] with name = "grpo" and algorithm = "grpo" for each objective')
+    names: set[str] = set()
+    for place, run in enumerate(runs, start=1):
+        name = run.get("name")
+        if not isinstance(name, str) or not _RUN_NAME.fullmatch(name) or re.search(r"-seed-\d+$", name):
+            raise ConfigError(
+                f"{path} [[run]] {place}: name = {name!r} does not name an objective; give letters, digits and . _ + - "
+                "without a seed at its end"
+            )
+        if name in names:
+            raise ConfigError(f"{path} [[run]] {name}: the name is taken; give every objective a name of its own")
+        names.add(name)
+    return runs
+
+
+def _seeds(path: Path, tables: Mapping[str, Any]) -> list[int]:
+    seeds = tables.get("seeds")
+    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not isinstance(seeds, list) or not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"{path}: seeds = {seeds!r} is not a list of different whole numbers of 0 or more; write seeds = [0, 1, 2] "
+            "above the first table"
+        )
+    return sorted(seeds)
+
+
+def _run(path: Path, out: Path, shared: Mapping[str, Any], table: Mapping[str, Any], seed: int) -> ComparedRun:
+    name = str(table["name"])
+    where = f"[[run]] {name}"
+    own = {key: value for key, value in table.items() if key != "name"}
+    _refuse(path, where, own, {**_BY_COMPARE, **_OF_ALL_RUNS})
+    settings = {**_typed(path, "[train]", TrainConfig, shared), **_typed(path, where, TrainConfig, own)}
+    directory = out / f"{name}-seed-{seed}"
+    config = _made(path, where, TrainConfig, {**settings, "seed": seed, "output_dir": directory, "resume": True})
+    return ComparedRun(objective=name, seed=seed, config=config)
+
+
+def _refuse_twins(path: Path, runs: Sequence[ComparedRun]) -> None:
+    """Two names for one run would be compared with themselves."""
+    seen: dict[tuple[tuple[str, object], ...], str] = {}
+    for run in runs:
+        settings = tuple(sorted((k, v) for k, v in settings_of(run.config).items() if k != "output_dir"))
+        if (twin := seen.setdefault(settings, run.objective)) != run.objective:
+            raise ConfigError(
+                f"{path} [[run]] {run.objective}: has the very settings of {twin}; change its algorithm or another "
+                "setting, or leave one out"
+            )
+
+
+def _audit(
+    path: Path, tables: Mapping[str, Any], out: Path, runs: Sequence[ComparedRun], base: SftConfig | None
+) -> AuditConfig:
+    given = _table(path, tables, "audit")
+    _refuse(path, "[audit]", given, _BY_AUDIT)
+    trained = runs[0].config
+    inherited: dict[str, Any] = {key: getattr(trained, key) for key in (*_ASKED_ALIKE, "device")}
+    if "task" not in given and "problems" not in given:
+        if all(run.config.trains_on_countdown for run in runs):
+            inherited["task"] = "countdown"
+        else:
+            raise ConfigError(
+                f"{path} [audit]: say what to audit on: problems = FILE.jsonl or task = NAME, other problems than "
+                "those that the runs train on"
+            )
+    if base is not None:
+        inherited["sampler"] = "transformers"  # so small a model is sampled faster by it than by an engine
+    settings = {**inherited, **_typed(path, "[audit]", AuditConfig, given)}
+    return _made(path, "[audit]", AuditConfig, {**settings, "out": out})
+
+
+def _refuse(path: Path, where: str, table: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+    for key in table:
+        if key in refused:
+            raise ConfigError(f"{path} {where}: {key} cannot be set here; {refused[key]}")
+
+
+def _typed(path: Path, where: str, kind: type[Config], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a table as the fields of ``kind`` have them."""
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
+    settings = {}
+    for key, value in table.items():
+        if key not in names:
+            raise ConfigError(f"{path} {where}: {_unknown(key, names, 'setting')}")
+        try:
+            settings[key] = _converted(value, hints[key])
+        except ValueError as error:
+            raise ConfigError(f"{path} {where}: {key} = {value!r} is not {error}") from None
+    return settings
+
+
+def _made(path: Path, where: str, kind: type[Config], settings: Mapping[str, Any]) -> Config:
+    try:
+        return kind(**settings)
+    except ConfigError as error:
+        raise ConfigError(f"{path} {where}: {error}") from error
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    """``value`` as its field has it. ``ValueError`` says what it is not."""
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(option for option in get_args(hint) if option is not type(None))
+    if get_origin(hint) is Literal:
+        if value in get_args(hint):
+            return value
+        raise ValueError(f"one of {', '.join(map(str, get_args(hint)))}")
+    if get_origin(hint) is tuple:
+        values = value if isinstance(value, list) else [value]
+        return tuple(_converted(one, get_args(hint)[0]) for one in values)
+    accepted, wanted = _ACCEPTED[hint]
+    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
+        raise ValueError(wanted)
+    return hint(value)
+
+
+_ACCEPTED: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "text in quotes"),
+    Path: ((str,), "a path in quotes"),
+}
+
+
+def _unknown(key: str, known: Sequence[str], what: str) -> str:
+    nearest = get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+    return f"{key} is no {what}; {hint}"

@@ -1,0 +1,214 @@
+"""``oversharp compare``: several objectives over several seeds from one base, one audit of all, one report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from diagnostics.audit import AuditResult, audit
+from diagnostics.compare_config import ComparedRun, Comparison, read_comparison
+from diagnostics.errors import CheckpointError, ConfigError, TrainingError
+from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.tasks import load_problems
+from trainers import objectives
+from trainers.checkpointing import committed_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """One run: ``done_steps`` of ``steps`` are there. ``most_rollouts`` where prompts may be drawn again."""
+
+    name: str
+    algorithm: str
+    steps: int
+    done_steps: int
+    rollouts: int
+    most_rollouts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonPlan:
+    """What a comparison will do. Rollouts are those still missing; audit samples count what an empty store lacks."""
+
+    out: Path
+    base: str
+    runs: tuple[RunPlan, ...]
+    n_checkpoints: int
+    n_problems: int
+    audit_samples: int
+
+    #: A plan leaves nothing out.
+    incomplete: ClassVar[bool] = False
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """The plan for a script."""
+        return {**asdict(self), "out": str(self.out)}
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The plan as text."""
+        width = max(8, *(len(run.name) for run in self.runs))
+        missing = _rollouts(sum(run.rollouts for run in self.runs), sum(run.most_rollouts for run in self.runs))
+        return (
+            f"{'base':{width}}  {self.base}",
+            *(f"{run.name:{width}}  {_run_text(run)}" for run in self.runs),
+            f"{'training':{width}}  {missing}",
+            f"{'audit':{width}}  {len(self.runs)} series, {self.n_checkpoints} different checkpoints, "
+            f"{self.n_problems} problems, {self.audit_samples:,} samples (those in the store are not drawn again)",
+            f"{'out':{width}}  {self.out}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareResult:
+    """The audits in the order of the runs, where the files are, and the runs that failed (name → reason)."""
+
+    audits: tuple[AuditResult, ...]
+    store_path: Path
+    report_path: Path
+    left_out: Mapping[str, str]
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a run, a checkpoint or its kernel had to be left out."""
+        return bool(self.left_out) or any(one.left_out or one.without_kernel for one in self.audits)
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """The result for a script."""
+        return {
+            "store": str(self.store_path),
+            "report": str(self.report_path),
+            "verdicts": {one.series: one.verdict.label for one in self.audits},
+            "left_out": dict(self.left_out),
+        }
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The result as text."""
+        return (
+            f"report  {self.report_path}",
+            f"store   {self.store_path}",
+            *(f"verdict of {one.series}: {one.verdict.title}" for one in self.audits),
+            *(f"left out {name}: {reason}" for name, reason in self.left_out.items()),
+        )
+
+
+def compare_command(
+    path: Path, out: Path | None, *, dry_run: bool, command: str, progress: ProgressSink
+) -> ComparisonPlan | CompareResult:
+    """What ``oversharp compare`` does, without a word on stdout: the plan or the comparison of the file at ``path``."""
+    comparison = read_comparison(path, out)
+    return plan_comparison(comparison) if dry_run else compare(comparison, command=command, progress=progress)
+
+
+def plan_comparison(comparison: Comparison) -> ComparisonPlan:
+    """Check all that can be checked before the first step, and count what there is to do.
+
+    Raises ``ConfigError`` for an objective that cannot work, or a run that has gone further than it should.
+    """
+    runs = tuple(_run_plan(comparison, run) for run in comparison.runs)
+    config = comparison.audit
+    n_problems = len(tuple(load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)))
+    trained = sum(math.ceil(run.config.max_steps / run.config.save_every) for run in comparison.runs)
+    return ComparisonPlan(
+        out=comparison.out,
+        base=_base_text(comparison),
+        runs=runs,
+        n_checkpoints=trained + 1,
+        n_problems=n_problems,
+        audit_samples=n_problems * (trained * config.n + config.used_n_base),
+    )
+
+
+def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink | None = None) -> CompareResult:
+    """Train what is missing, audit all runs into one store, write one report of them.
+
+    The base is trained once. A finished run is not repeated, an interrupted one goes on; the same call continues a
+    comparison that was stopped. A run that fails, or whose checkpoints cannot be
+    read, is left out, and the others go on.
+
+    Raises:
+        OversharpError: bad input, a base that cannot be trained, no run that can be compared, or an audit that stopped.
+    """
+    from reports import build_report
+    from trainers.loop import train
+    from trainers.sft import train_base
+
+    say = progress or SilentProgress()
+    plan_comparison(comparison)
+    if comparison.base is not None:
+        train_base(comparison.base, say)
+    left_out: dict[str, str] = {}
+    for place, run in enumerate(comparison.runs, start=1):
+        say.note(f"run {place} of {len(comparison.runs)}: {run.name}")
+        try:
+            train(run.config, say)
+        except TrainingError as error:
+            left_out[run.name] = str(error)
+            say.note(f"left out {run.name}: {error}")
+    audits: list[AuditResult] = []
+    for run in comparison.runs:
+        if run.name in left_out:
+            continue
+        series = replace(comparison.audit, name=run.name)
+        try:
+            audits.append(audit([run.config.output_dir], series, command=command, progress=say, write_report=False))
+        except CheckpointError as error:
+            left_out[run.name] = str(error)
+            say.note(f"left out {run.name}: {error}")
+    if not audits:
+        raise TrainingError(f"{comparison.out}: no run can be compared; the first one: {next(iter(left_out.values()))}")
+    names = tuple(one.series for one in audits)
+    report = build_report(audits[0].store_path, audits[0].report_path, series=names)
+    return CompareResult(audits=tuple(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out)
+
+
+def _run_plan(comparison: Comparison, run: ComparedRun) -> RunPlan:
+    config = run.config
+    where = f"{comparison.path} [[run]] {run.objective}"
+    try:
+        objective = objectives.parse(config.algorithm)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    done = committed_step(config.output_dir) or 0
+    if done > config.max_steps:
+        raise ConfigError(
+            f"{where}: {config.output_dir} has gone to step {done}, beyond max_steps = {config.max_steps}; raise it to "
+            f"{done} or choose another --out"
+        )
+    rounds = 1 if objective.resampling is None else objective.resampling.max_rounds
+    rollouts = (config.max_steps - done) * config.batch_prompts * config.group_size
+    return RunPlan(
+        name=run.name,
+        algorithm=config.algorithm,
+        steps=config.max_steps,
+        done_steps=done,
+        rollouts=rollouts,
+        most_rollouts=rollouts * rounds,
+    )
+
+
+def _base_text(comparison: Comparison) -> str:
+    base = comparison.base
+    if base is None:
+        return f"{comparison.runs[0].config.model}"
+    done = committed_step(base.output_dir) or 0
+    return f"{base.output_dir}: supervised fine-tuning, {_steps(done, base.max_steps)}"
+
+
+def _run_text(run: RunPlan) -> str:
+    return f"{run.algorithm}: {_steps(run.done_steps, run.steps)}, {_rollouts(run.rollouts, run.most_rollouts)}"
+
+
+def _steps(done: int, wanted: int) -> str:
+    state = ", all done" if done == wanted else f", {done} done" if done else ""
+    return f"{wanted} steps{state}"
+
+
+def _rollouts(least: int, most: int) -> str:
+    return f"{least:,} rollouts to draw" if most == least else f"{least:,} to {most:,} rollouts to draw"

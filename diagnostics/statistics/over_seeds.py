@@ -1,0 +1,148 @@
+"""Runs of one objective that differ in their training seed alone: means over seeds, the seed being the unit.
+
+An interval over problems says how far a number of *one run* would move on other problems. An interval over seeds says
+how far it would move in another run of the same objective, on the same problems and from the same base. Only the
+second can carry a difference between objectives. It is Student's t over the seeds' own values, without a variance
+floor: with three seeds the factor is 4.3 instead of 2, which is what three seeds are worth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.matched import MatchedValue, RunPath, value_at
+
+PROBABILITY = (0.0, 1.0)
+UNBOUNDED = (-math.inf, math.inf)
+#: Values nearer than this, relative to their size, differ by rounding alone.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedMean:
+    """The mean over ``n`` seeds with its 95 % interval; ``why`` says what is missing: the interval, or all of it."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchedSeeds:
+    """Every seed of one objective where its own pass@1 first reaches a level, by seed."""
+
+    values: Mapping[int, MatchedValue]
+
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """The seeds that reach the level."""
+        return tuple(seed for seed, value in self.values.items() if value.value is not None)
+
+    @property
+    def missed(self) -> Mapping[int, str]:
+        """The seeds that do not, and why."""
+        return {seed: value.why or "" for seed, value in self.values.items() if value.value is None}
+
+    @property
+    def step(self) -> float | None:
+        """The mean of the steps at which the level is reached."""
+        steps = [value.step for value in self.values.values() if value.step is not None]
+        return math.fsum(steps) / len(steps) if steps else None
+
+
+def mean_over_seeds(
+    values_S: Sequence[float | None], *, bounds: tuple[float, float] = UNBOUNDED, confidence: float = 0.95
+) -> SeedMean:
+    """Mean and t interval of one value per seed, None for a seed that has none. The interval is cut at ``bounds``.
+
+    One seed has no spread, and equal values have none that could be trusted (three runs that all keep pass@k at 1 do
+    not prove that a fourth would): then there is a mean and no interval.
+
+    >>> three = mean_over_seeds([1.0, 2.0, 3.0])
+    >>> three.mean, round(three.low, 3), round(three.high, 3), three.n  # 2 ± 4.303 / √3
+    (2.0, -0.484, 4.484, 3)
+    >>> mean_over_seeds([0.5, None])
+    SeedMean(mean=0.5, low=None, high=None, n=1, why='one seed has no spread to build an interval from')
+    """
+    known_S = np.array([value for value in values_S if value is not None], dtype="float64")
+    n = len(known_S)
+    if n == 0:
+        return SeedMean(mean=None, low=None, high=None, n=0, why="no seed has a value")
+    if n == 1:
+        why = "one seed has no spread to build an interval from"
+        return SeedMean(mean=float(known_S[0]), low=None, high=None, n=1, why=why)
+    if np.ptp(known_S) <= _ROUNDING * np.abs(known_S).max():
+        why = f"all {n} seeds have this very value: no spread to build an interval from"
+        return SeedMean(mean=float(known_S[0]), low=None, high=None, n=n, why=why)
+    interval = mean_interval(known_S, bounds=bounds, confidence=confidence)
+    return SeedMean(mean=interval.mean, low=interval.low, high=interval.high, n=n)
+
+
+def paired_over_seeds(
+    first: Mapping[int, float | None],
+    second: Mapping[int, float | None],
+    *,
+    bounds: tuple[float, float] = UNBOUNDED,
+    confidence: float = 0.95,
+) -> SeedMean:
+    """``second`` − ``first`` over the seeds that both have a value for, paired by seed.
+
+    Runs of one seed saw the same prompts in the same order, so their difference varies less than either of them.
+
+    >>> paired_over_seeds({0: 0.5, 1: 0.25, 2: 1.0}, {0: 0.75, 1: 0.75, 3: 0.0}).mean
+    0.375
+    """
+    pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+    differences = [b - a for a, b in pairs if a is not None and b is not None]
+    if not differences:
+        return SeedMean(mean=None, low=None, high=None, n=0, why="no seed has a value of both")
+    return mean_over_seeds(differences, bounds=bounds, confidence=confidence)
+
+
+def matched_over_seeds(paths: Mapping[int, RunPath], x: float) -> MatchedSeeds:
+    """Each seed read off its own path where that first reaches ``x``: averaging the paths first would mix levels.
+
+    >>> slow, fast = RunPath(steps=[0, 8], x=[0.25, 0.5], y=[1.0, 0.5]), RunPath(steps=[0, 8], x=[0.25, 0.75], y=[1, 0])
+    >>> both = matched_over_seeds({0: slow, 1: fast}, 0.5)
+    >>> both.reached, both.step, [value.value for value in both.values.values()]
+    ((0, 1), 6.0, [0.5, 0.5])
+    >>> matched_over_seeds({0: slow, 1: fast}, 0.6).missed
+    {0: 'never reaches 0.6: the run covers 0.25 to 0.5'}
+    """
+    return MatchedSeeds(values={seed: value_at(path, x) for seed, path in paths.items()})
+
+
+def shared_levels(paths: Mapping[str, Sequence[RunPath]], *, n_levels: int) -> tuple[float, ...]:
+    """Levels of x to compare objectives at, ascending: evenly spaced up to the highest that *every* seed reaches.
+
+    One more follows where more than half of the seeds of every objective go further, by half a step between levels at
+    least: the highest that they reach. Without it a single seed that stood still would hide what the others did. Empty
+    if nothing is shared.
+
+    >>> def to(x): return RunPath(steps=[0, 1], x=[0.2, x], y=[1.0, 0.5])
+    >>> [round(x, 2) for x in shared_levels({"a": [to(0.4), to(0.6), to(0.8)], "b": [to(0.7)]}, n_levels=2)]
+    [0.3, 0.4, 0.6]
+    """
+    reach = {name: sorted((_range(path) for path in seeds), key=lambda pair: pair[1]) for name, seeds in paths.items()}
+    if not reach or not all(reach.values()):
+        return ()
+    low = max(start for seeds in reach.values() for start, _ in seeds)
+    high = min(end for seeds in reach.values() for _, end in seeds)
+    # of n ascending ends, (n − 1) // 2 seeds may stay below: more than half reach the one behind them
+    most = min(seeds[(len(seeds) - 1) // 2][1] for seeds in reach.values())
+    spacing = max(high - low, 0.0) / n_levels
+    levels = (*(low + spacing * i for i in range(1, n_levels)), high) if high > low else ()
+    return (*levels, most) if most > max(high, low) and most - high >= spacing / 2 else levels
+
+
+def _range(path: RunPath) -> tuple[float, float]:
+    """The lowest and the highest x at which y is known; an empty path reaches nothing."""
+    known = [x for x, y in zip(path.x, path.y, strict=True) if x is not None and y is not None]
+    return (min(known), max(known)) if known else (-math.inf, -math.inf)

@@ -1,0 +1,227 @@
+"""The tables and the figure of objectives over seeds: means with intervals, differences, every seed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
+from reports import numbers
+from reports.context import Context
+from reports.plots import described, series_colour, step_ticks
+from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table
+from reports.seeds import Objective, Place, Quantities, Quantity
+from reports.tables import Display, display_of
+
+
+def _columns(made: Sequence[Quantity]) -> tuple[Column, ...]:
+    return tuple(Column(name=f"{q.title}{_unit(q)}") for q in made)
+
+
+def _exact(made: Quantities) -> str:
+    return ", exact pass@k" if made.exact else ""
+
+
+def _unit(quantity: Quantity) -> str:
+    if numbers.is_probability(quantity.unit):
+        return "" if quantity.unit == "probability" else " (share)"
+    return "" if quantity.title.endswith(quantity.unit) else f" ({quantity.unit})"
+
+
+def _cells(made: Sequence[Quantity], values: Mapping[str, Mapping[int, float | None]], n: int) -> tuple[Cell, ...]:
+    """Means with intervals; where fewer than ``n`` seeds have the value, how many."""
+    cells = []
+    for q in made:
+        over = q.mean(values[q.title])
+        cell = display_of(q.unit, signed=False).cell(over.mean, over.low, over.high)
+        few = f" (n = {over.n})" if 0 < over.n < n else ""
+        cells.append(Cell(text=f"{cell.text}{few}", sort=cell.sort))
+    return tuple(cells)
+
+
+def _intervals_note(chosen: Sequence[Objective]) -> str:
+    lone = tuple(one.name for one in chosen if len(one.runs) == 1)
+    said = f" One seed has no spread to build an interval from: {numbers.listing(lone)}." if lone else ""
+    return (
+        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t interval over seeds; none where all seeds have the very "
+        f"same value.{said}"
+    )
+
+
+def mean_table(chosen: Sequence[Objective], made: Quantities, place: Place) -> Table:
+    """One row per objective at a step that all runs have."""
+    rows = [
+        (
+            Cell(text=one.name),
+            Cell(text=str(len(one.runs)), sort=float(len(one.runs))),
+            *_cells(made.all, place.values[one.name], len(one.runs)),
+        )
+        for one in chosen
+    ]
+    return Table(
+        title=f"Objectives at the same step ({place.title.removeprefix('step ')}){_exact(made)}",
+        columns=(Column(name="objective", numeric=False), Column(name="seeds"), *_columns(made.all)),
+        rows=tuple(rows),
+        note=f"{_intervals_note(chosen)} An objective that learns more slowly loses less by the same step: read the "
+        "matched table too.",
+    )
+
+
+def matched_table(chosen: Sequence[Objective], made: Quantities, places: Sequence[Place]) -> Table:
+    """One row per level of pass@1 and objective; the seeds that do not reach a level are named in the note."""
+    shown = (*made.pk, *made.beside)
+    rows = []
+    missed: dict[tuple[str, int, str], None] = {}
+    for place in places:
+        for one in chosen:
+            lacking = place.missed[one.name]
+            missed.update({(one.name, seed, why): None for seed, why in lacking.items()})
+            n, step = len(one.runs) - len(lacking), place.steps[one.name]
+            rows.append(
+                (
+                    Cell(text=numbers.fixed(place.level or 0.0, 3), sort=place.level),
+                    Cell(text=one.name),
+                    Cell(text=f"{n} of {len(one.runs)}", sort=float(n)),
+                    Cell(text="–" if step is None else numbers.fixed(step, 0), sort=step),
+                    *_cells(shown, place.values[one.name], n),
+                )
+            )
+    unreached = "".join(f" {name} seed {seed} {why}." for name, seed, why in missed)
+    return Table(
+        title=f"Objectives at matched pass@1{_exact(made)}",
+        columns=(
+            Column(name="pass@1"),
+            Column(name="objective", numeric=False),
+            Column(name="seeds that reach it", numeric=False),
+            Column(name="mean step"),
+            *_columns(shown),
+        ),
+        rows=tuple(rows),
+        note="Each seed read off its own course where that first reaches the level, interpolated between "
+        f"checkpoints. {_intervals_note(chosen)}{unreached}",
+    )
+
+
+def difference_table(chosen: Sequence[Objective], made: Quantities, places: Sequence[Place]) -> Table:
+    """Every other objective less the first, at the same step and at equal pass@1."""
+    first = chosen[0]
+    rows = []
+    for second in chosen[1:]:
+        for place in places:
+            cells = []
+            n = 0
+            for q in made.all:
+                over = paired_over_seeds(place.values[first.name][q.title], place.values[second.name][q.title])
+                n = max(n, over.n)
+                matched_on = q is made.p1 and place.level is not None
+                display = display_of(q.unit, signed=True)
+                cells.append(Cell(text="–") if matched_on else display.cell(over.mean, over.low, over.high))
+            where = (Cell(text=f"{second.name} − {first.name}"), Cell(text=place.title))
+            rows.append((*where, Cell(text=str(n), sort=float(n)), *cells))
+    several = " Not adjusted for several differences." if len(rows) > 1 else ""
+    return Table(
+        title=f"Differences between objectives, paired by seed{_exact(made)}",
+        columns=(
+            Column(name="difference", numeric=False),
+            Column(name="where", numeric=False),
+            Column(name="seeds"),
+            *(
+                Column(name=f"{q.title} (points)" if numbers.is_probability(q.unit) else f"{q.title}{_unit(q)}")
+                for q in made.all
+            ),
+        ),
+        rows=tuple(rows),
+        note="Runs that oversharp trained with one seed saw the same prompts in the same order. Brackets: "
+        f"{numbers.NINETY_FIVE} t interval over the seeds' differences.{several}",
+    )
+
+
+def means_figure(context: Context, chosen: Sequence[Objective], made: Quantities) -> Figure:
+    """pass@1 and pass@k over steps: the mean over seeds, with its interval."""
+    shown = (made.p1, *made.pk[-1:])
+    panels = []
+    body = []
+    for q in shown:
+        lines = []
+        for i, one in enumerate(chosen):
+            steps = sorted(set.intersection(*({*q.courses.get(run.name, {})} for run in one.runs.values())))
+            means = [q.mean(q.at(step, one)) for step in steps]
+            if not steps:
+                continue
+            lines.append(_line(one.name, steps, means, i))
+            body += [
+                (
+                    Cell(text=one.name),
+                    Cell(text=q.title),
+                    Cell(text=str(step), sort=float(step)),
+                    display_of(q.unit, signed=False).cell(over.mean, over.low, over.high),
+                )
+                for step, over in zip(steps, means, strict=True)
+            ]
+        display = Display(factor=1.0, unit="probability", is_difference=False)
+        panels.append(described(Panel(title=q.title, lines=tuple(lines)), q.title, display, "step"))
+    return Figure(
+        figure_id="seeds-steps",
+        title=f"{numbers.listing(tuple(q.title for q in shown))} over training, mean over seeds{_exact(made)}",
+        caption=f"Band: {numbers.NINETY_FIVE} t interval over seeds.",
+        x_label=STEP_LABEL,
+        y_label="probability",
+        panels=tuple(panels),
+        x_ticks=step_ticks(context.source),
+        y_range=(0.0, 1.0),
+        table=Table(
+            title="Means over seeds by step: data",
+            columns=(
+                Column(name="objective", numeric=False),
+                Column(name="quantity", numeric=False),
+                Column(name="step"),
+                Column(name="mean over seeds"),
+            ),
+            rows=tuple(body),
+            folded=True,
+        ),
+    )
+
+
+def _line(name: str, steps: Sequence[int], means: Sequence[SeedMean], i: int) -> Line:
+    banded = any(over.low is not None for over in means)
+    return Line(
+        label=name,
+        x=tuple(float(step) for step in steps),
+        y=tuple(over.mean or 0.0 for over in means),
+        colour=series_colour(i),
+        style=i,
+        low=tuple(over.low for over in means) if banded else (),
+        high=tuple(over.high for over in means) if banded else (),
+    )
+
+
+def seed_table(chosen: Sequence[Objective], made: Quantities, places: Sequence[Place]) -> Table:
+    """Every seed by itself, so that each mean can be checked."""
+    full = [place for place in places if place.level is None or not any(place.missed.values())]
+    rows = [
+        (
+            Cell(text=one.name),
+            Cell(text=str(seed), sort=float(seed)),
+            Cell(text="–" if run.verdict is None else run.verdict.title),
+            Cell(text=place.title),
+            *(
+                display_of(q.unit, signed=False).cell(place.values[one.name][q.title][seed], None, None)
+                for q in made.all
+            ),
+        )
+        for one in chosen
+        for seed, run in one.runs.items()
+        for place in (*full[:1], *full[-1:][: len(full) - 1])
+    ]
+    return Table(
+        title=f"Every seed by itself{_exact(made)}",
+        columns=(
+            Column(name="objective", numeric=False),
+            Column(name="seed"),
+            Column(name="verdict", numeric=False),
+            Column(name="where", numeric=False),
+            *_columns(made.all),
+        ),
+        rows=tuple(rows),
+        folded=True,
+    )

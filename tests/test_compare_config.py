@@ -1,0 +1,158 @@
+"""The file of a comparison: what it means, and one line for whatever cannot work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diagnostics.compare_config import Comparison, read_comparison
+from diagnostics.errors import ConfigError
+
+GOOD = """
+seeds = [1, 0]
+
+[train]
+max_steps = 4
+batch_prompts = 4
+group_size = 4
+
+[[run]]
+name = "grpo"
+
+[[run]]
+name = "iac-slow"
+algorithm = "iac:alpha=0.5"
+learning_rate = 1
+
+[audit]
+n = 16
+k = [1, 8]
+"""
+
+
+def read(folder: Path, text: str, out: Path | None = None) -> Comparison:
+    path = folder / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_comparison(path, out)
+
+
+def test_every_objective_runs_under_every_seed_from_one_base(tmp_path: Path) -> None:
+    made = read(tmp_path, GOOD)
+    assert made.out == Path("runs/study")
+    assert [run.name for run in made.runs] == ["grpo-seed-0", "grpo-seed-1", "iac-slow-seed-0", "iac-slow-seed-1"]
+    assert made.base is not None
+    assert made.base.output_dir == Path("runs/study/base")
+    assert {run.config.model for run in made.runs} == {"runs/study/base/checkpoint-1200"}
+    assert {run.config.max_steps for run in made.runs} == {4}
+    assert [run.config.seed for run in made.runs] == [0, 1, 0, 1]
+    assert made.runs[2].config.output_dir == Path("runs/study/iac-slow-seed-0")
+    assert made.runs[2].config.resume
+    assert (made.runs[2].config.algorithm, made.runs[2].config.learning_rate) == ("iac:alpha=0.5", 1.0)
+    assert isinstance(made.runs[2].config.learning_rate, float)
+
+
+def test_the_audit_asks_as_the_runs_were_trained(tmp_path: Path) -> None:
+    made = read(tmp_path, GOOD.replace("max_steps = 4", 'max_steps = 4\nprompt_template = "Q: {prompt}"'), Path("o"))
+    assert made.audit.prompt_template == "Q: {prompt}"
+    assert (made.audit.task, made.audit.n, made.audit.k, made.audit.out) == ("countdown", 16, (1, 8), Path("o"))
+    assert made.audit.sampler == "transformers"
+
+
+def test_a_model_that_is_there_needs_no_base(tmp_path: Path) -> None:
+    made = read(tmp_path, GOOD.replace("[train]", '[train]\nmodel = "some/model"'))
+    assert made.base is None
+    assert {run.config.model for run in made.runs} == {"some/model"}
+    assert made.audit.sampler == "auto"
+
+
+def test_the_base_has_settings_of_its_own(tmp_path: Path) -> None:
+    made = read(tmp_path, f"{GOOD}\n[base]\nmax_steps = 300\nseed = 5\n")
+    assert made.base is not None
+    assert (made.base.max_steps, made.base.seed) == (300, 5)
+    assert made.runs[0].config.model == "runs/study/base/checkpoint-300"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "seeds = [1, 0]",
+            "seeds = 3",
+            "seeds = 3 is not a list of different whole numbers of 0 or more; write seeds = [",
+        ),
+        ("seeds = [1, 0]", "seeds = [0, 0]", "seeds = [0, 0] is not a list of different"),
+        ("seeds = [1, 0]", "seeds = []", "seeds = [] is not a list"),
+        ("seeds = [1, 0]", "seeds = [true]", "seeds = [True] is not a list"),
+        ("seeds = [1, 0]", "", "seeds = None is not a list"),
+        ("seeds = [1, 0]", "sedes = [0]", "sedes is no key or table of a comparison; did you mean seeds?"),
+        ("max_steps = 4", "max_step = 4", "[train]: max_step is no setting; did you mean max_steps?"),
+        ("max_steps = 4", 'max_steps = "4"', "[train]: max_steps = '4' is not a whole number"),
+        ("max_steps = 4", "max_steps = true", "[train]: max_steps = True is not a whole number"),
+        ("max_steps = 4", "max_steps = 0", "[[run]] grpo: --max-steps 0: must be at least 1"),
+        ("max_steps = 4", "seed = 4", "[train]: seed cannot be set here; give seeds = [0, 1, 2] at the top"),
+        ("max_steps = 4", 'output_dir = "x"', "[train]: output_dir cannot be set here; pass --out DIR"),
+        ("learning_rate = 1", 'learning_rate = "fast"', "[[run]] iac-slow: learning_rate = 'fast' is not a number"),
+        ("learning_rate = 1", "learning_rate = -1", "[[run]] iac-slow: --learning-rate -1.0: must be above 0"),
+        ("learning_rate = 1", 'model = "m"', "[[run]] iac-slow: model cannot be set here; put model under [train]"),
+        ("learning_rate = 1", "chat = true", "[[run]] iac-slow: chat cannot be set here; put chat under [train]"),
+        ("learning_rate = 1", 'precision = "fp8"', "precision = 'fp8' is not one of float32, bfloat16"),
+        (
+            '"iac:alpha=0.5"',
+            '"iacc"',
+            "[[run]] iac-slow: algorithm 'iacc': no objective is called 'iacc'; did you mean",
+        ),
+        ('name = "iac-slow"', 'name = "grpo"', "[[run]] grpo: the name is taken"),
+        ('name = "iac-slow"', 'name = "iac-seed-1"', "[[run]] 2: name = 'iac-seed-1' does not name an objective"),
+        ('name = "iac-slow"', 'name = "../x"', "[[run]] 2: name = '../x' does not name an objective"),
+        ('name = "iac-slow"', "", "[[run]] 2: name = None does not name an objective"),
+        ("[audit]", "[audit]\ntop_up = 4", "[audit]: top_up cannot be set here; raise n"),
+        ("k = [1, 8]", "k = [1, 32]", "[audit]: --k 32 is larger than --n 16"),
+        ("k = [1, 8]", 'k = ["a"]', "[audit]: k = ['a'] is not a whole number"),
+        ("[audit]", "[[audit]]", "audit: must be a table; write [audit]"),
+        ("[audit]", "[base]\nresume = true\n[audit]", "[base]: resume cannot be set here"),
+    ],
+)
+def test_what_cannot_work_is_told_with_file_and_key_and_mend(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        read(tmp_path, GOOD.replace(old, new))
+    assert str(caught.value).startswith(str(tmp_path / "study.toml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_one_bracket_for_a_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\[run\]: must be a list of tables; write \[\[run\]\] with two brackets"):
+        read(tmp_path, 'seeds = [0]\n[run]\nname = "grpo"\n')
+
+
+def test_a_file_without_runs_says_how_to_add_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'no run; add \[\[run\]\] with name = "grpo"'):
+        read(tmp_path, "seeds = [0]\n")
+
+
+def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not TOML \(.*line 2.*\)"):
+        read(tmp_path, "seeds = [0]\n[train\n")
+    with pytest.raises(ConfigError, match=r"cannot be read \(No such file or directory\)"):
+        read_comparison(tmp_path / "nothing.toml")
+
+
+def test_two_names_for_the_same_run_are_refused(tmp_path: Path) -> None:
+    twin = GOOD.replace('algorithm = "iac:alpha=0.5"\nlearning_rate = 1\n', "")
+    with pytest.raises(ConfigError, match=r"\[\[run\]\] iac-slow: has the very settings of grpo"):
+        read(tmp_path, twin)
+
+
+def test_a_base_beside_a_model_is_refused(tmp_path: Path) -> None:
+    both = GOOD.replace("[train]", '[train]\nmodel = "some/model"') + "\n[base]\nseed = 1\n"
+    with pytest.raises(ConfigError, match=r"\[base\]: \[train\] names a model, so no base is trained"):
+        read(tmp_path, both)
+
+
+def test_other_problems_than_the_built_in_ones_have_to_be_named_for_the_audit(tmp_path: Path) -> None:
+    own = GOOD.replace("[train]", '[train]\nmodel = "some/model"\nproblems = "train.jsonl"')
+    with pytest.raises(ConfigError, match=r"\[audit\]: say what to audit on"):
+        read(tmp_path, own)
+    assert read(tmp_path, f'{own}problems = "test.jsonl"\n').audit.problems == Path("test.jsonl")

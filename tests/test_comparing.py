@@ -1,0 +1,205 @@
+"""A whole comparison, small and real: two objectives, two seeds, one base, one store, one report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from diagnostics.compare_config import read_comparison
+from diagnostics.comparing import CompareResult, compare, plan_comparison
+from diagnostics.errors import ConfigError, TrainingError
+from diagnostics.store import Store
+from reports.source import read_source
+
+FILE = """
+seeds = [0, 1]
+
+[train]
+model = "{model}"
+problems = "{model}/even.jsonl"
+max_steps = {max_steps}
+max_tokens = 1
+save_every = 1
+batch_prompts = 3
+group_size = 6
+device = "cpu"
+
+[[run]]
+name = "grpo"
+
+[[run]]
+name = "iac"
+algorithm = "iac"
+
+[audit]
+problems = "{model}/even.jsonl"
+limit = 2
+n = 4
+max_tokens = 1
+panel = 1
+kernel_problems = 0
+sampler = "transformers"
+"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    file: Path
+    out: Path
+    written_ns: dict[str, int]  # when the checkpoints of step 1 were written
+    result: CompareResult
+
+
+def write(folder: Path, model: Path, *, max_steps: int = 2) -> Path:
+    path = folder / "study.toml"
+    path.write_text(FILE.format(model=model, max_steps=max_steps), encoding="utf-8")
+    return path
+
+
+def written_ns(out: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in sorted(out.glob("*/checkpoint-1"))}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights, and beside them problems that these solve now and then: any single even number is right."""
+    from trainers.countdown_base import build_model, build_tokenizer
+
+    path = tmp_path_factory.mktemp("model")
+    build_model(seed=0).save_pretrained(path)
+    build_tokenizer().save_pretrained(path)
+    evens = [str(number) for number in range(0, 100, 2)]
+    lines = [
+        json.dumps({"prompt": prompt, "answer": "even", "modes": evens, "verifier": "modes"})
+        for prompt in ("1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :", "1 = 1 :", "2 3 4 = 9 :")
+    ]
+    (path / "even.jsonl").write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def compared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """Stopped after one step of the first run, then done."""
+    from trainers.loop import train
+
+    folder = tmp_path_factory.mktemp("compared")
+    out = folder / "out"
+    train(read_comparison(write(folder, model, max_steps=1), out).runs[0].config)
+    before = written_ns(out)
+    result = compare(read_comparison(write(folder, model), out), command="oversharp compare study.toml")
+    return Compared(file=folder / "study.toml", out=out, written_ns=before, result=result)
+
+
+def test_all_runs_lie_in_one_store_under_objective_and_seed(compared: Compared) -> None:
+    assert [one.series for one in compared.result.audits] == ["grpo-seed-0", "grpo-seed-1", "iac-seed-0", "iac-seed-1"]
+    assert compared.result.left_out == {}
+    with Store.open(compared.result.store_path, read_only=True) as store:
+        source = read_source(store, "audit.duckdb")
+    assert {one.name for one in source.series} == {one.series for one in compared.result.audits}
+    bases = {str(one.checkpoints.loc[one.checkpoints["is_base"], "checkpoint_id"].iloc[0]) for one in source.series}
+    assert len(bases) == 1
+    assert [int(step) for step in source.series[0].checkpoints["step"]] == [0, 1, 2]
+
+
+def test_the_report_compares_objectives_over_seeds(compared: Compared) -> None:
+    html = compared.result.report_path.read_text(encoding="utf-8")
+    assert "Objectives over seeds" in html
+    assert "grpo with 2 seeds (0, 1) and iac with 2 seeds (0, 1), all from one base." in html
+    assert "Differences between objectives, paired by seed" in html
+
+
+def test_an_interrupted_run_is_continued_and_not_begun_again(compared: Compared) -> None:
+    assert compared.written_ns == {"grpo-seed-0": written_ns(compared.out)["grpo-seed-0"]}
+    lines = (compared.out / "grpo-seed-0" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_seeds_differ_and_objectives_share_their_prompts(compared: Compared) -> None:
+    from pyarrow import parquet
+
+    def prompts(name: str) -> list[str]:
+        return parquet.read_table(compared.out / name / "rollouts" / "step_000002.parquet")["prompt"].to_pylist()
+
+    assert prompts("grpo-seed-1") == prompts("iac-seed-1")
+    assert prompts("iac-seed-0") != prompts("iac-seed-1")
+
+
+def test_the_same_command_again_repeats_nothing(compared: Compared) -> None:
+    before, report = written_ns(compared.out), compared.result.report_path.read_bytes()
+    again = compare(read_comparison(compared.file, compared.out), command="oversharp compare study.toml")
+    assert written_ns(compared.out) == before
+    assert [one.samples_drawn for one in again.audits] == [0] * 4
+    assert again.report_path.read_bytes() == report
+
+
+def test_the_plan_counts_what_is_missing(compared: Compared, tmp_path: Path, model: Path) -> None:
+    fresh = plan_comparison(read_comparison(write(tmp_path, model), tmp_path / "out"))
+    assert [(run.steps, run.done_steps, run.rollouts) for run in fresh.runs] == [(2, 0, 36)] * 4
+    # 4 runs of 2 trained checkpoints, 2 problems: 4 samples each, 8 of the base
+    assert (fresh.n_checkpoints, fresh.n_problems, fresh.audit_samples) == (9, 2, 2 * (8 * 4 + 8))
+    assert list(tmp_path.iterdir()) == [tmp_path / "study.toml"]
+    done = plan_comparison(read_comparison(compared.file, compared.out))
+    assert {(run.done_steps, run.rollouts) for run in done.runs} == {(2, 0)}
+    assert "grpo-seed-0  grpo: 2 steps, all done, 0 rollouts to draw" in done.lines
+
+
+def test_prompts_that_are_drawn_again_make_the_plan_a_range(tmp_path: Path, model: Path) -> None:
+    path = write(tmp_path, model)
+    path.write_text(path.read_text().replace('algorithm = "iac"', 'algorithm = "dynamic_sampling:max_rounds=3"'))
+    plan = plan_comparison(read_comparison(path, tmp_path / "out"))
+    assert (plan.runs[2].rollouts, plan.runs[2].most_rollouts) == (36, 108)
+    assert plan.lines[3].endswith("36 to 108 rollouts to draw")
+
+
+def test_a_setting_of_an_objective_that_is_wrong_is_told_before_anything_is_trained(
+    tmp_path: Path, model: Path
+) -> None:
+    path = write(tmp_path, model)
+    path.write_text(path.read_text().replace('algorithm = "iac"', 'algorithm = "iac:alfa=1"'))
+    with pytest.raises(ConfigError, match=r"study\.toml \[\[run\]\] iac: algorithm iac: no setting is called 'alfa'"):
+        compare(read_comparison(path, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_path: Path) -> None:
+    shorter = write(tmp_path, model, max_steps=1)
+    with pytest.raises(ConfigError, match=r"has gone to step 2, beyond max_steps = 1; raise it to 2 or choose"):
+        compare(read_comparison(shorter, compared.out))
+
+
+def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
+    path = write(tmp_path, model, max_steps=1)
+    path.write_text(path.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
+    comparison = read_comparison(path, tmp_path / "out")
+    other = comparison.runs[0].config.output_dir  # holds a run of other settings
+    other.mkdir(parents=True)
+    (other / "config.toml").write_text("[train]\nseed = 7\n")
+    result = compare(comparison)
+    assert [one.series for one in result.audits] == ["iac-seed-0"]
+    assert "holds a run with other settings" in result.left_out["grpo-seed-0"]
+    assert result.incomplete
+    assert any(line.startswith("left out grpo-seed-0: ") for line in result.lines)
+
+
+def test_a_series_that_cannot_be_audited_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
+    """Nothing is learned from one prompt whose reward never varies: its checkpoints hold the same weights."""
+    path = write(tmp_path, model, max_steps=1)
+    never = json.dumps({"prompt": "4 5 :", "answer": "no", "modes": ["no such response"], "verifier": "modes"})
+    (tmp_path / "never.jsonl").write_text(f"{never}\n")
+    run = f'name = "grpo"\nproblems = "{tmp_path / "never.jsonl"}"\nbatch_prompts = 1'
+    path.write_text(path.read_text().replace("seeds = [0, 1]", "seeds = [0]").replace('name = "grpo"', run))
+    result = compare(read_comparison(path, tmp_path / "out"))
+    assert [one.series for one in result.audits] == ["iac-seed-0"]
+    assert "hold the same weights" in result.left_out["grpo-seed-0"]
+
+
+def test_a_comparison_without_a_finished_run_is_an_error(tmp_path: Path, model: Path) -> None:
+    comparison = read_comparison(write(tmp_path, model, max_steps=1), tmp_path / "out")
+    for run in comparison.runs:
+        run.config.output_dir.mkdir(parents=True)
+        (run.config.output_dir / "config.toml").write_text("[train]\nseed = 7\n")
+    with pytest.raises(TrainingError, match=r"no run can be compared; the first one: .*other settings"):
+        compare(comparison)

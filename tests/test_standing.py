@@ -1,0 +1,221 @@
+"""Findings, verdict and report stand while what they were made from stands, and not a change longer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from diagnostics import standing
+from diagnostics.progress import SilentProgress
+from diagnostics.standing import findings_and_verdict, report, tree_hash
+from diagnostics.store import Store
+from diagnostics.types import AuditKey, ResponseScore, TrainingResponse
+from tests.test_judging import plant
+
+RESPONSES = {(problem, step): "AB.a!?~." for problem in range(3) for step in (0, 20)}
+
+
+class _Stages(SilentProgress):
+    """Keeps which stages were gone through."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        self.titles.append(title)
+        yield lambda count: None
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AuditKey]:
+    """An audit with findings, a verdict and a record. Do not write into it."""
+    folder = tmp_path_factory.mktemp("audited")
+    with Store.open(folder / "audit.duckdb") as store:
+        key = plant(store, RESPONSES, n=8)
+        score = ResponseScore(
+            problem_id=store.frame("SELECT min(problem_id) AS id FROM problems")["id"].iloc[0],
+            response_id="A",
+            logp_sum=-1.0,
+            entropy_sum=0.5,
+            token_logps=(-0.5, -0.5),
+            token_entropies=(0.25, 0.25),
+        )
+        store.add_scores(key, "hash0", [score])
+        findings_and_verdict(store, key, {}, {}, SilentProgress())
+    return folder, key
+
+
+@pytest.fixture
+def key(audited: tuple[Path, AuditKey], tmp_path: Path) -> AuditKey:
+    """The key of an audit in ``tmp_path``, which is the test's own."""
+    shutil.copytree(audited[0], tmp_path, dirs_exist_ok=True)
+    return audited[1]
+
+
+def _computed(folder: Path, key: AuditKey) -> bool:
+    """Whether the audit measures and judges again."""
+    stages = _Stages()
+    with Store.open(folder / "audit.duckdb") as store:
+        findings_and_verdict(store, key, {}, {}, stages)
+    return bool(stages.titles)
+
+
+def _made(folder: Path, key: AuditKey, failed: dict[str, str] | None = None) -> standing.Made:
+    """What the record must say for findings and verdict to stand."""
+    with Store.open(folder / "audit.duckdb") as store:
+        evidence = standing._evidence(store, key, failed or {}, {})
+        assert evidence is not None
+        return standing._results(store, key, evidence)
+
+
+def _change(folder: Path, sql: str) -> None:
+    with Store.open(folder / "audit.duckdb") as store, store._database.transaction():
+        store._database.rows(sql)
+
+
+def test_what_rests_on_the_same_evidence_is_not_computed_again(tmp_path: Path, key: AuditKey) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        held = store.verdict("run")
+        assert held is not None
+        assert findings_and_verdict(store, key, {}, {}, SilentProgress()) == held
+    assert not _computed(tmp_path, key)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE samples SET text = 'other' WHERE checkpoint_id = 'hash20' AND sample_index = 7",
+        "UPDATE samples SET n_tokens = 4 WHERE checkpoint_id = 'hash20' AND sample_index = 7",
+        "UPDATE samples SET logp_sum_raw = -2 WHERE checkpoint_id = 'hash20' AND sample_index = 7",
+        "DELETE FROM samples WHERE checkpoint_id = 'hash20' AND sample_index = 7",
+        "UPDATE grades SET correct = NOT correct WHERE response_id = '?'",
+        "UPDATE grades SET mode = NULL WHERE response_id = 'B'",
+        "UPDATE problems SET verifier = 'other'",
+        "UPDATE series_checkpoints SET checkpoint = 'another' WHERE step = 20",
+        "INSERT INTO training_metrics VALUES ('run', 20, 'loss', 1.0)",
+        "INSERT INTO allocations SELECT 'audit', 'hash20', min(problem_id), 4 FROM problems",
+        "UPDATE audit_findings SET value = 0.125 WHERE measure = 'pass_at_k' AND checkpoint_id = 'hash20'",
+        "DELETE FROM audit_findings WHERE measure = 'k_star'",
+        "UPDATE audit_verdicts SET sentence = 'another'",
+        "DELETE FROM audit_verdicts",
+    ],
+)
+def test_any_change_of_evidence_or_result_is_seen(tmp_path: Path, key: AuditKey, sql: str) -> None:
+    before = _made(tmp_path, key)
+    _change(tmp_path, sql)
+    assert _made(tmp_path, key) != before
+
+
+def test_changed_evidence_is_computed_anew_and_then_stands(tmp_path: Path, key: AuditKey) -> None:
+    _change(tmp_path, "UPDATE grades SET correct = NOT correct WHERE response_id = '?'")
+    assert _computed(tmp_path, key)
+    assert not _computed(tmp_path, key)
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE audit_findings SET value = 0.125 WHERE why IS NULL", "DELETE FROM audit_verdicts"]
+)
+def test_results_that_somebody_changed_are_computed_anew(tmp_path: Path, key: AuditKey, sql: str) -> None:
+    before = _made(tmp_path, key)
+    _change(tmp_path, sql)
+    assert _computed(tmp_path, key)
+    assert _made(tmp_path, key) == before
+
+
+def test_training_responses_count_without_an_event(tmp_path: Path, key: AuditKey) -> None:
+    before = _made(tmp_path, key)
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        one = TrainingResponse(step=20, prompt="0 =", text="0", truncated=False, correct=True, draws=1)
+        store.add_training_responses("run", [one])
+    after = _made(tmp_path, key)
+    assert after != before
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        store.add_training_responses("run", [one])  # the same again, as every audit does
+    assert _made(tmp_path, key) == after
+
+
+def test_tokens_beside_the_store_count_too(tmp_path: Path, key: AuditKey) -> None:
+    _change(tmp_path, "UPDATE audits SET panel = 1")
+    before = _made(tmp_path, key)
+    (tokens,) = (tmp_path / "audit.tokens").iterdir()
+    tokens.unlink()
+    assert _made(tmp_path, key) != before
+
+
+def test_settings_and_what_was_left_out_count(tmp_path: Path, key: AuditKey) -> None:
+    made = {
+        _made(tmp_path, key),
+        _made(tmp_path, replace(key, ks=(1, 2))),
+        _made(tmp_path, key, {"hash20": "no weights"}),
+        _made(tmp_path, key, {"hash20": "other weights"}),
+    }
+    assert len(made) == 4
+
+
+def test_another_series_in_the_store_changes_nothing_for_this_one(tmp_path: Path, key: AuditKey) -> None:
+    before = _made(tmp_path, key)
+    _change(tmp_path, "INSERT INTO training_metrics VALUES ('other', 20, 'loss', 1.0)")
+    assert _made(tmp_path, key) == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"findings of run": 3}', '{"findings of run": {"made": "x"}}'])
+def test_a_damaged_record_is_no_record(tmp_path: Path, key: AuditKey, text: str) -> None:
+    record = tmp_path / "audit.made.json"
+    assert standing._recorded(tmp_path / "audit.duckdb")
+    record.write_text(text)
+    assert not standing._recorded(tmp_path / "audit.duckdb")
+
+
+def test_other_code_measures_anew(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_CODE", "edited")
+    assert _computed(tmp_path, key)
+
+
+def test_measures_of_other_packages_never_stand(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = EntryPoint(name="outside", value="outside:MEASURE", group=standing.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(standing, "entry_points", lambda group: (outside,) if group == outside.group else ())
+    monkeypatch.setattr(standing, "_CODE", standing._code())
+    assert _computed(tmp_path, key)
+    assert _computed(tmp_path, key)
+
+
+def test_the_hash_of_the_source_sees_every_file_its_name_and_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "rule.py").write_text("k = 1\n")
+    seen = {tree_hash(tmp_path)}
+    (tmp_path / "part" / "rule.py").write_text("k = 2\n")
+    seen.add(tree_hash(tmp_path))
+    (tmp_path / "part" / "rule.py").rename(tmp_path / "part" / "schema.sql")
+    seen.add(tree_hash(tmp_path))
+    (tmp_path / "empty.css").touch()
+    seen.add(tree_hash(tmp_path))
+    assert len(seen) == 4
+    (tmp_path / "part" / "rule.pyc").write_bytes(b"compiled")
+    assert tree_hash(tmp_path) in seen
+
+
+def test_a_report_is_written_again_only_where_it_or_its_store_changed(tmp_path: Path, key: AuditKey) -> None:
+    store_path, page = tmp_path / "audit.duckdb", tmp_path / "report.html"
+
+    def written_again() -> bool:
+        before_ns = page.stat().st_mtime_ns
+        report(store_path, page)
+        return page.stat().st_mtime_ns != before_ns
+
+    report(store_path, page)
+    first = page.read_bytes()
+    assert not written_again()
+    page.write_bytes(first + b"<!-- by hand -->")
+    assert written_again()
+    assert page.read_bytes() == first
+    _change(tmp_path, 'UPDATE audits SET provenance = \'{"command": "another"}\'')
+    assert written_again()
+    assert page.read_bytes() != first
+    assert not written_again()

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from trainers.head import LogitLaw, ResponseHead, chunked_logps, find_head
+
+SIZES = {
+    "vocab_size": 53,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def gpt2() -> PreTrainedModel:
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=53, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
+    )
+
+
+MODELS: dict[str, tuple[Callable[[], PreTrainedModel], LogitLaw]] = {
+    "plain": (lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)), LogitLaw()),
+    "capped": (lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, final_logit_softcapping=5.0)), LogitLaw(cap=5.0)),
+    "divided": (lambda: GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=8.0)), LogitLaw(scale=0.125)),
+    "multiplied": (lambda: CohereForCausalLM(CohereConfig(**SIZES, logit_scale=0.07)), LogitLaw(scale=0.07)),
+    "biased": (lambda: PhiForCausalLM(PhiConfig(**SIZES)), LogitLaw()),
+    "learned positions": (gpt2, LogitLaw()),
+}
+
+
+@pytest.fixture(params=list(MODELS))
+def model_and_law(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, LogitLaw]:
+    torch.manual_seed(0)
+    make, law = MODELS[request.param]
+    model = make().eval()
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(8)  # far enough out for a cap to bend
+        if model.get_output_embeddings().bias is not None:
+            model.get_output_embeddings().bias.normal_()
+    return model, law
+
+
+def test_what_a_model_does_to_its_logits_is_seen(model_and_law: tuple[PreTrainedModel, LogitLaw]) -> None:
+    model, law = model_and_law
+    head = find_head(model)
+    assert head is not None
+    assert (head.law.scale, head.law.cap) == (pytest.approx(law.scale, rel=1e-6), law.cap)
+
+
+@pytest.mark.parametrize("logits_per_chunk", [1, 4 * 53, 1 << 24])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_chunks_give_the_values_and_gradients_of_all_logits(
+    model_and_law: tuple[PreTrainedModel, LogitLaw], temperature: float, logits_per_chunk: int
+) -> None:
+    model, _ = model_and_law
+    ids_BT = torch.randint(53, (3, 7), generator=torch.Generator().manual_seed(1))
+    target_N = ids_BT[:, 1:].flatten()
+    of_logp_N, of_entropy_N = torch.linspace(-1, 1, 18), torch.linspace(2, -1, 18)
+    law_NV = (model(ids_BT).logits[:, :-1].reshape(18, -1) / temperature).log_softmax(-1)
+    expected_logp_N = law_NV.gather(1, target_N[:, None])[:, 0]
+    expected_entropy_N = -(law_NV.exp() * law_NV).sum(-1)
+    (expected_logp_N @ of_logp_N + expected_entropy_N @ of_entropy_N).backward()
+    expected = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    model.zero_grad()
+
+    head = find_head(model)
+    assert head is not None
+    hidden_ND = head.trunk(ids_BT, use_cache=False)[0][:, :-1].reshape(18, -1)
+    logp_N, entropy_N = chunked_logps(
+        head, hidden_ND, target_N, temperature=temperature, logits_per_chunk=logits_per_chunk
+    )
+    torch.testing.assert_close(logp_N, expected_logp_N, rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(entropy_N, expected_entropy_N, rtol=1e-6, atol=2e-6)
+    (logp_N @ of_logp_N + entropy_N @ of_entropy_N).backward()
+    scale = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, parameter in model.named_parameters():
+        if name in expected:
+            torch.testing.assert_close(parameter.grad, expected[name], rtol=2e-5, atol=2e-6 * scale, msg=name)
+
+
+@pytest.mark.parametrize("law", [LogitLaw(), LogitLaw(scale=0.5, cap=2.0)])
+@pytest.mark.parametrize("rows", [2, 99])
+def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
+    from trainers.head import _ChunkedLogps
+
+    torch.manual_seed(0)
+    hidden_ND = torch.randn(5, 4, requires_grad=True)
+    weight_VD = torch.randn(7, 4, requires_grad=True)
+    bias_V = torch.randn(7, requires_grad=True)
+    target_N = torch.tensor([0, 6, 3, 3, 1])
+
+    def total() -> torch.Tensor:
+        logp_N, entropy_N = _ChunkedLogps.apply(hidden_ND, weight_VD, bias_V, target_N, law, 0.8, rows, None)
+        return (logp_N * torch.linspace(-1, 2, 5)).sum() + (entropy_N * torch.linspace(1, -1, 5)).sum()
+
+    total().backward()
+    step = 1e-2
+    for leaf in (hidden_ND, weight_VD, bias_V):
+        direction = torch.randn_like(leaf)
+        with torch.no_grad():
+            leaf += step * direction
+            above = total()
+            leaf -= 2 * step * direction
+            below = total()
+            leaf += step * direction
+        assert leaf.grad is not None
+        assert float((above - below) / (2 * step)) == pytest.approx(float((leaf.grad * direction).sum()), rel=5e-3)
+
+
+def test_no_more_than_a_chunk_of_logits_exists_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    import trainers.head
+
+    sizes = []
+    made = trainers.head._logits
+
+    def counted(hidden_CD: torch.Tensor, *rest: object) -> torch.Tensor:
+        logit_CV = made(hidden_CD, *rest)
+        sizes.append(logit_CV.numel())
+        return logit_CV
+
+    monkeypatch.setattr(trainers.head, "_logits", counted)
+    head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), law=LogitLaw())
+    hidden_ND = torch.randn(9, 4, requires_grad=True)
+    logp_N, _ = chunked_logps(head, hidden_ND, torch.zeros(9, dtype=torch.long), temperature=1.0, logits_per_chunk=40)
+    logp_N.sum().backward()
+    assert sizes == [40, 40, 10] * 2  # forward, and again backward
+
+
+class Masked(Qwen3ForCausalLM):
+    """Forbids a token: no law of one linear layer."""
+
+    def forward(self, *args: object, **settings: object) -> object:
+        output = super().forward(*args, **settings)
+        output.logits[..., 7] = -1e4
+        return output
+
+
+class Shifted(Qwen3ForCausalLM):
+    """Reads its head from somewhere else than where its trunk ends."""
+
+    def forward(self, *args: object, **settings: object) -> object:
+        output = super().forward(*args, **settings)
+        output.logits = self.lm_head(self.model(*args, **settings)[0] * 2)
+        return output
+
+
+@pytest.mark.parametrize("kind", [Masked, Shifted])
+def test_a_head_that_does_something_else_is_left_to_the_model(kind: type[Qwen3ForCausalLM]) -> None:
+    assert find_head(kind(Qwen3Config(**SIZES)).eval()) is None

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from diagnostics.errors import TrainingError
+from diagnostics.models import LoadedModel, load_path
+from trainers.batch import RolloutBatch
+from trainers.countdown_base import build_tokenizer
+from trainers.memory import Memory, warm_start
+from trainers.objectives.dlc import Dlc
+from trainers.rollout import OwnEngine
+
+PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
+
+
+@pytest.fixture(scope="module")
+def policy(model_path: Path) -> LoadedModel:
+    return load_path(model_path, device=torch.device("cpu"), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def rollouts(policy: LoadedModel) -> RolloutBatch:
+    return OwnEngine(policy).sample(PROMPTS, group_size=16, max_tokens=5, temperature=1.0, seed=0)
+
+
+def gpt2_at(path: Path, vocabulary_size: int) -> Path:
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=vocabulary_size, n_positions=32, n_embd=24, n_layer=1, n_head=2, eos_token_id=1)
+    GPT2LMHeadModel(config).save_pretrained(path)
+    build_tokenizer().save_pretrained(path)
+    return path
+
+
+def test_a_copy_begins_as_the_policy_and_its_loss_is_the_samples_own(
+    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
+) -> None:
+    memory = Memory(Dlc(), policy, start=model_path, learning_rate=1e-3)
+    n_tokens = rollouts.n_tokens_B.sum()
+    assert memory.learn(rollouts) == pytest.approx(-rollouts.logp_sum_B.sum().item() / n_tokens.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_it_learns_what_was_drawn(
+    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path, optimizer: str
+) -> None:
+    decoding = Dlc(optimizer=optimizer, learning_rate={"adamw": 3e-3, "sgd": 0.2}[optimizer])  # type: ignore[arg-type]
+    memory = Memory(decoding, policy, start=model_path, learning_rate=1e9)
+    losses = [memory.learn(rollouts) for _ in range(8)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] - 0.2
+
+
+def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
+    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
+) -> None:
+    memory = Memory(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
+    memory.learn(rollouts)
+    twin = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
+    logp_sum = torch.zeros(())
+    for row in range(32):  # every row by itself, copies too
+        response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]]
+        prompt = torch.tensor(PROMPTS[row // 16])
+        logits = twin(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
+        logp_sum = logp_sum + logits.log_softmax(-1).gather(1, response[:, None]).sum()
+    (-logp_sum / rollouts.n_tokens_B.sum()).backward()
+    for moved, start in zip(memory.model.parameters(), twin.parameters(), strict=True):
+        assert start.grad is not None
+        assert torch.allclose(moved, start - 0.5 * start.grad, atol=1e-6)
+
+
+def test_the_rate_is_the_policys_unless_it_has_its_own(
+    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
+) -> None:
+    after = []
+    for own, of_policy in ((None, 1e-3), (1e-3, 5.0), (2e-3, 5.0)):
+        memory = Memory(Dlc(learning_rate=own), policy, start=model_path, learning_rate=of_policy)
+        memory.learn(rollouts)
+        after.append(memory.learn(rollouts))
+    assert after[0] == after[1] != after[2]
+
+
+def test_another_architecture_with_the_same_tokens_will_do(
+    policy: LoadedModel, rollouts: RolloutBatch, tmp_path: Path
+) -> None:
+    path = gpt2_at(tmp_path / "small", 107)
+    memory = Memory(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
+    assert memory.learn(rollouts) > memory.learn(rollouts)
+
+
+def test_a_memory_goes_on_bit_for_bit_from_its_state(
+    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
+) -> None:
+    whole = Memory(Dlc(), policy, start=model_path, learning_rate=1e-3)
+    whole.learn(rollouts)
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    later = Memory(Dlc(), policy, start=model_path, learning_rate=1e-3)
+    later.load_state_dict(torch.load(file, weights_only=True))
+    assert [whole.learn(rollouts) for _ in range(2)] == [later.learn(rollouts) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), later.model.parameters(), strict=True))
+
+
+def test_another_tokenizer_is_refused_in_one_line(policy: LoadedModel, model_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "foreign"
+    shutil.copytree(model_path, path)
+    words = {word: index for index, word in enumerate(["<pad>", "<end>", "other"])}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words)), pad_token="<pad>", eos_token="<end>"
+    )
+    tokenizer.save_pretrained(path)
+    with pytest.raises(TrainingError, match=r"foreign: the memory network's tokenizer is not the policy's; [^\n]*$"):
+        Memory(Dlc(memory=str(path)), policy, start=model_path, learning_rate=1e-3)
+
+
+def test_another_number_of_logits_is_refused_in_one_line(policy: LoadedModel, tmp_path: Path) -> None:
+    path = gpt2_at(tmp_path / "wide", 128)
+    with pytest.raises(TrainingError, match=r"wide: the memory network has logits for 128 tokens, the policy for 107"):
+        Memory(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
+
+
+def test_a_loss_that_is_not_finite_is_refused(policy: LoadedModel, rollouts: RolloutBatch, model_path: Path) -> None:
+    memory = Memory(Dlc(), policy, start=model_path, learning_rate=1.0)
+    with torch.no_grad():
+        memory.model.get_input_embeddings().weight[11] = float("nan")
+    with pytest.raises(TrainingError, match="lower learning_rate"):
+        memory.learn(rollouts)
+
+
+def test_a_warm_start_brings_the_memory_nearer_to_the_policy(model_path: Path, tmp_path: Path) -> None:
+    policy = load_path(model_path, device=torch.device("cpu"), dtype="float32")
+    with torch.no_grad():
+        policy.model.get_input_embeddings().weight.mul_(2)  # a policy with preferences to learn
+    later = OwnEngine(policy).sample(PROMPTS, group_size=64, max_tokens=5, temperature=1.0, seed=7)
+    path = str(gpt2_at(tmp_path / "small", 107))
+    losses = []
+    for steps in (0, 5, 40):
+        memory = Memory(Dlc(memory=path, warm_start_steps=steps), policy, start=tmp_path, learning_rate=3e-3)
+        settings = {"batch_prompts": 1, "group_size": 32, "max_tokens": 5, "temperature": 1.0, "seed": 0}
+        warm_start(memory, policy, PROMPTS, **settings)  # type: ignore[arg-type]
+        losses.append(memory.learn(later))
+    assert losses[0] > losses[1] + 0.005
+    assert losses[1] > losses[2] + 0.005

@@ -1,0 +1,130 @@
+"""The model card: front matter that the Hub reads, settings that repeat the run, no number without its unit's name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from trainers import objectives
+from trainers.config import TrainConfig
+from trainers.model_card import CardRecord, card_record, model_card, unit_of
+
+METRICS = {
+    "step": 160,
+    "correct_rate": 0.61,
+    "token_entropy_nats": 0.1669,
+    "grad_norm": 0.5,
+    "wall_s": 0.9,
+    "samples_per_s": 280.0,
+    "generation_s": 0.2,
+}
+VERSIONS = {"python": "3.11.9", "oversharp": "0.1.0", "torch": "2.13.0", "vllm": None}
+
+
+def record(**settings: Any) -> CardRecord:
+    config = TrainConfig(**{"model": "runs/base/checkpoint-1200", "output_dir": Path("runs/iac"), **settings})
+    return card_record(config, objectives.parse(config.algorithm), step=160, metrics=METRICS, versions=VERSIONS)
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(card.split("---\n")[1])
+    return loaded
+
+
+def test_the_front_matter_is_what_the_hub_reads() -> None:
+    card = model_card(record(algorithm="iac:alpha=0.5", model="Qwen/Qwen3-0.6B", problems=Path("a/train.jsonl")))
+    data = ModelCard(card).data.to_dict()
+    assert data == front_matter(card)
+    assert data["library_name"] == "transformers"
+    assert data["base_model"] == "Qwen/Qwen3-0.6B"
+    assert data["model_name"] == "iac"
+    assert data["tags"] == ["oversharp", "reinforcement-learning", "rlvr", "iac"]
+
+
+def test_a_local_checkpoint_is_no_base_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hub refuses a card whose base_model is a path; `runs/base` looks like a hub name."""
+    (tmp_path / "runs" / "base").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for model in ("runs/base", "runs/base/checkpoint-1200", str(tmp_path)):
+        card = model_card(record(model=model))
+        assert "base_model" not in front_matter(card)
+        assert f"It started from `{model}`." in card
+
+
+def test_the_objective_comes_with_the_sources_of_all_its_parts() -> None:
+    objective = objectives.parse("iac:alpha=0.5")
+    card = model_card(record(algorithm="iac:alpha=0.5"))
+    assert f"`{objective.expression}`" in card
+    assert "iac:alpha=0.5" in objective.expression
+    for part in objective.parts:
+        assert f"- {part.title} ({part.source})" in card
+
+
+def test_the_settings_repeat_the_run() -> None:
+    card = model_card(record(algorithm="iac", prompt_template="Q: {prompt}\nA:", learning_rate=1e-4, resume=True))
+    (toml,) = re.findall(r"```toml\n(.*?)```", card, flags=re.DOTALL)
+    settings = tomllib.loads(toml)["train"]
+    again = TrainConfig(**settings, output_dir=Path("runs/iac"))
+    assert again.learning_rate == 1e-4
+    assert again.prompt_template == "Q: {prompt}\nA:"
+    assert again.algorithm == "iac"
+    assert not {"resume", "output_dir"} & set(settings)
+
+
+def test_metrics_carry_units_and_times_stay_out() -> None:
+    card = model_card(record())
+    assert "| correct_rate | 0.61 | share of responses |" in card
+    assert "| token_entropy_nats | 0.1669 | nats per token |" in card
+    assert "| grad_norm | 0.5 |  |" in card
+    for name in ("wall_s", "samples_per_s", "generation_s"):
+        assert name not in card
+
+
+def test_the_first_checkpoint_has_no_metrics_and_says_so() -> None:
+    card = model_card(replace(record(), step=0, metrics={}))
+    assert "# iac, step 0" in card
+    assert "None: this is the model before its first step." in card
+    assert "before on-policy reinforcement learning" in card
+
+
+def test_the_audit_asks_as_the_training_did() -> None:
+    assert "oversharp audit runs/iac --task countdown\n" in model_card(record())
+    card = model_card(record(problems=Path("train.jsonl"), chat=True, system_prompt="Be brief."))
+    assert "oversharp audit runs/iac --problems HELD_OUT.jsonl --chat --system-prompt 'Be brief.'\n" in card
+
+
+def test_an_adapter_belongs_to_peft() -> None:
+    data = front_matter(model_card(record(lora_rank=8)))
+    assert data["library_name"] == "peft"
+    assert "lora" in data["tags"]
+
+
+def test_versions_of_what_is_not_installed_are_left_out() -> None:
+    card = model_card(record())
+    assert "python 3.11.9, oversharp 0.1.0, torch 2.13.0" in card
+    assert "vllm" not in card.split("## Versions")[1]
+
+
+def test_hostile_names_do_not_break_the_front_matter() -> None:
+    card = model_card(record(output_dir=Path('runs/a: "b" # c')))
+    assert front_matter(card)["model_name"] == 'a: "b" # c'
+
+
+def test_equal_runs_give_equal_cards() -> None:
+    slower = {**METRICS, "wall_s": 9.0, "generation_s": 8.0, "samples_per_s": 28.0}
+    assert model_card(record()) == model_card(replace(record(), metrics=slower))
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit"),
+    [("correct_variety", "probability"), ("clip_fraction", "share of tokens"), ("response_tokens_mean", "tokens")],
+)
+def test_units_follow_the_names(metric: str, unit: str) -> None:
+    assert unit_of(metric) == unit

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from diagnostics.errors import TrainingError
+from diagnostics.models import LoadedModel, load_model, load_path
+from diagnostics.series import find_series
+from trainers.checkpointing import save_checkpoint
+from trainers.config import TrainConfig
+from trainers.memory_estimate import measure, plan_memory
+from trainers.network import find_network
+from trainers.policy import adapter_off, forward_settings, prepare_policy, reference_network
+
+CPU = torch.device("cpu")
+IDS = torch.tensor([[5, 6, 7, 8]])
+
+
+@pytest.fixture
+def loaded(model_path: Path) -> LoadedModel:
+    return load_path(model_path, device=CPU, dtype="float32")
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(IDS).logits
+    return found
+
+
+def test_a_fresh_adapter_changes_nothing_and_only_it_is_trained(config: TrainConfig, loaded: LoadedModel) -> None:
+    before = logits(loaded.model)
+    policy = prepare_policy(replace(config, lora_rank=4), loaded)
+    assert torch.equal(logits(policy.model), before)
+    trained = [name for name, one in policy.model.named_parameters() if one.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+    # seven linear layers in each of three blocks, two factors each
+    assert len(trained) == 7 * 3 * 2
+
+
+def test_one_seed_gives_one_adapter(config: TrainConfig, model_path: Path) -> None:
+    def first_factor(seed: int) -> torch.Tensor:
+        loaded = load_path(model_path, device=CPU, dtype="float32")
+        policy = prepare_policy(replace(config, lora_rank=4, seed=seed), loaded)
+        return next(one for name, one in policy.model.named_parameters() if "lora_A" in name)
+
+    assert torch.equal(first_factor(0), first_factor(0))
+    assert not torch.equal(first_factor(0), first_factor(1))
+
+
+def test_adapter_checkpoints_are_a_series_and_continue(
+    config: TrainConfig, loaded: LoadedModel, model_path: Path, tmp_path: Path
+) -> None:
+    config = replace(config, lora_rank=4)
+    policy = prepare_policy(config, loaded)
+    save_checkpoint(tmp_path, 0, policy.model, policy.tokenizer)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+    save_checkpoint(tmp_path, 1, policy.model, policy.tokenizer)
+    again = prepare_policy(
+        config, load_path(model_path, device=CPU, dtype="float32"), adapter_path=tmp_path / "checkpoint-1"
+    )
+    assert torch.equal(logits(again.model), logits(policy.model))
+    assert any(parameter.requires_grad for parameter in again.model.parameters())
+    series = find_series([tmp_path])
+    assert [one.kind for one in series.checkpoints] == ["lora", "lora"]
+    audited = load_model(series.checkpoints[1], device=CPU, dtype="float32")
+    torch.testing.assert_close(logits(audited.model), logits(policy.model))
+    with pytest.raises(TrainingError, match="an adapter of rank 4; resume with --lora-rank 4"):
+        prepare_policy(
+            replace(config, lora_rank=8),
+            load_path(model_path, device=CPU, dtype="float32"),
+            adapter_path=tmp_path / "checkpoint-1",
+        )
+
+
+def test_the_reference_of_an_adapter_is_the_model_under_it(config: TrainConfig, loaded: LoadedModel) -> None:
+    before = logits(loaded.model)
+    config = replace(config, lora_rank=4)
+    policy = prepare_policy(config, loaded)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+    assert not torch.allclose(logits(policy.model), before)
+    with adapter_off(policy):
+        assert torch.equal(logits(policy.model), before)
+    network = find_network(policy.model)
+    assert network.layouts == ("rows", "tree", "prefix")
+    reference = reference_network(config, network, None)
+    assert reference is not None
+    with reference.running():
+        assert torch.equal(logits(policy.model), before)
+
+
+SIZES = {
+    "vocab_size": 53,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def test_models_with_windows_or_a_state_keep_every_response_in_a_row_of_its_own() -> None:
+    windowed = Qwen3Config(**SIZES, sliding_window=8, use_sliding_window=True, max_window_layers=1)
+    models = [
+        Qwen3ForCausalLM(windowed),
+        MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8)),
+        MambaForCausalLM(MambaConfig(vocab_size=53, hidden_size=16, num_hidden_layers=2, state_size=4)),
+    ]
+    assert [find_network(model.eval()).layouts for model in models] == [("rows",)] * 3
+
+
+def test_precision_and_micro_batch_reach_the_passes(config: TrainConfig) -> None:
+    settings = forward_settings(replace(config, precision="bfloat16", temperature=0.5), rows_per_pass=3)
+    assert (settings.autocast, settings.temperature, settings.micro_batch) == (torch.bfloat16, 0.5, 3)
+
+
+def test_the_memory_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_out(
+    config: TrainConfig, loaded: LoadedModel
+) -> None:
+    footprint = measure(find_network(loaded.model), forward_settings(config, rows_per_pass=None))
+    n_bytes = sum(one.numel() * 4 for one in loaded.model.parameters())
+    assert (footprint.parameters, footprint.trained, footprint.whole_logits) == (n_bytes, n_bytes, False)
+    # keys and values of 2 heads of 24 in 3 layers
+    assert footprint.cache_per_token == 2 * 2 * 24 * 3 * 4
+    wide = replace(config, batch_prompts=64, group_size=8, max_tokens=256)
+    ample = plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=1e12)
+    assert ample.rows_per_pass == 512
+    short = plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=ample.needed / 4)
+    assert 1 <= short.rows_per_pass < 512
+    assert short.needed <= 0.85 * ample.needed / 4
+    with pytest.raises(TrainingError, match=r"too little by .*try .*--gradient-checkpointing"):
+        plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=n_bytes)
+    with pytest.raises(TrainingError, match="lower --micro-batch"):
+        plan_memory(footprint, replace(wide, micro_batch=512), prompt_tokens=64, device=CPU, free=ample.needed / 4)
+
+
+def test_an_adapter_needs_less_than_the_weights(config: TrainConfig, loaded: LoadedModel) -> None:
+    settings = forward_settings(config, rows_per_pass=None)
+    whole = measure(find_network(loaded.model), settings)
+    adapted = measure(find_network(prepare_policy(replace(config, lora_rank=2), loaded).model), settings)
+    assert adapted.trained < 0.1 * whole.trained
+
+
+def test_recomputing_keeps_less_of_every_token(config: TrainConfig, loaded: LoadedModel) -> None:
+    settings = forward_settings(config, rows_per_pass=None)
+    kept = measure(find_network(loaded.model), settings)
+    recomputed = measure(find_network(loaded.model, recompute=True), settings)
+    assert recomputed.per_token < 0.8 * kept.per_token

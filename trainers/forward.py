@@ -1,0 +1,129 @@
+"""What the policy thinks of its rollouts: log-probabilities and entropies of response tokens, with gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainers.batch import RolloutBatch
+from trainers.head import chunked_logps, innermost
+from trainers.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
+from trainers.network import Network
+from trainers.passes import Lengths, planned
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardSettings:
+    """How forward and backward passes run; none of it changes the loss beyond rounding.
+
+    ``temperature`` divides the logits, as it did when the rollouts were drawn. ``micro_batch`` is the number of
+    responses per pass, None for all. ``autocast`` is the type of matrix products, None for the weights' own.
+    """
+
+    temperature: float
+    micro_batch: int | None = None
+    autocast: torch.dtype | None = None
+
+
+def as_network(model: Network | PreTrainedModel) -> Network:
+    """A bare model is run plainly: padded rows and whole logits."""
+    return model if isinstance(model, Network) else Network(model=model)
+
+
+def passes(
+    network: Network, rollouts: RolloutBatch, row_U: Int[Tensor, " used"], settings: ForwardSettings
+) -> Iterator[tuple[Int[Tensor, " position"], Layout]]:
+    """The passes that take the rows ``row_U`` through the network: positions in ``row_U``, and a layout each."""
+    if len(row_U) == 0:
+        return
+    prompt_U = row_U // rollouts.group_size
+    n_tokens_U = rollouts.n_tokens_B[row_U]
+    n_prompt_U = rollouts.prompt_mask_PL.sum(dim=1)[prompt_U]
+    # one wait for the device instead of four
+    known = torch.stack([n_tokens_U, _unshared(rollouts, row_U), n_prompt_U, prompt_U]).tolist()
+    lengths = Lengths(
+        response=known[0],
+        unshared=known[1],
+        prompt=known[2],
+        prompt_index=known[3],
+        width=network.config.hidden_size,
+    )
+    device = row_U.device
+    for one in planned(
+        lengths,
+        most_rows=settings.micro_batch,
+        layouts=network.layouts,
+        device="cuda" if device.type == "cuda" else "cpu",
+    ):
+        yield torch.tensor(one.rows, device=device), one.layout
+
+
+def _unshared(rollouts: RolloutBatch, row_U: Int[Tensor, " used"]) -> Int[Tensor, " used"]:
+    """Response tokens of each row that are read, the last is not, less what the row before it begins with too."""
+    response_UT = rollouts.response_ids_BT[row_U]
+    is_read_UT = rollouts.response_mask_BT[row_U] & rollouts.response_mask_BT[row_U].roll(-1, dims=1)
+    is_read_UT[:, -1] = False
+    same_UT = (response_UT == response_UT.roll(1, dims=0)) & is_read_UT & is_read_UT.roll(1, dims=0)
+    prompt_U = row_U // rollouts.group_size
+    same_UT &= (prompt_U == prompt_U.roll(1))[:, None]
+    same_UT[0] = False
+    return is_read_UT.sum(dim=1) - same_UT.long().cumprod(dim=1).sum(dim=1)
+
+
+def token_logps(
+    model: Network | PreTrainedModel,
+    rollouts: RolloutBatch,
+    row_R: Int[Tensor, " used"],
+    settings: ForwardSettings,
+    *,
+    layout: Layout = "rows",
+) -> tuple[Float[Tensor, "used token"], Float[Tensor, "used token"]]:
+    """Log-probability of each response token of the rows ``row_R``, and the entropy of its law, in nats, float32.
+
+    Both as wide as the batch, 0 behind the response. Under softmax(logits / temperature). Gradient flows through both
+    where autograd is on.
+    """
+    network = as_network(model)
+    given = pass_input(rollouts, row_R)
+    target_N = given.response_RT[given.mask_RT]
+    with network.running(), autocast(target_N.device, settings.autocast):
+        if network.head is None or network.trunk is None:
+            logit_NV = _plain_logits(network.model, given).float() / settings.temperature
+            law_NV = logit_NV.log_softmax(dim=-1)
+            logp_N = law_NV.gather(1, target_N[:, None])[:, 0]
+            entropy_N = -(law_NV.exp() * law_NV).sum(dim=-1)
+        else:
+            hidden_ND = hidden_states(network.trunk, network.config, given, layout)
+            logp_N, entropy_N = chunked_logps(
+                network.head, hidden_ND, target_N, temperature=settings.temperature, products=settings.autocast
+            )
+    full_RT = logp_N.new_zeros(len(row_R), rollouts.response_mask_BT.shape[1])
+    mask_RT = rollouts.response_mask_BT[row_R]
+    return full_RT.masked_scatter(mask_RT, logp_N), full_RT.masked_scatter(mask_RT, entropy_N)
+
+
+def _plain_logits(model: Any, given: PassInput) -> Float[Tensor, "position vocabulary"]:
+    """Logits of the response positions, from the model itself."""
+    width = given.response_RT.shape[1]
+    arguments = rows_input(given)
+    accepted = signature(innermost(model).forward).parameters
+    if "logits_to_keep" in accepted:
+        arguments["logits_to_keep"] = width
+    if "position_ids" not in accepted:
+        arguments.pop("position_ids", None)
+    return cast("Tensor", model(**arguments).logits[:, -width:][given.mask_RT])
+
+
+def autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    """Matrix products in ``dtype`` within it; as they are for None."""
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)

@@ -1,0 +1,191 @@
+"""IAC, scale-matched IAC and GRPO-N as advantage estimators of verl (0.9): ``algorithm.adv_estimator=iac``.
+
+Importing this module registers ``iac``, ``iac_scale_matched`` and ``grpo_n`` where verl is installed. verl imports what
+``external_lib`` names, in the process that computes advantages too:
+
+    pip install --no-deps oversharp                  # on every node; jaxtyping and cyclopts beside it
+    python3 -m verl.trainer.main_ppo \\
+        actor_rollout_ref.model.external_lib=trainers.integrations.verl \\
+        algorithm.adv_estimator=iac \\
+        +algorithm.iac.alpha=1.0 +algorithm.iac.correct_above=0.5 \\
+        actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean \\
+        actor_rollout_ref.rollout.n=8 data.train_files=... actor_rollout_ref.model.path=...
+
+beside what the run says anyway. ``+algorithm.iac.*`` may be left out; these are its defaults. Where ``external_lib`` is
+taken, ``VERL_USE_EXTERNAL_MODULES=trainers.integrations.verl`` in the environment of all processes does the same.
+``algorithm.norm_adv_by_std_in_grpo=false`` centres without dividing by the standard deviation, as for verl's own GRPO.
+
+What counts as correct. verl gives a custom estimator the token rewards and the prompts' uids, and no verdict, so a
+response is correct if its reward is above ``correct_above``. Set it between what wrong and right answers get, penalties
+included: 0.5 suits rewards of 0 and 1, and of -1 and 1; a KL penalty in the reward or an overlong penalty moves both.
+A caller that does pass ``non_tensor_batch`` with ``acc``, verl's name for the verdict, is believed.
+
+Differences from verl's own ``grpo``: groups of equal rewards get exactly 0, and so does a response without another
+one to the same prompt; verl gives that its plain reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from diagnostics.errors import ConfigError
+from trainers.objectives.contract import scale_matched
+from trainers.objectives.dr_grpo import centred
+from trainers.objectives.grpo import CONVENTIONS, standardised
+from trainers.objectives.iac import calibrated
+
+VERDICT_KEY = "acc"
+
+Estimate = tuple[Float[Tensor, "row token"], Float[Tensor, "row token"]]
+
+
+class AlgorithmConfig(Protocol):
+    """verl's section ``algorithm``, a dictionary to read from."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The setting, or the default where it is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IacSettings:
+    """The section ``algorithm.iac``: the exponent of IAC, and the reward above which a response counts as correct."""
+
+    alpha: float = 1.0
+    correct_above: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < float("inf"):
+            raise ConfigError(f"algorithm.iac.alpha={self.alpha}: must be 0 or more")
+
+
+def iac(
+    token_level_rewards: Float[Tensor, "row token"],
+    response_mask: Float[Tensor, "row token"],
+    index: Sequence[Hashable],
+    config: AlgorithmConfig | None = None,
+    non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
+) -> Estimate:
+    """Inverse-success calibrated GRPO; see ``trainers.objectives.iac``. Advantages and returns, as verl wants them.
+
+    ``index`` holds the uid of each row's prompt; groups may differ in size.
+
+    >>> reward_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    >>> iac(reward_BT, torch.ones(4, 2), ["q"] * 4)[0][:, 0]
+    tensor([ 4.5000, -0.5000, -0.5000, -0.5000])
+    """
+    return _estimate("iac", token_level_rewards, response_mask, index, config, non_tensor_batch)
+
+
+def iac_scale_matched(
+    token_level_rewards: Float[Tensor, "row token"],
+    response_mask: Float[Tensor, "row token"],
+    index: Sequence[Hashable],
+    config: AlgorithmConfig | None = None,
+    non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
+) -> Estimate:
+    """``iac``, rescaled to GRPO's mean absolute advantage over the samples of the batch."""
+    return _estimate("iac_scale_matched", token_level_rewards, response_mask, index, config, non_tensor_batch)
+
+
+def grpo_n(
+    token_level_rewards: Float[Tensor, "row token"],
+    response_mask: Float[Tensor, "row token"],
+    index: Sequence[Hashable],
+    config: AlgorithmConfig | None = None,
+    non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
+) -> Estimate:
+    """GRPO-N: the negative advantages of GRPO alone. All samples stay in the divisor of the loss."""
+    return _estimate("grpo_n", token_level_rewards, response_mask, index, config, non_tensor_batch)
+
+
+ESTIMATORS = (iac, iac_scale_matched, grpo_n)
+
+
+def register() -> None:
+    """Give verl the three estimators; a second call changes nothing. ``ConfigError`` without verl."""
+    if find_spec("verl") is None:
+        raise ConfigError("verl is not installed; see its installation guide, then import trainers.integrations.verl")
+    from verl.trainer.ppo.core_algos import register_adv_est
+
+    for estimator in ESTIMATORS:
+        register_adv_est(estimator.__name__)(estimator)
+
+
+def advantages(
+    kind: Literal["iac", "iac_scale_matched", "grpo_n"],
+    reward_B: Float[Tensor, " row"],
+    correct_B: Bool[Tensor, " row"],
+    index: Sequence[Hashable],
+    *,
+    alpha: float = 1.0,
+    by_std: bool = True,
+) -> Float[Tensor, " row"]:
+    """One advantage per row. Rows with one entry of ``index`` are a group; 0 for a row that is alone.
+
+    >>> advantages("grpo_n", torch.tensor([1.0, 7.0, 0.0]), torch.tensor([True, True, False]), ["a", "b", "a"])
+    tensor([ 0.0000,  0.0000, -0.7071])
+    """
+    ddof, eps = CONVENTIONS["verl"]
+    plain_B, calibrated_B = torch.zeros_like(reward_B), torch.zeros_like(reward_B)
+    for row_PG in _rows_by_size(index):
+        reward_PG, correct_PG = reward_B[row_PG], correct_B[row_PG]
+        plain_PG = standardised(reward_PG, ddof=ddof, eps=eps) if by_std else centred(reward_PG)
+        plain_B[row_PG] = plain_PG
+        calibrated_B[row_PG] = calibrated(plain_PG, correct_PG, alpha=alpha)
+    if kind == "grpo_n":
+        return plain_B.clamp(max=0)
+    # over the whole batch, whatever the sizes of its groups
+    return scale_matched(calibrated_B, plain_B) if kind == "iac_scale_matched" else calibrated_B
+
+
+def _rows_by_size(index: Sequence[Hashable]) -> list[Tensor]:
+    """Row numbers of the groups, [prompt, group]: one tensor for each size from 2 on."""
+    groups: dict[Hashable, list[int]] = {}
+    for row, uid in enumerate(index):
+        groups.setdefault(uid, []).append(row)
+    sizes = sorted({len(rows) for rows in groups.values()} - {1})
+    return [torch.tensor([rows for rows in groups.values() if len(rows) == size]) for size in sizes]
+
+
+def _estimate(
+    kind: Literal["iac", "iac_scale_matched", "grpo_n"],
+    token_level_rewards: Float[Tensor, "row token"],
+    response_mask: Float[Tensor, "row token"],
+    index: Sequence[Hashable],
+    config: AlgorithmConfig | None,
+    non_tensor_batch: Mapping[str, Iterable[Any]] | None,
+) -> Estimate:
+    settings = _settings(config)
+    with torch.no_grad():
+        # over all tokens, as verl does: the mask leaves out tool outputs, and the reward may lie on the last of them
+        reward_B = token_level_rewards.sum(dim=-1)
+        if non_tensor_batch is not None and VERDICT_KEY in non_tensor_batch:
+            verdicts = [bool(verdict) for verdict in non_tensor_batch[VERDICT_KEY]]
+            correct_B = torch.tensor(verdicts, device=reward_B.device)
+        else:
+            correct_B = reward_B > settings.correct_above
+        by_std = True if config is None else bool(config.get("norm_adv_by_std_in_grpo", True))
+        advantage_B = advantages(kind, reward_B, correct_B, index, alpha=settings.alpha, by_std=by_std)
+        advantage_BT = advantage_B[:, None] * response_mask
+    return advantage_BT, advantage_BT
+
+
+def _settings(config: AlgorithmConfig | None) -> IacSettings:
+    given = None if config is None else config.get("iac", None)
+    given = {} if given is None else given
+    known = {field.name for field in fields(IacSettings)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ConfigError(f"algorithm.iac.{unknown[0]}: no such setting; it has {' and '.join(sorted(known))}")
+    return IacSettings(**{name: float(given[name]) for name in given})
+
+
+if find_spec("verl") is not None and find_spec("ray") is not None:  # verl cannot be imported without Ray
+    register()

@@ -1,0 +1,126 @@
+"""DLC's memory network: what the policy has been saying, so that it can be told to say something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from diagnostics.errors import TrainingError
+from diagnostics.models import load_path
+from trainers.batch import RolloutBatch
+from trainers.forward import ForwardSettings, token_logps
+from trainers.network import find_network
+from trainers.objectives.contract import Decoding
+from trainers.rollout import OwnEngine
+from trainers.seeds import batch_positions, stream_seed
+from trainers.update import distinct_rollouts
+
+if TYPE_CHECKING:
+    from diagnostics.models import LoadedModel
+
+BETAS = (0.9, 0.999)
+#: Logits that one pass holds, tokens times vocabulary: half a gibibyte in float32.
+_LOGITS_PER_PASS = 1 << 27
+
+
+class Memory:
+    """A causal language model m_φ with the policy's tokenizer, trained by cross-entropy on each step's samples.
+
+    ``start`` is the checkpoint that a copy is made of. ``learning_rate`` is the policy's, which the settings may
+    override. Raises ``TrainingError`` if the memory's tokens are not the policy's.
+
+    Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609), 3.2.
+    """
+
+    def __init__(self, decoding: Decoding, policy: LoadedModel, *, start: Path, learning_rate: float) -> None:
+        self.path = start if decoding.memory == "copy" else Path(decoding.memory)
+        self.mu = decoding.mu
+        self.warm_start_steps = decoding.warm_start_steps
+        self.loaded = load_path(self.path, device=policy.device, dtype="float32")
+        self.model = self.loaded.model
+        self._network = find_network(self.model)
+        _require_same_tokens(policy, self.loaded, self.path)
+        rate = learning_rate if decoding.learning_rate is None else decoding.learning_rate
+        parameters = self.model.parameters()
+        self._optimizer: torch.optim.Optimizer
+        if decoding.optimizer == "sgd":
+            self._optimizer = torch.optim.SGD(parameters, lr=rate)
+        else:
+            self._optimizer = torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=0.0, fused=True)
+
+    def learn(self, rollouts: RolloutBatch) -> float:
+        """One step of cross-entropy on all samples; the loss before it, in nats per token.
+
+        The mean is over the tokens of all samples, at temperature 1. Copies of one response are computed once.
+        Raises ``TrainingError`` rather than step on a loss that is not finite.
+        """
+        every_B = torch.ones_like(rollouts.truncated_B)
+        distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
+        copies_U = torch.bincount(copy_of_B, minlength=len(distinct_U)).float()
+        n_tokens = int(rollouts.response_mask_BT.sum())
+        width = rollouts.response_ids_BT.shape[1]
+        rows_per_pass = max(1, _LOGITS_PER_PASS // (width * self.loaded.vocabulary_size))
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = 0.0
+        for row_R, copies_R in zip(distinct_U.split(rows_per_pass), copies_U.split(rows_per_pass), strict=True):
+            logp_RT, _ = token_logps(self._network, rollouts, row_R, ForwardSettings(temperature=1.0))
+            part = -(logp_RT.sum(dim=1) * copies_R).sum() / n_tokens
+            part.backward()
+            loss += float(part.detach())
+        if not torch.isfinite(torch.tensor(loss)):
+            raise TrainingError(f"the memory network's loss is {loss}; give dlc a lower learning_rate")
+        self._optimizer.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and optimizer."""
+        return {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state_dict: Any, /) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.model.load_state_dict(state_dict["model"])
+        self._optimizer.load_state_dict(state_dict["optimizer"])
+
+
+def warm_start(
+    memory: Memory,
+    policy: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    batch_prompts: int,
+    group_size: int,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+) -> None:
+    """Let the memory learn from samples that the policy alone draws, ``memory.warm_start_steps`` times.
+
+    For the beginning of a run; prompts come in an order of their own, and the noise from streams of its own.
+    """
+    engine = OwnEngine(policy)
+    order = stream_seed(seed, "warm start order", 0)
+    for step in range(1, memory.warm_start_steps + 1):
+        places = batch_positions(order, step, n_problems=len(prompts), batch_prompts=batch_prompts)
+        rollouts = engine.sample(
+            [prompts[place] for place in places],
+            group_size=group_size,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            seed=stream_seed(seed, "warm start", step),
+        )
+        memory.learn(rollouts)
+
+
+def _require_same_tokens(policy: LoadedModel, memory: LoadedModel, path: Path) -> None:
+    if memory.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise TrainingError(
+            f"{path}: the memory network's tokenizer is not the policy's; name a model of the same family"
+        )
+    if memory.vocabulary_size != policy.vocabulary_size:
+        raise TrainingError(
+            f"{path}: the memory network has logits for {memory.vocabulary_size:,} tokens, the policy for "
+            f"{policy.vocabulary_size:,}; name a model whose embedding is as large"
+        )

@@ -1,0 +1,56 @@
+"""CISPO: REINFORCE with a clipped importance weight that carries no gradient.
+
+    loss_t = -sg[clip(rho_t, 1 - low, 1 + high)] * A * log pi(y_t)          sg: no gradient
+
+PPO's clip stops the gradient of a token whose ratio left the bounds; here only its weight is bounded, and every token
+keeps a gradient. ``clipped_BT`` therefore tells where a weight was bounded.
+
+Source: MiniMax-M1 (arXiv 2506.13585), Eq 4 and 5, with the mean over tokens, which this part brings. The bounds differ
+by codebase: the paper sets no lower one (``low=1``) and does not print the upper; TRL clamps at ``epsilon_high``
+itself and advises 5, which is ``high=4``, the default here; verl has 1 - 0.2 and 1 + 0.2: ``cispo:low=0.2,high=0.2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cispo(PartDefaults):
+    """Clipped weights. They lie from 1 - low to 1 + high; ``low=1`` is no lower bound."""
+
+    title: ClassVar[str] = "Clipped IS-weight Policy Optimization"
+    source: ClassVar[str] = "arXiv 2506.13585, Eq 4-5"
+    brings: ClassVar[str] = "token_mean"
+
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= 1:
+            raise ValueError(f"low {self.low}: must lie in [0, 1]")
+        if not 0 <= self.high < float("inf"):
+            raise ValueError(f"high {self.high}: must be 0 or more")
+
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+        """Weighted log-probability of each token.
+
+        >>> import torch
+        >>> one = TokenLogps(logp_BT=torch.tensor([[-1.0]]), entropy_BT=torch.zeros(1, 1),
+        ...                  old_logp_BT=torch.tensor([[-3.0]]), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> Cispo().token_loss(one, torch.tensor([1.0]))  # exp(2) is above 5
+        SurrogateLoss(loss_BT=tensor([[5.]]), clipped_BT=tensor([[True]]))
+        """
+        ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).detach().exp()
+        weight_BT = ratio_BT.clamp(1 - self.low, 1 + self.high)
+        loss_BT = -weight_BT * advantage_B[:, None] * tokens.logp_BT
+        return SurrogateLoss(loss_BT=loss_BT, clipped_BT=(weight_BT != ratio_BT) & tokens.mask_BT)
+
+
+PART = Cispo

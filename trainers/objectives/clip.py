@@ -1,0 +1,66 @@
+"""The clipped surrogate of PPO, with separate bounds and the dual clip.
+
+    rho_t = pi(y_t) / pi_old(y_t)       loss_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A)
+    where A < 0, and a dual clip c is given:                   loss_t = min(loss_t, -c A)
+
+With one update per batch every rho is 1, nothing is clipped, and the gradient is the plain policy gradient.
+
+Sources: PPO (arXiv 1707.06347), Eq 7; clip-higher: DAPO (arXiv 2503.14476), 3.1; dual clip: arXiv 1912.09729, Eq 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip(PartDefaults):
+    """Token-level clipped surrogate. ``low`` and ``high`` bound the ratio at 1 - low and 1 + high.
+
+    ``dual`` bounds the loss of samples with negative advantage at ``dual`` |A|; 0 is off.
+    """
+
+    title: ClassVar[str] = "PPO's clipped surrogate"
+    source: ClassVar[str] = "arXiv 1707.06347, Eq 7; 2503.14476, 3.1; 1912.09729, Eq 5"
+
+    low: float = 0.2
+    high: float = 0.2
+    dual: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < 1:
+            raise ValueError(f"low {self.low}: must lie in [0, 1)")
+        if not 0 <= self.high < float("inf"):
+            raise ValueError(f"high {self.high}: must be 0 or more")
+        if self.dual and not 1 < self.dual < float("inf"):
+            raise ValueError(f"dual {self.dual}: must be above 1, or 0 for none")
+
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+        """Clipped loss of each token.
+
+        >>> one = TokenLogps(logp_BT=torch.tensor([[2.0]]), entropy_BT=torch.zeros(1, 1),
+        ...                  old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> Clip().token_loss(one, torch.tensor([1.0])).loss_BT
+        tensor([[-1.2000]])
+        """
+        advantage_B1 = advantage_B[:, None]
+        ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).exp()
+        free_BT = -advantage_B1 * ratio_BT
+        held_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
+        loss_BT = torch.maximum(free_BT, held_BT)
+        clipped_BT = held_BT > free_BT
+        if self.dual:
+            most_B1 = -advantage_B1 * self.dual
+            too_much_BT = (advantage_B1 < 0) & (loss_BT > most_B1)
+            loss_BT, clipped_BT = torch.where(too_much_BT, most_B1, loss_BT), clipped_BT | too_much_BT
+        return SurrogateLoss(loss_BT=loss_BT, clipped_BT=clipped_BT & tokens.mask_BT)
+
+
+PART = Clip

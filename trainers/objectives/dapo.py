@@ -1,0 +1,22 @@
+"""DAPO: GRPO with clip-higher, dynamic sampling and the mean over tokens.
+
+The fourth piece, overlong shaping, depends on the run's longest response: add ``overlong:length=N``, or
+``overlong_filter``. The dual clip is not in the paper; verl, where DAPO was run, has it on at 3, and it changes the
+loss where a ratio is above 3 and A < 0. ``dapo:dual=0`` switches it off.
+
+Source: DAPO (arXiv 2503.14476), Eq 8.
+
+>>> from trainers.objectives import parse
+>>> parse("dapo+overlong:length=512").expression
+'grpo+dynamic_sampling+clip:high=0.28,dual=3.0+token_mean+overlong:length=512'
+"""
+
+from __future__ import annotations
+
+from trainers.objectives.contract import Preset
+
+PRESET = Preset(
+    title="Decoupled Clip and Dynamic Sampling Policy Optimization",
+    source="arXiv 2503.14476, Eq 8",
+    expression="grpo+dynamic_sampling+clip:low=0.2,high=0.28,dual=3+token_mean",
+)

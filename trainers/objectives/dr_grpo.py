@@ -1,0 +1,49 @@
+"""Dr. GRPO: rewards centred within the group, not divided by its standard deviation, and no length bias.
+
+    A_i = r_i - mean(r)             loss = 1/N * sum over samples of 1/L * sum over tokens of loss_it
+
+L is constant (the run's longest response), so a token weighs the same in a short and in a long response.
+
+Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), 3.2. The name is used for three things: the centring
+(verl: ``norm_adv_by_std_in_grpo=False``), the constant divisor (TRL: ``loss_type="dr_grpo"``), and both. The paper has
+both, and so has this part: it brings ``seq_sum_constant``, and naming another aggregation overrides that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, is_constant
+
+
+def centred(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
+    """Rewards less their group's mean; exactly 0 where all are equal. ``ValueError`` for groups of one.
+
+    >>> centred(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]]))
+    tensor([[ 0.7500, -0.2500, -0.2500, -0.2500],
+            [ 0.0000,  0.0000,  0.0000,  0.0000]])
+    """
+    check_group(reward_PG)
+    centred_PG = reward_PG - reward_PG.mean(dim=1, keepdim=True)
+    return torch.where(is_constant(reward_PG)[:, None], 0.0, centred_PG)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrGrpo(PartDefaults):
+    """Group-centred rewards, with the constant length divisor."""
+
+    title: ClassVar[str] = "GRPO Done Right"
+    source: ClassVar[str] = "arXiv 2503.20783, 3.2"
+    brings: ClassVar[str] = "seq_sum_constant"
+
+    def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """``centred`` rewards."""
+        return centred(rewards.reward_PG)
+
+
+PART = DrGrpo

@@ -1,0 +1,58 @@
+"""Easy-query filter: the prompts of the batch with the highest success rate do not count.
+
+    the floor(share * P) prompts with the largest share of correct samples leave the batch; ties by order, first goes
+
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), Table 5 and Appendix I: "discards the easiest 25 % of
+training queries according to their empirical success rate". [A] does not say when the rate is taken; here it is each
+batch's own, so that no pass over the training set is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+
+
+def easiest(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:
+    """Which prompts are the easiest ``share`` of the batch.
+
+    >>> easiest(torch.tensor([[False, False], [True, False], [True, True], [True, True]]), share=0.25)
+    tensor([False, False,  True, False])
+    """
+    # 0.29 * 100 is a little less than 29
+    n_dropped = math.floor(share * len(correct_PG) + 1e-9)
+    easiest_first_P = correct_PG.sum(dim=1).argsort(descending=True, stable=True)
+    easy_P = torch.zeros(len(correct_PG), dtype=torch.bool, device=correct_PG.device)
+    easy_P[easiest_first_P[:n_dropped]] = True
+    return easy_P
+
+
+@dataclass(frozen=True, kw_only=True)
+class EasyFilter(PartDefaults):
+    """The easiest prompts of each batch do not count. ``share`` is how many of them, from 0 to below 1."""
+
+    title: ClassVar[str] = "easy-query filter"
+    source: ClassVar[str] = "arXiv 2601.15609, Table 5"
+
+    share: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise ValueError(f"share {self.share}: must lie in [0, 1)")
+
+    def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
+        """Takes the ``easiest`` prompts out."""
+        easy_P1 = easiest(rewards.correct_PG, share=self.share)[:, None]
+        return Credit(
+            advantage_PG=credit.advantage_PG.masked_fill(easy_P1, 0.0), counted_PG=credit.counted_PG & ~easy_P1
+        )
+
+
+PART = EasyFilter

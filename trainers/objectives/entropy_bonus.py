@@ -1,0 +1,47 @@
+"""Entropy bonus: rewards the policy for being undecided at the tokens that it drew.
+
+    loss_t = -coefficient * H(pi(.|x, y_<t))        H over the full vocabulary, in nats, at the sampling temperature
+
+The gradient is that of the entropy at the sampled prefixes; that the prefixes themselves would change is left out, as
+everywhere. Reaches every sample that counts, whatever its advantage.
+
+Source: A3C (arXiv 1602.01783), 4; in RLVR e.g. [B] (arXiv 2510.04028), C.2, with coefficient 1e-4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults, TokenLogps
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyBonus(PartDefaults):
+    """Entropy of each token's law. ``coefficient`` is 0 or more."""
+
+    title: ClassVar[str] = "entropy bonus"
+    source: ClassVar[str] = "arXiv 1602.01783, 4"
+
+    coefficient: float = 0.001
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.coefficient < float("inf"):
+            raise ValueError(f"coefficient {self.coefficient}: must be 0 or more")
+
+    def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
+        """Minus the coefficient times the entropy.
+
+        >>> import torch
+        >>> one = TokenLogps(logp_BT=torch.zeros(1, 1), entropy_BT=torch.full((1, 1), 2.0),
+        ...                  old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> EntropyBonus(coefficient=0.1).token_penalty(one)
+        tensor([[-0.2000]])
+        """
+        return -self.coefficient * tokens.entropy_BT
+
+
+PART = EntropyBonus

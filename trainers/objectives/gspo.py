@@ -1,0 +1,59 @@
+"""GSPO: the clipped surrogate with one ratio per sequence, the geometric mean of its token ratios.
+
+    s_i = exp(1/|y_i| * sum over tokens of log rho_it)      loss_it = -min(s_it A, clip(s_it, 1 - low, 1 + high) A)
+    s_it = sg[s_i] * pi(y_it) / sg[pi(y_it)]                sg: no gradient
+
+s_it has the value of s_i at every token and the gradient of its own token, so any aggregation can weigh tokens; with
+``seq_mean_token_mean``, the default, the gradient is that of the paper's sequence-level loss. A clip cuts off a whole
+sequence, and the bounds are a thousand times tighter than PPO's.
+
+Source: *Group Sequence Policy Optimization* (arXiv 2507.18071), Eq 5 to 7; token form: its GSPO-token, Eq 13 and 14.
+verl and TRL cap log s_it at 10 or not at all; there is no such cap here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gspo(PartDefaults):
+    """Sequence-level clipped surrogate. ``low`` and ``high`` bound the ratio at 1 - low and 1 + high."""
+
+    title: ClassVar[str] = "Group Sequence Policy Optimization"
+    source: ClassVar[str] = "arXiv 2507.18071, Eq 5-7 and 13-14"
+
+    low: float = 3e-4
+    high: float = 4e-4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < 1:
+            raise ValueError(f"low {self.low}: must lie in [0, 1)")
+        if not 0 <= self.high < float("inf"):
+            raise ValueError(f"high {self.high}: must be 0 or more")
+
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+        """Clipped loss of each token.
+
+        >>> two = TokenLogps(logp_BT=torch.tensor([[0.3, 0.1]]), entropy_BT=torch.zeros(1, 2),
+        ...                  old_logp_BT=torch.zeros(1, 2), mask_BT=torch.ones(1, 2, dtype=torch.bool))
+        >>> Gspo().token_loss(two, torch.tensor([-1.0])).loss_BT  # exp(0.2), and nothing clips an A < 0 from above
+        tensor([[1.2214, 1.2214]])
+        """
+        advantage_B1 = advantage_B[:, None]
+        log_ratio_BT = torch.where(tokens.mask_BT, tokens.logp_BT - tokens.old_logp_BT, 0.0).detach()
+        log_ratio_B1 = log_ratio_BT.sum(dim=1, keepdim=True) / tokens.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        ratio_BT = (log_ratio_B1 + tokens.logp_BT - tokens.logp_BT.detach()).exp()
+        free_BT = -advantage_B1 * ratio_BT
+        held_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
+        return SurrogateLoss(loss_BT=torch.maximum(free_BT, held_BT), clipped_BT=(held_BT > free_BT) & tokens.mask_BT)
+
+
+PART = Gspo

@@ -1,0 +1,16 @@
+"""GSPO-N: GSPO that learns from relative negatives only.
+
+Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), 4.1 and B.5; see ``negative_only``.
+
+>>> from trainers.objectives import parse
+>>> parse("gspo_n").expression
+'gspo+negative_only+grpo+seq_mean_token_mean'
+"""
+
+from __future__ import annotations
+
+from trainers.objectives.contract import Preset
+
+PRESET = Preset(
+    title="GSPO, relative negatives only", source="arXiv 2510.04028, 4.1 and B.5", expression="gspo+negative_only"
+)

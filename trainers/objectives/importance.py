@@ -1,0 +1,63 @@
+"""Importance weights for rollouts that another law drew: a sampler of lower precision, or a memory network (DLC).
+
+    w_t = pi_old(y_t) / behaviour(y_t)                      level=token
+    w   = product of w_t over the response                  level=sequence, one weight for all its tokens
+
+    mode=truncate: min(w, cap)        mode=mask: w where w <= cap, else 0        mode=exact: w
+
+Without a correction the rollouts are taken for the policy's own. Exact sequence weights are unbiased, and their
+variance grows exponentially with length; token weights are biased and tame. With DLC the choice decides the outcome:
+in the softmax worlds its benefit needs no weights and vanishes with exact ones.
+
+Source: truncated: Ionides 2008; for RL with a foreign sampler: verl's rollout correction (``rollout_is``: token,
+sequence; cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio to +-20; nothing here does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importance(PartDefaults):
+    """Weights of the sampler-to-policy mismatch. ``cap`` is above 0; mode=exact does not use it."""
+
+    title: ClassVar[str] = "importance correction of rollouts"
+    source: ClassVar[str] = "Ionides 2008; verl 0.9 rollout correction"
+
+    level: Literal["token", "sequence"] = "token"
+    mode: Literal["truncate", "mask", "exact"] = "truncate"
+    cap: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cap < float("inf"):
+            raise ValueError(f"cap {self.cap}: must be above 0")
+
+    def importance(
+        self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
+    ) -> Float[Tensor, "row token"]:
+        """Weights, without gradient; 0 outside the response.
+
+        >>> log_ratio_BT, mask_BT = torch.tensor([[2.0, 2.0]]).log(), torch.ones(1, 2, dtype=torch.bool)
+        >>> Importance(level="sequence", mode="exact").importance(log_ratio_BT, mask_BT)
+        tensor([[4., 4.]])
+        """
+        log_weight_BT = torch.where(mask_BT, log_ratio_BT.detach(), 0.0)
+        if self.level == "sequence":
+            log_weight_BT = log_weight_BT.sum(dim=1, keepdim=True).expand_as(mask_BT)
+        weight_BT = torch.where(mask_BT, log_weight_BT.exp(), 0.0)
+        if self.mode == "truncate":
+            return weight_BT.clamp(max=self.cap)
+        if self.mode == "mask":
+            return torch.where(weight_BT <= self.cap, weight_BT, 0.0)
+        return weight_BT
+
+
+PART = Importance

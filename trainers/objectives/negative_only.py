@@ -1,0 +1,41 @@
+"""Relative negatives only: samples with a positive advantage teach nothing, but stay in the divisor.
+
+    A~_i = A_i    if A_i < 0;    A~_i = 0    otherwise          1/G and 1/|y_i| stay as they are
+
+With ``grpo`` it is GRPO-N, with ``gspo`` GSPO-N. What is negative is decided by the estimator, not by the verifier: a
+correct but overlong sample below its group's mean is one, and an all-wrong group of equal rewards has none. ``nsr`` is
+the other reading.
+
+Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), 4.1 and B.5. [B]'s runs add KL
+(1e-3) and an entropy bonus (1e-4): ``grpo_n+kl:beta=0.001+entropy_bonus:coefficient=0.0001``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeOnly(PartDefaults):
+    """Advantages above 0 become 0; everything stays in the divisor."""
+
+    title: ClassVar[str] = "relative negative gradients only (-N)"
+    source: ClassVar[str] = "arXiv 2510.04028, B.5"
+
+    def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
+        """min(A, 0); ``rewards`` are not asked.
+
+        >>> import torch
+        >>> true, one = torch.ones(1, 3, dtype=torch.bool), torch.ones(1, 3)
+        >>> rewards = GroupedRewards(reward_PG=one, correct_PG=true, n_tokens_PG=one.int(), truncated_PG=~true)
+        >>> credit = Credit(advantage_PG=torch.tensor([[1.0, -0.5, -0.5]]), counted_PG=true)
+        >>> NegativeOnly().calibrate(credit, rewards)
+        Credit(advantage_PG=tensor([[ 0.0000, -0.5000, -0.5000]]), counted_PG=tensor([[True, True, True]]))
+        """
+        return Credit(advantage_PG=credit.advantage_PG.clamp(max=0.0), counted_PG=credit.counted_PG)
+
+
+PART = NegativeOnly

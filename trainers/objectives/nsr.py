@@ -1,0 +1,44 @@
+"""NSR: only incorrect samples count, in the loss and in its divisor.
+
+    correct samples leave the batch;      A~_i = A_i    for the others, which is -1 with the estimator it brings
+
+Without another estimator in the expression it brings ``w_reinforce`` (-1 for what the verifier refuses) and
+``token_mean``: the paper's objective. ``grpo+nsr`` keeps GRPO's advantages of incorrect samples instead; then groups
+that are all wrong are silent, which they are not in the paper. ``negative_only`` differs twice: it keeps the divisor,
+and it goes by A < 0.
+
+Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), L_NSR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nsr(PartDefaults):
+    """Correct samples do not count."""
+
+    title: ClassVar[str] = "Negative Sample Reinforcement"
+    source: ClassVar[str] = "arXiv 2506.01347"
+    brings: ClassVar[str] = "w_reinforce+token_mean"
+
+    def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
+        """Takes correct samples out.
+
+        >>> import torch
+        >>> right, one = torch.tensor([[True, False]]), torch.ones(1, 2)
+        >>> rewards = GroupedRewards(reward_PG=one, correct_PG=right, n_tokens_PG=one.int(), truncated_PG=~right)
+        >>> Nsr().calibrate(Credit(advantage_PG=torch.tensor([[0.1, -1.0]]), counted_PG=right | True), rewards)
+        Credit(advantage_PG=tensor([[ 0., -1.]]), counted_PG=tensor([[False,  True]]))
+        """
+        return Credit(
+            advantage_PG=credit.advantage_PG.masked_fill(rewards.correct_PG, 0.0),
+            counted_PG=credit.counted_PG & ~rewards.correct_PG,
+        )
+
+
+PART = Nsr

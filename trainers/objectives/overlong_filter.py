@@ -1,0 +1,39 @@
+"""Overlong filtering: truncated responses do not count, in the loss and in its divisor.
+
+A response cut off at the limit is wrong only because it was cut; its reward is noise. It still stands in its group's
+mean and standard deviation, because the estimator comes first.
+
+Source: DAPO (arXiv 2503.14476), 3.4, "Overlong Filtering".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlongFilter(PartDefaults):
+    """Truncated samples do not count."""
+
+    title: ClassVar[str] = "overlong filtering"
+    source: ClassVar[str] = "arXiv 2503.14476, 3.4"
+
+    def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
+        """Takes truncated samples out.
+
+        >>> import torch
+        >>> cut, one = torch.tensor([[False, True]]), torch.ones(1, 2)
+        >>> rewards = GroupedRewards(reward_PG=one, correct_PG=~cut, n_tokens_PG=one.int(), truncated_PG=cut)
+        >>> OverlongFilter().calibrate(Credit(advantage_PG=torch.tensor([[1.0, -1.0]]), counted_PG=cut | True), rewards)
+        Credit(advantage_PG=tensor([[1., 0.]]), counted_PG=tensor([[ True, False]]))
+        """
+        return Credit(
+            advantage_PG=credit.advantage_PG.masked_fill(rewards.truncated_PG, 0.0),
+            counted_PG=credit.counted_PG & ~rewards.truncated_PG,
+        )
+
+
+PART = OverlongFilter

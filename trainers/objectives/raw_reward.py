@@ -1,0 +1,41 @@
+"""Raw rewards: no baseline, no scale.
+
+    A_i = r_i
+
+With rewards 0 and 1 only correct samples teach, and each step sharpens on what was drawn; in the softmax worlds of
+[A] this estimator collapses first. Groups of equal rewards are not silent.
+
+Source: REINFORCE (Williams 1992); *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), 2.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import GroupedRewards, PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawReward(PartDefaults):
+    """The reward is the advantage."""
+
+    title: ClassVar[str] = "raw rewards, no baseline"
+    source: ClassVar[str] = "arXiv 2601.15609, 2.4"
+
+    def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """The rewards.
+
+        >>> import torch
+        >>> false = torch.zeros(1, 2, dtype=torch.bool)
+        >>> RawReward().advantages(GroupedRewards(reward_PG=torch.tensor([[1.0, 0.0]]), correct_PG=false,
+        ...                                       n_tokens_PG=torch.ones(1, 2).int(), truncated_PG=false))
+        tensor([[1., 0.]])
+        """
+        return rewards.reward_PG.clone()
+
+
+PART = RawReward

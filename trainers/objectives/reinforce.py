@@ -1,0 +1,42 @@
+"""The plain policy gradient: no ratio, no clip.
+
+    loss_t = -A * log pi(y_t)
+
+With one update per batch its gradient is that of ``clip``. With several updates per batch it is off policy from the
+second on, uncorrected. Its value depends on log-probabilities and is not comparable with that of clipped surrogates.
+
+Source: Williams 1992, *Machine Learning* 8, Theorem 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reinforce(PartDefaults):
+    """Log-probability times advantage."""
+
+    title: ClassVar[str] = "REINFORCE"
+    source: ClassVar[str] = "Williams 1992"
+
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+        """Loss of each token.
+
+        >>> one = TokenLogps(logp_BT=torch.tensor([[-0.5]]), entropy_BT=torch.zeros(1, 1),
+        ...                  old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> Reinforce().token_loss(one, torch.tensor([2.0])).loss_BT
+        tensor([[1.]])
+        """
+        loss_BT = -advantage_B[:, None] * tokens.logp_BT
+        return SurrogateLoss(loss_BT=loss_BT, clipped_BT=torch.zeros_like(tokens.mask_BT))
+
+
+PART = Reinforce

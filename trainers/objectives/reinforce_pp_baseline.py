@@ -1,0 +1,48 @@
+"""REINFORCE++ with baseline: rewards centred within the group, then whitened over all tokens of the batch.
+
+    c_i = r_i - mean of its group       A_i = (c_i - m) / sqrt(v + 1e-8)      m, v: of c over all response tokens
+
+**A group of equal rewards is not silent here.** Its c is 0, but m is a mean over *tokens*: where right and wrong
+answers differ in length m is not 0, and every sample of the group gets the same advantage -m / sqrt(v). If wrong
+answers are longer, m < 0, and groups that are all wrong are pushed *up*. That is the published formula, offered as it
+is; ``dr_grpo`` and ``grpo`` have no such term.
+
+Source: REINFORCE++ (arXiv 2501.03262), "w/ baseline"; verl 0.9 ``reinforce_plus_plus_baseline``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import GroupedRewards, PartDefaults
+from trainers.objectives.dr_grpo import centred
+from trainers.objectives.reinforce_pp import whitened_over_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforcePpBaseline(PartDefaults):
+    """Group-centred rewards, whitened over the tokens of the batch; groups of equal rewards are not silent."""
+
+    title: ClassVar[str] = "REINFORCE++ with baseline"
+    source: ClassVar[str] = "arXiv 2501.03262"
+    caution: ClassVar[str] = (
+        "groups of equal rewards are not silent here: all-wrong groups are pushed up where wrong answers are longer"
+    )
+
+    def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """Group-centred rewards, whitened. ``ValueError`` for groups of one.
+
+        >>> import torch
+        >>> reward_PG = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+        >>> whitened_over_tokens(centred(reward_PG), torch.tensor([[1, 3], [2, 2]]))  # the second group is all wrong
+        tensor([[ 1.7678, -1.0607],
+                [ 0.3536,  0.3536]])
+        """
+        return whitened_over_tokens(centred(rewards.reward_PG), rewards.n_tokens_PG)
+
+
+PART = ReinforcePpBaseline

@@ -1,0 +1,48 @@
+"""RLOO: each reward against the mean of the other rewards of its group.
+
+    A_i = r_i - 1/(G - 1) * sum over j != i of r_j = G/(G - 1) * (r_i - mean(r))
+
+The baseline does not contain the sample itself, so the gradient is unbiased; unlike GRPO's it is not divided by a
+standard deviation.
+
+Source: Kool et al. 2019; RLOO in *Back to Basics* (arXiv 2402.14740). The paper treats the response as one action: add
+``seq_mean_token_sum`` for its sum of log-probabilities over tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import GroupedRewards, PartDefaults
+from trainers.objectives.dr_grpo import centred
+
+
+def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
+    """Rewards less the mean of the others in their group. ``ValueError`` for groups of one.
+
+    >>> import torch
+    >>> leave_one_out(torch.tensor([[1.0, 0.0, 0.0]]))
+    tensor([[ 1.0000, -0.5000, -0.5000]])
+    """
+    centred_PG = centred(reward_PG)
+    group_size = reward_PG.shape[1]
+    return centred_PG * (group_size / (group_size - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rloo(PartDefaults):
+    """Leave-one-out baseline."""
+
+    title: ClassVar[str] = "REINFORCE Leave-One-Out"
+    source: ClassVar[str] = "arXiv 2402.14740"
+
+    def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """``leave_one_out`` rewards."""
+        return leave_one_out(rewards.reward_PG)
+
+
+PART = Rloo

@@ -1,0 +1,44 @@
+"""The mean over samples of the sum over their tokens: the gradient of the mean of A log pi(y|x).
+
+    loss = 1/N * sum over samples and tokens of loss_it
+
+No length divisor at all, so the step grows with the length of responses.
+
+Source: REINFORCE with the response as one action, *Back to Basics* (arXiv 2402.14740); verl calls it
+``seq-mean-token-sum``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeqMeanTokenSum(PartDefaults):
+    """Every token weighs 1 / (number of samples)."""
+
+    title: ClassVar[str] = "mean over samples of the sum over tokens"
+    source: ClassVar[str] = "arXiv 2402.14740"
+
+    def token_weights(
+        self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
+    ) -> Float[Tensor, "row token"]:
+        """1 / N for each token of the N samples that count.
+
+        >>> import torch
+        >>> mask_BT = torch.tensor([[True, True], [True, False]])
+        >>> SeqMeanTokenSum().token_weights(mask_BT, torch.tensor([True, True]), max_tokens=2)
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.0000]])
+        """
+        used_BT = (mask_BT & counted_B[:, None]).float()
+        return used_BT / counted_B.sum().clamp(min=1)
+
+
+PART = SeqMeanTokenSum

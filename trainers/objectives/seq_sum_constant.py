@@ -1,0 +1,51 @@
+"""The mean over samples of the sum over their tokens, divided by a constant length.
+
+    loss = 1/N * sum over samples of 1/L * sum over tokens of loss_it
+
+L is the run's longest response unless ``divisor`` is given: ``seq_mean_token_sum`` at a scale that does not depend on
+what was sampled.
+
+Source: Dr. GRPO (arXiv 2503.20783), 3.2 and its code; verl calls it ``seq-mean-token-sum-norm``, where L is the width
+of the padded batch unless ``loss_scale_factor`` is set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainers.objectives.contract import PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeqSumConstant(PartDefaults):
+    """Every token weighs 1 / (samples x L). ``divisor`` is L in tokens; the run's longest response unless given."""
+
+    title: ClassVar[str] = "mean over samples of the sum over tokens, over a constant length"
+    source: ClassVar[str] = "arXiv 2503.20783, 3.2"
+
+    divisor: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.divisor is not None and self.divisor < 1:
+            raise ValueError(f"divisor {self.divisor}: must be 1 or more")
+
+    def token_weights(
+        self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
+    ) -> Float[Tensor, "row token"]:
+        """1 / (N L) for each token of the N samples that count.
+
+        >>> import torch
+        >>> mask_BT = torch.tensor([[True, True], [True, False]])
+        >>> SeqSumConstant().token_weights(mask_BT, torch.tensor([True, True]), max_tokens=5)
+        tensor([[0.1000, 0.1000],
+                [0.1000, 0.0000]])
+        """
+        used_BT = (mask_BT & counted_B[:, None]).float()
+        return used_BT / counted_B.sum().clamp(min=1) / (max_tokens if self.divisor is None else self.divisor)
+
+
+PART = SeqSumConstant

@@ -1,0 +1,52 @@
+"""W-REINFORCE: +weight for every correct sample, -1 for every incorrect one.
+
+    A_i = weight    if the verifier accepts y_i;      A_i = -1    otherwise
+
+REINFORCE with rewards +1 and -1 whose positive half is weighted down: the gradient of weight * L_PSR + L_NSR. Nothing
+is compared within a group, so the advantage *is* the estimator, not a change to another one. It reads the verifier's
+word and no reward: shapings do not reach it. ``weight=1`` is plain REINFORCE on +1/-1, ``weight=0`` learns from
+incorrect samples alone but keeps the correct ones in the divisor; ``nsr`` takes them out.
+
+Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), W-REINFORCE with lambda = 0.1. The
+authors' code takes the mean over tokens and PPO's clip, so this part brings ``token_mean``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainers.objectives.contract import GroupedRewards, PartDefaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class WReinforce(PartDefaults):
+    """+1/-1 rewards with the correct samples weighted down. ``weight`` is the paper's lambda, 0 or more."""
+
+    title: ClassVar[str] = "Weighted REINFORCE"
+    source: ClassVar[str] = "arXiv 2506.01347"
+    brings: ClassVar[str] = "token_mean"
+
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < float("inf"):
+            raise ValueError(f"weight {self.weight}: must be 0 or more")
+
+    def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
+        """``weight`` where correct, -1 elsewhere.
+
+        >>> right = torch.tensor([[True, False]])
+        >>> WReinforce().advantages(GroupedRewards(reward_PG=right.float(), correct_PG=right,
+        ...                                        n_tokens_PG=torch.ones(1, 2).int(), truncated_PG=~right))
+        tensor([[ 0.1000, -1.0000]])
+        """
+        wrong_PG = torch.full_like(rewards.reward_PG, -1.0)
+        return torch.where(rewards.correct_PG, self.weight, wrong_PG)
+
+
+PART = WReinforce

@@ -1,0 +1,143 @@
+"""Which responses go through the model together, and in which layout: what costs least, from lengths alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainers.layouts import Layout
+
+#: A pass through the layers costs as much as this many tokens before its first token. On a CPU that is the work of
+#: calling the layers, so it falls with the work per token: measured at this width. On a GPU starting kernels weighs
+#: more.
+PASS_TOKENS = {"cpu": 256, "cuda": 4096}
+MEASURED_WIDTH = 96
+#: So many numbers of one activation keep a device busy: beyond, a pass is split where that spares padding, and on a CPU
+#: in any case, whose cache they no longer fit.
+BUSY_NUMBERS = {"cpu": 200_000, "cuda": 65536 * 1024}
+#: A shorter response than this share of the longest starts a new pass.
+_MUCH_SHORTER = 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Tokens of each response and of its prompt, and whose prompt it is. ``width`` is the model's hidden size.
+
+    ``unshared`` are the tokens of a response that are read and that the response before it does not begin with; in
+    sorted order these are what a tree of the responses holds.
+    """
+
+    response: Sequence[int]
+    unshared: Sequence[int]
+    prompt: Sequence[int]
+    prompt_index: Sequence[int]
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.response)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPass:
+    """Positions in ``Lengths`` of the responses of one pass, its layout, and its cost in tokens."""
+
+    rows: tuple[int, ...]
+    layout: Layout
+    cost: float
+
+
+def planned(
+    lengths: Lengths, *, most_rows: int | None, layouts: Sequence[Layout], device: str = "cpu"
+) -> list[PlannedPass]:
+    """Every response once, at most ``most_rows`` together, as the cheaper of two orders.
+
+    By length leaves the least padding, by prompt lets responses share it.
+
+    >>> whose = [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> lengths = Lengths(response=[6] * 8, unshared=[5] * 8, prompt=[6] * 8, prompt_index=whose, width=96)
+    >>> [(one.rows, one.layout) for one in planned(lengths, most_rows=None, layouts=("rows", "tree"))]
+    [((0, 1, 2, 3, 4, 5, 6, 7), 'tree')]
+    """
+    longest = Counter[int]()
+    for index, tokens in zip(lengths.prompt_index, lengths.response, strict=True):
+        longest[index] = max(longest[index], tokens)
+    by_prompt = sorted(
+        range(len(lengths)),
+        key=lambda row: (-longest[lengths.prompt_index[row]], lengths.prompt_index[row], -lengths.response[row]),
+    )
+    by_length = sorted(range(len(lengths)), key=lambda row: (-lengths.response[row], lengths.prompt_index[row]))
+    plans = [
+        [_cheapest(rows, lengths, layouts, device) for rows in _split(order, lengths, most_rows, device, whole_prompts)]
+        for order, whole_prompts in ((by_prompt, True), (by_length, False))
+    ]
+    return min(plans, key=lambda plan: sum(one.cost for one in plan))
+
+
+def pass_tokens(width: int, device: str) -> float:
+    """The cost of a pass before its first token, in tokens of a model of this width.
+
+    >>> pass_tokens(96, "cpu"), pass_tokens(384, "cpu")
+    (256.0, 16.0)
+    """
+    return PASS_TOKENS[device] * (min(1.0, (MEASURED_WIDTH / width) ** 2) if device == "cpu" else 1.0)
+
+
+def _split(
+    order: Sequence[int], lengths: Lengths, most_rows: int | None, device: str, whole_prompts: bool
+) -> Iterator[tuple[int, ...]]:
+    """``whole_prompts``: rows come prompt by prompt, and no prompt is split but by ``most_rows``."""
+    rows: list[int] = []
+    tokens, busy = 0, BUSY_NUMBERS[device] / lengths.width
+    for row in order:
+        if rows:
+            same_prompt = lengths.prompt_index[row] == lengths.prompt_index[rows[-1]]
+            much_shorter = lengths.response[row] < _MUCH_SHORTER * lengths.response[rows[0]]
+            may_split = not (whole_prompts and same_prompt) if device == "cpu" else much_shorter
+            if len(rows) == most_rows or (may_split and tokens >= busy):
+                yield tuple(rows)
+                rows, tokens = [], 0
+        new_prompt = not rows or lengths.prompt_index[row] != lengths.prompt_index[rows[-1]]
+        rows.append(row)
+        tokens += lengths.unshared[row] if whole_prompts else lengths.response[row]
+        tokens += lengths.prompt[row] if new_prompt or not whole_prompts else 0
+    if rows:
+        yield tuple(rows)
+
+
+def _cheapest(rows: tuple[int, ...], lengths: Lengths, layouts: Sequence[Layout], device: str) -> PlannedPass:
+    plans = [
+        PlannedPass(rows=rows, layout=layout, cost=cost_tokens(rows, lengths, layout, device)) for layout in layouts
+    ]
+    return min(plans, key=lambda plan: plan.cost)
+
+
+def cost_tokens(rows: Sequence[int], lengths: Lengths, layout: Layout, device: str = "cpu") -> float:
+    """What a pass costs, in tokens that go through the layers' matrices.
+
+    Every pair of tokens that attention looks at counts 1 / (4 width): the arithmetic says 1 / (6 width), and a model
+    of width 384 took half as much again on a CPU.
+
+    >>> lengths = Lengths(response=[4, 4], unshared=[3, 2], prompt=[10, 10], prompt_index=[0, 0], width=96)
+    >>> cost_tokens((0, 1), lengths, "rows"), cost_tokens((0, 1), lengths, "tree")
+    (282.88..., 271.58...)
+    """
+    width = max(lengths.response[row] for row in rows)
+    length = max(lengths.prompt[row] for row in rows)
+    inputs = Counter[int]()
+    for row in rows:
+        inputs[lengths.prompt_index[row]] += lengths.unshared[row]
+    n_rows, n_prompts, started = len(rows), len(inputs), pass_tokens(lengths.width, device)
+    if layout == "tree":
+        slots = length + max(inputs.values())
+        tokens, pairs = n_prompts * slots, n_prompts * slots**2
+    elif layout == "prefix":
+        tokens = n_prompts * length + n_rows * (width - 1)
+        pairs = n_prompts * length**2 + n_rows * (width - 1) * (length + width)
+        started *= 2
+    elif layout == "packed":
+        each = [lengths.prompt[row] + lengths.response[row] for row in rows]
+        tokens, pairs = sum(each), sum(tokens**2 for tokens in each)
+    else:
+        tokens, pairs = n_rows * (length + width - 1), n_rows * (length + width - 1) ** 2
+    return started + tokens + pairs / (4 * lengths.width)

@@ -1,0 +1,357 @@
+"""One step: rollouts, rewards, credit, updates."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from diagnostics.errors import TrainingError
+from diagnostics.models import LoadedModel, encode_prompt
+from diagnostics.types import Grade, Problem
+from diagnostics.verifiers import Verifiers
+from trainers.batch import RolloutBatch, joined
+from trainers.config import TrainConfig
+from trainers.forward import ForwardSettings
+from trainers.memory import Memory
+from trainers.network import Network
+from trainers.objectives.contract import Credit, GroupedRewards, Objective, is_constant
+from trainers.policy import adapter_off
+from trainers.rollout import OwnEngine, RolloutEngine
+from trainers.run_directory import RolloutRow
+from trainers.seeds import batch_positions, stream_seed
+from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, frozen_logps
+from trainers.warning_signs import step_variety
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """All that a step works on.
+
+    ``network`` and ``reference_network`` say how policy and reference are run; the latter is None unless the objective
+    needs a reference. ``reference`` is None too where that is the policy without its adapter. ``memory`` is None
+    unless the objective has one.
+    """
+
+    config: TrainConfig
+    objective: Objective
+    problems: Sequence[Problem]
+    policy: LoadedModel
+    network: Network
+    optimizer: torch.optim.Optimizer
+    engine: RolloutEngine
+    reference: LoadedModel | None
+    reference_network: Network | None
+    memory: Memory | None
+    forward: ForwardSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """Graded rollouts, prompt-major; ``n_drawn`` counts those too that a resampling drew and left out."""
+
+    problems: list[Problem]
+    rollouts: RolloutBatch
+    texts: list[str]
+    grades: list[Grade]
+    n_drawn: int
+
+    @property
+    def asked(self) -> list[Problem]:
+        """The problem of each row."""
+        return [problem for problem in self.problems for _ in range(self.rollouts.group_size)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOutcome:
+    """What one step leaves behind: a line of ``metrics.jsonl`` and its rollouts."""
+
+    metrics: dict[str, float | int]
+    rows: list[RolloutRow]
+
+
+def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome:
+    """Rollouts, rewards, advantages, updates. Raises ``TrainingError`` if a loss or gradient is not finite."""
+    config, objective = learner.config, learner.objective
+    started = time.perf_counter()
+    drawn = draw(learner, step, verifiers)
+    generated = time.perf_counter()
+    rollouts = drawn.rollouts
+
+    old_logp_BT = None
+    if config.updates_per_batch > 1 or objective.correction is not None:
+        old_logp_BT = frozen_logps(learner.network, rollouts, learner.forward)
+    reference_logp_BT = None
+    if objective.asks_for("reference_logp") and learner.reference_network is not None:
+        reference_logp_BT = frozen_logps(learner.reference_network, rollouts, learner.forward)
+    importance_BT = None
+    if objective.correction is not None and old_logp_BT is not None:
+        importance_BT = objective.correction.importance(
+            old_logp_BT - rollouts.behaviour_logp_BT, rollouts.response_mask_BT
+        )
+    rewards = grouped(learner, drawn, reference_logp_BT, verifiers)
+    credit = objective.credit(rewards)
+    scored = time.perf_counter()
+
+    reports = []
+    grad_norms = []
+    per_update = config.batch_prompts // config.updates_per_batch
+    for first in range(0, config.batch_prompts, per_update):
+        last = first + per_update
+        rows = slice(first * config.group_size, last * config.group_size)
+        batch = UpdateBatch(
+            rollouts=rollouts.of_prompts(first, last),
+            credit=Credit(advantage_PG=credit.advantage_PG[first:last], counted_PG=credit.counted_PG[first:last]),
+            old_logp_BT=None if old_logp_BT is None else old_logp_BT[rows],
+            reference_logp_BT=None if reference_logp_BT is None else reference_logp_BT[rows],
+            importance_BT=None if importance_BT is None else importance_BT[rows],
+            rehearsal=rehearsal_samples(learner, step, drawn.problems[first:last]),
+        )
+        report, grad_norm = update(learner, step, batch, drawn.problems[first:last])
+        reports.append(report)
+        grad_norms.append(grad_norm)
+    updated = time.perf_counter()
+    memory_loss = None if learner.memory is None else learner.memory.learn(rollouts)
+    learned = time.perf_counter()
+    sync_metrics = learner.engine.sync()
+    ended = time.perf_counter()
+
+    n_tokens = int(rollouts.n_tokens_B.sum())
+    n_rows = len(rollouts.n_tokens_B)
+    metrics: dict[str, float | int] = {
+        "step": step,
+        "reward_mean": float(rewards.reward_PG.mean()),
+        "correct_rate": float(rewards.correct_PG.double().mean()),
+        "frac_zero_std": float(is_constant(rewards.reward_PG).double().mean()),
+        "advantage_abs_mean": float(credit.advantage_PG.abs().mean()),
+        "samples_skipped": n_rows - sum(report.n_used for report in reports),
+        "loss": sum(report.loss for report in reports) / len(reports),
+        "grad_norm": max(grad_norms),
+        "clip_fraction": sum(report.clip_fraction for report in reports) / len(reports),
+        "learning_rate": config.learning_rate,
+        "token_entropy_nats": float(rollouts.entropy_sum_B.double().sum()) / n_tokens,
+        "response_tokens_mean": n_tokens / n_rows,
+        "truncation_rate": float(rollouts.truncated_B.double().mean()),
+        "ungraded_rate": sum(grade.state != "ok" for grade in drawn.grades) / n_rows,
+        **step_variety(drawn.texts, [grade.correct for grade in drawn.grades], config.group_size).metrics,
+        **sync_metrics,
+        "generation_s": generated - started,
+        "scoring_s": scored - generated,
+        "forward_s": sum(report.forward_s for report in reports),
+        "backward_s": sum(report.backward_s for report in reports),
+        "update_s": updated - scored,
+        "memory_s": learned - updated,
+        "sync_s": ended - learned,
+    }
+    computed = [report for report in reports if report.n_used]
+    # where no row had an advantage the trainer computed none; a memory network's law is another one on purpose
+    if computed and objective.decoding is None:
+        metrics["sampler_logp_gap_mean"] = sum(report.logp_gap_mean for report in computed) / len(computed)
+        metrics["sampler_logp_gap_max"] = max(report.logp_gap_max for report in computed)
+    if objective.resampling is not None:
+        metrics["samples_drawn"] = drawn.n_drawn
+    if objective.penalties:
+        metrics["penalty"] = sum(report.penalty for report in reports) / len(reports)
+    if objective.rehearsal is not None:
+        metrics["rehearsal_loss"] = sum(report.rehearsal_loss or 0.0 for report in reports) / len(reports)
+    if memory_loss is not None:
+        metrics["memory_loss"] = memory_loss
+    return StepOutcome(metrics=metrics, rows=rollout_rows(step, drawn, credit.advantage_PG.flatten()))
+
+
+def draw(learner: Learner, step: int, verifiers: Verifiers) -> Drawn:
+    """The graded rollouts of this step.
+
+    With resampling, groups whose rewards are all equal make room for groups of further prompts, drawn from a stream
+    of their own; if they are still too few after the last round, constant groups fill the batch again.
+    """
+    config, resampling = learner.config, learner.objective.resampling
+    rounds: list[Drawn] = []
+    for number in range(1 if resampling is None else resampling.max_rounds):
+        positions = batch_positions(
+            config.seed if number == 0 else stream_seed(config.seed, "resampled order", number),
+            step,
+            n_problems=len(learner.problems),
+            batch_prompts=config.batch_prompts,
+        )
+        stream = stream_seed(config.seed, "rollouts" if number == 0 else f"resampled rollouts {number}", step)
+        chosen = [learner.problems[position] for position in positions]
+        rounds.append(sample_graded(learner, chosen, stream, verifiers))
+        if resampling is None:
+            return rounds[0]
+        mixed = [mixed_groups(drawn) for drawn in rounds]
+        if sum(len(places) for places in mixed) >= config.batch_prompts:
+            break
+    constant = [
+        [place for place in range(len(drawn.problems)) if place not in mixed[n]] for n, drawn in enumerate(rounds)
+    ]
+    places = [(n, place) for group in (mixed, constant) for n, found in enumerate(group) for place in found]
+    return selected(rounds, places[: config.batch_prompts])
+
+
+def mixed_groups(drawn: Drawn) -> list[int]:
+    """Places of the prompts whose rewards differ."""
+    reward_PG, _ = as_groups(drawn.grades, drawn.rollouts.group_size)
+    return (~is_constant(reward_PG)).nonzero()[:, 0].tolist()
+
+
+def selected(rounds: Sequence[Drawn], places: Sequence[tuple[int, int]]) -> Drawn:
+    """The groups at (round, place), in that order."""
+    parts = []
+    for number, place in places:
+        drawn, group_size = rounds[number], rounds[number].rollouts.group_size
+        rows = slice(place * group_size, (place + 1) * group_size)
+        parts.append(
+            (drawn.problems[place], drawn.rollouts.of_prompts(place, place + 1), drawn.texts[rows], drawn.grades[rows])
+        )
+    return Drawn(
+        problems=[problem for problem, _, _, _ in parts],
+        rollouts=joined([rollouts for _, rollouts, _, _ in parts]),
+        texts=[text for _, _, texts, _ in parts for text in texts],
+        grades=[grade for _, _, _, grades in parts for grade in grades],
+        n_drawn=sum(len(drawn.grades) for drawn in rounds),
+    )
+
+
+def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> Drawn:
+    """``group_size`` graded rollouts of each problem, with the noise of the stream ``seed``."""
+    config, tokenizer = learner.config, learner.policy.tokenizer
+    rollouts = learner.engine.sample(
+        [encode_prompt(tokenizer, problem, config) for problem in chosen],
+        group_size=config.group_size,
+        max_tokens=config.used_max_tokens,
+        temperature=config.temperature,
+        seed=seed,
+    )
+    return graded(learner, chosen, rollouts, verifiers)
+
+
+def graded(learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, verifiers: Verifiers) -> Drawn:
+    """Rollouts with their texts and what the verifier says of them."""
+    texts = learner.policy.tokenizer.batch_decode(_unpadded(rollouts), skip_special_tokens=True)
+    asked = [problem for problem in chosen for _ in range(rollouts.group_size)]
+    return Drawn(
+        problems=list(chosen),
+        rollouts=rollouts,
+        texts=texts,
+        grades=verifiers.grade(list(zip(asked, texts, strict=True))),
+        n_drawn=len(texts),
+    )
+
+
+def grouped(
+    learner: Learner, drawn: Drawn, reference_logp_BT: Float[Tensor, "row token"] | None, verifiers: Verifiers
+) -> GroupedRewards:
+    """What the objective's credit is made from."""
+    group_size = drawn.rollouts.group_size
+    reward_PG, correct_PG = as_groups(drawn.grades, group_size)
+    greedy_correct_P = None
+    if learner.objective.asks_for("greedy"):
+        prompts = [encode_prompt(learner.policy.tokenizer, problem, learner.config) for problem in drawn.problems]
+        likeliest = learner.engine.greedy(prompts, max_tokens=learner.config.used_max_tokens)
+        greedy_correct_P = torch.tensor(
+            [grade.correct for grade in graded(learner, drawn.problems, likeliest, verifiers).grades]
+        )
+    return GroupedRewards(
+        reward_PG=reward_PG,
+        correct_PG=correct_PG,
+        n_tokens_PG=drawn.rollouts.n_tokens_B.cpu().view(-1, group_size),
+        truncated_PG=drawn.rollouts.truncated_B.cpu().view(-1, group_size),
+        reference_logp_PG=None
+        if reference_logp_BT is None
+        else reference_logp_BT.double().sum(dim=1).cpu().view(-1, group_size),
+        greedy_correct_P=greedy_correct_P,
+    )
+
+
+def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) -> RolloutBatch | None:
+    """Samples of the reference policy for these problems, None if the objective rehearses nothing."""
+    rehearsal, config = learner.objective.rehearsal, learner.config
+    if rehearsal is None:
+        return None
+    # with LoRA the reference is the policy without its adapter
+    with adapter_off(learner.policy) if learner.reference is None else nullcontext():
+        return OwnEngine(learner.reference or learner.policy, rows_per_part=learner.forward.micro_batch).sample(
+            [encode_prompt(learner.policy.tokenizer, problem, config) for problem in problems],
+            group_size=rehearsal.samples_per_prompt,
+            max_tokens=config.used_max_tokens,
+            temperature=config.temperature,
+            seed=stream_seed(config.seed, f"rehearsal {problems[0].problem_id}", step),
+        )
+
+
+def update(learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[Problem]) -> tuple[UpdateReport, float]:
+    """One optimizer step and the norm of its gradient before clipping.
+
+    Raises ``TrainingError`` rather than step on a loss or gradient that is not finite.
+    """
+    learner.optimizer.zero_grad(set_to_none=True)
+    report = accumulate_gradient(
+        learner.network, batch, learner.objective, learner.forward, max_tokens=learner.config.used_max_tokens
+    )
+    trained = [parameter for parameter in learner.policy.model.parameters() if parameter.requires_grad]
+    grad_norm = float(torch.nn.utils.clip_grad_norm_(trained, learner.config.max_grad_norm, foreach=True))
+    entropy_sum = float(batch.rollouts.entropy_sum_B.double().sum())
+    if not all(map(math.isfinite, (report.loss, grad_norm, entropy_sum))):
+        names = ", ".join(problem.problem_id for problem in problems[:3])
+        raise TrainingError(
+            f"step {step}: loss {report.loss}, gradient norm {grad_norm}, summed entropy {entropy_sum} on the batch of "
+            f"problems {names}{', …' if len(problems) > 3 else ''}; the checkpoints before it are intact, "
+            "start anew with a lower --learning-rate"
+        )
+    if report.n_used or report.rehearsal_loss is not None:
+        # a step of zero gradient would still move the weights by Adam's momentum
+        learner.optimizer.step()
+    return report, grad_norm
+
+
+def as_groups(
+    grades: Sequence[Grade], group_size: int
+) -> tuple[Float[Tensor, "prompt group"], Bool[Tensor, "prompt group"]]:
+    """Rewards and verdicts of prompt-major grades, one row per prompt."""
+    reward_B = torch.tensor([grade.reward for grade in grades], dtype=torch.float64)
+    correct_B = torch.tensor([grade.correct for grade in grades])
+    return reward_B.view(-1, group_size), correct_B.view(-1, group_size)
+
+
+def rollout_rows(step: int, drawn: Drawn, advantage_B: Float[Tensor, " row"]) -> list[RolloutRow]:
+    """The rollouts of one step as rows of the Parquet file."""
+    rollouts = drawn.rollouts
+    columns = zip(
+        drawn.asked,
+        drawn.texts,
+        drawn.grades,
+        advantage_B.tolist(),
+        rollouts.n_tokens_B.tolist(),
+        rollouts.truncated_B.tolist(),
+        rollouts.logp_sum_B.tolist(),
+        strict=True,
+    )
+    return [
+        RolloutRow(
+            step=step,
+            problem_id=problem.problem_id,
+            sample_index=position % rollouts.group_size,
+            prompt=problem.prompt,
+            response=text,
+            reward=grade.reward,
+            correct=grade.correct,
+            state=grade.state,
+            advantage=advantage,
+            n_tokens=n_tokens,
+            truncated=truncated,
+            logp_sum=logp_sum,
+        )
+        for position, (problem, text, grade, advantage, n_tokens, truncated, logp_sum) in enumerate(columns)
+    ]
+
+
+def _unpadded(rollouts: RolloutBatch) -> list[list[int]]:
+    ids, lengths = rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist()
+    return [row[:length] for row, length in zip(ids, lengths, strict=True)]

@@ -1,0 +1,71 @@
+"""Does vLLM hold the weights that are trained? A few tokens tell, drawn by the engine and read by the networks.
+
+A sync can fail without a word: a packed copy of the head that stays the old one, a prefix cache of the old weights, a
+tensor that no name fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from diagnostics.models import LoadedModel
+from diagnostics.samplers.vllm_probe import long_prompt, next_token_logp, probe_prompts
+
+PROBE_TOKENS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """Per probed token the three columns of ``LawColumns``, as the engine ships them and as the networks have them."""
+
+    engine_N3: Float[np.ndarray, "token column"]
+    own_N3: Float[np.ndarray, "token column"]
+
+    @property
+    def gap_nats(self) -> float:
+        """Largest difference; infinite where either is not a finite number."""
+        largest = float(np.abs(self.engine_N3 - self.own_N3).max())
+        return largest if np.isfinite(largest) else float("inf")
+
+    def is_stale_after(self, before: Fingerprint | None) -> bool:
+        """The networks have moved and the engine has not, to the last bit.
+
+        One step at a small learning rate moves a law by less than half precision can tell from rounding.
+        """
+        return (
+            before is not None
+            and np.array_equal(before.engine_N3, self.engine_N3)
+            and not np.array_equal(before.own_N3, self.own_N3)
+        )
+
+
+def chosen_prompts(prompts: Sequence[Sequence[int]], *, max_model_len: int) -> list[tuple[int, ...]]:
+    """The longest of the prompts, and one that fills whole blocks of the prefix cache where there is room."""
+    longest = probe_prompts([tuple(prompt) for prompt in prompts])[-1]
+    return [longest, long_prompt(longest, max_model_len=max_model_len - PROBE_TOKENS + 1)]
+
+
+def own_columns(
+    policy: LoadedModel,
+    memory: LoadedModel | None,
+    mu: float,
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+) -> Float[np.ndarray, "token column"]:
+    """The columns at temperature 1, from the networks themselves."""
+    policy_TV = next_token_logp(policy, prompt_ids, token_ids)
+    law_TV = policy_TV
+    if memory is not None and mu:
+        law_TV = (policy_TV - mu * next_token_logp(memory, prompt_ids, token_ids)).log_softmax(dim=-1)
+    token_T1 = torch.tensor(list(token_ids))[:, None]
+    columns = (
+        law_TV.gather(1, token_T1)[:, 0],
+        policy_TV.gather(1, token_T1)[:, 0],
+        -torch.special.entr(policy_TV.exp()).sum(dim=-1),
+    )
+    return torch.stack(columns, dim=1).double().numpy()

@@ -1,0 +1,338 @@
+"""Rollouts with vLLM in this very process: started once, its weights overwritten in place after every update.
+
+The engine is not believed: before its first rollout and after each sync it draws a few tokens, and the networks that
+are trained read them (``vllm_fingerprint``).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from diagnostics.errors import TrainingError
+from diagnostics.models import Dtype, LoadedModel, left_padded
+from diagnostics.samplers.contract import EngineSettings
+from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
+from diagnostics.samplers.vllm_files import token_bytes
+from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
+from diagnostics.samplers.vllm_support import why_not
+from diagnostics.types import Checkpoint
+from trainers.batch import RolloutBatch
+from trainers.plain_weights import plain_weights
+from trainers.vllm_fingerprint import PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
+from trainers.vllm_pair import pair_overrides, register_pair
+from trainers.vllm_sampler import EXTRA_COLUMNS, LawColumns
+
+if TYPE_CHECKING:
+    from trainers.memory import Memory
+
+#: vLLM raises lower temperatures to this.
+LEAST_TEMPERATURE = 0.01
+#: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
+_CACHE_SHARE = 0.5
+
+
+class VllmEngine:
+    """One vLLM engine on the trainer's device, with the policy and, for DLC, the memory network inside.
+
+    ``start`` is a checkpoint of the policy's architecture, from which the engine is built; its weights are overwritten
+    at once. ``max_model_len`` is the longest prompt and response together, ``rows`` how many responses are drawn at a
+    time. Raises ``TrainingError`` if vLLM does not run here or computes another model than the networks do.
+    """
+
+    def __init__(
+        self,
+        policy: LoadedModel,
+        *,
+        start: Path,
+        max_model_len: int,
+        rows: int,
+        memory: Memory | None = None,
+        dtype: Dtype = "float32",
+    ) -> None:
+        self._policy = policy
+        self._memory = memory if memory is not None and memory.mu else None
+        _require_vllm(policy.device, [start] if self._memory is None else [start, self._memory.path])
+        self._plan = _plan(policy, self._memory, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
+        self._llm = _started(self._plan, _pair_arguments(policy, self._memory), policy.device)
+        # everything runs in this process, so the worker and the model in it are ours to hold
+        self._worker: Any = self._llm.collective_rpc(_itself)[0]
+        self._model: Any = self._worker.model_runner.get_model()
+        self._columns = LawColumns(self._model)
+        self._worker.model_runner.sampler.gather_logprobs = self._columns
+        self._asleep = False
+        self._probe: list[tuple[int, ...]] = []
+        self._fingerprint: Fingerprint | None = None
+        self._overwrite_weights()
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], *, group_size: int, max_tokens: int, temperature: float, seed: int
+    ) -> RolloutBatch:
+        """See ``RolloutEngine.sample``."""
+        if temperature < LEAST_TEMPERATURE:
+            raise TrainingError(
+                f"--temperature {temperature}: vLLM draws at {LEAST_TEMPERATURE} or above; raise it or use --engine own"
+            )
+        self._prepare(prompts)
+        generator = torch.Generator().manual_seed(seed)
+        # response i of a request is drawn with its seed + i: far apart, two prompts never share their noise
+        seeds = torch.randint(1 << 62, (len(prompts),), generator=generator).tolist()
+        mu = 0.0 if self._memory is None else self._memory.mu
+        rows = self._drawn(prompts, seeds, n=group_size, max_tokens=max_tokens, temperature=temperature, mu=mu)
+        self._rest()
+        return self._batch(prompts, rows, group_size=group_size, max_tokens=max_tokens)
+
+    def greedy(self, prompts: Sequence[Sequence[int]], *, max_tokens: int) -> RolloutBatch:
+        """See ``RolloutEngine.greedy``."""
+        self._prepare(prompts)
+        rows = self._drawn(prompts, [None] * len(prompts), n=1, max_tokens=max_tokens, temperature=0.0, mu=0.0)
+        self._rest()
+        return self._batch(prompts, rows, group_size=1, max_tokens=max_tokens)
+
+    def sync(self) -> dict[str, float]:
+        """Overwrite the engine's weights with the networks' and check that it computes the same.
+
+        Metrics: ``engine_sync_s``, and ``probe_logp_gap``, the largest difference on the probed tokens in nats.
+        """
+        started = time.perf_counter()
+        self._wake()
+        self._overwrite_weights()
+        metrics = {"probe_logp_gap": self._prove()} if self._probe else {}
+        return {"engine_sync_s": time.perf_counter() - started, **metrics}
+
+    def close(self) -> None:
+        """Let go of the engine. Closing twice is allowed."""
+        self._llm = self._worker = self._model = None
+        gc.collect()
+
+    # ---------------------------------------------------------------- weights
+
+    def _overwrite_weights(self) -> None:
+        if self._memory is None:
+            weights = plain_weights(self._policy.model)
+        else:
+            halves = (("policy", self._policy.model), ("memory", self._memory.model))
+            weights = chain.from_iterable(
+                ((f"{half}.{name}", tensor) for name, tensor in plain_weights(model)) for half, model in halves
+            )
+        with torch.no_grad():
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        self._llm.collective_rpc("oversharp_repack_tied_heads")
+        if not self._llm.reset_prefix_cache():
+            raise TrainingError("vLLM did not reset its prefix cache after the sync of weights; use --engine own")
+
+    def _prepare(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Awake, and proved once real prompts are known."""
+        self._wake()
+        if not self._probe:
+            self._probe = chosen_prompts(prompts, max_model_len=self._plan.max_model_len)
+            self._prove()
+
+    def _prove(self) -> float:
+        """The gap in nats. Raises ``TrainingError`` if the engine does not compute what the networks compute."""
+        memory, mu = (None, 0.0) if self._memory is None else (self._memory.loaded, self._memory.mu)
+        rows = self._drawn(
+            self._probe, [0] * len(self._probe), n=1, max_tokens=PROBE_TOKENS, temperature=1.0, mu=mu, to_the_end=True
+        )
+        own = [
+            own_columns(self._policy, memory, mu, prompt, token_ids)
+            for prompt, (token_ids, _) in zip(self._probe, rows, strict=True)
+        ]
+        now = Fingerprint(engine_N3=np.concatenate([columns for _, columns in rows]), own_N3=np.concatenate(own))
+        tolerance = LOGP_TOLERANCE_NATS[self._plan.dtype]
+        if now.gap_nats > tolerance:
+            raise TrainingError(
+                f"vLLM computes other log-probabilities than the policy (off by {now.gap_nats:.2g} nats, allowed "
+                f"{tolerance:g}); use --engine own"
+            )
+        if now.is_stale_after(self._fingerprint):
+            raise TrainingError("vLLM answers bit for bit as before the last update; use --engine own")
+        self._fingerprint = now
+        return now.gap_nats
+
+    # ---------------------------------------------------------------- draws
+
+    def _drawn(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int | None],
+        *,
+        n: int,
+        max_tokens: int,
+        temperature: float,
+        mu: float,
+        to_the_end: bool = False,
+    ) -> list[tuple[tuple[int, ...], Float[np.ndarray, "token column"]]]:
+        """Tokens and columns of ``n`` responses per prompt; ``to_the_end``: end tokens end nothing."""
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+
+        self._columns.temperature = temperature
+        if self._memory is not None:
+            self._model.mu = mu
+        parameters = [
+            SamplingParams(
+                n=n,
+                seed=seed,
+                temperature=temperature,
+                max_tokens=min(max_tokens, self._plan.max_model_len - len(prompt)),
+                stop_token_ids=[] if to_the_end else list(self._policy.end_ids),
+                ignore_eos=True,
+                logprobs=EXTRA_COLUMNS,
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            for prompt, seed in zip(prompts, seeds, strict=True)
+        ]
+        requests = [TokensPrompt(prompt_token_ids=list(prompt)) for prompt in prompts]
+        answers = self._llm.generate(requests, parameters, use_tqdm=False)
+        return [
+            _row(output) for answer in answers for output in sorted(answer.outputs, key=lambda output: output.index)
+        ]
+
+    def _batch(
+        self,
+        prompts: Sequence[Sequence[int]],
+        rows: Sequence[tuple[tuple[int, ...], Float[np.ndarray, "token column"]]],
+        *,
+        group_size: int,
+        max_tokens: int,
+    ) -> RolloutBatch:
+        prompt_ids_PL, prompt_mask_PL = left_padded(prompts, self._policy)
+        ids_BT = np.full((len(rows), max_tokens), self._policy.pad_id, dtype=np.int64)
+        columns_BT3 = np.zeros((len(rows), max_tokens, 1 + EXTRA_COLUMNS), dtype=np.float32)
+        for row, (token_ids, columns_T3) in enumerate(rows):
+            ids_BT[row, : len(token_ids)] = token_ids
+            columns_BT3[row, : len(token_ids)] = columns_T3
+        length_B = torch.tensor([len(token_ids) for token_ids, _ in rows])
+        ended_B = torch.tensor([token_ids[-1] in self._policy.end_ids for token_ids, _ in rows])
+        behaviour_logp_BT, logp_BT, minus_entropy_BT = torch.from_numpy(columns_BT3).to(self._policy.device).unbind(-1)
+        return RolloutBatch(
+            group_size=group_size,
+            prompt_ids_PL=prompt_ids_PL,
+            prompt_mask_PL=prompt_mask_PL,
+            response_ids_BT=torch.from_numpy(ids_BT).to(self._policy.device),
+            response_mask_BT=(torch.arange(max_tokens) < length_B[:, None]).to(self._policy.device),
+            behaviour_logp_BT=behaviour_logp_BT.contiguous(),
+            logp_sum_B=logp_BT.sum(dim=1),
+            entropy_sum_B=-minus_entropy_BT.sum(dim=1),
+            truncated_B=~ended_B.to(self._policy.device),
+        )
+
+    # ---------------------------------------------------------------- sleep
+
+    def _rest(self) -> None:
+        """Leave the GPU's memory to the update; on a CPU there is nothing to leave."""
+        if not self._plan.on_cpu:
+            self._llm.sleep(level=1)
+            self._asleep = True
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+
+
+def _row(output: Any) -> tuple[tuple[int, ...], Float[np.ndarray, "token column"]]:
+    token_ids = tuple(map(int, output.token_ids))
+    return token_ids, np.array(output.logprobs.logprobs, dtype=np.float32).reshape(len(token_ids), 1 + EXTRA_COLUMNS)
+
+
+def _itself(worker: Any) -> Any:
+    return worker
+
+
+def _require_vllm(device: torch.device, folders: Sequence[Path]) -> None:
+    if device.index not in (None, 0):
+        raise TrainingError(
+            f"--device {device}: vLLM in this process takes the first GPU it sees; set CUDA_VISIBLE_DEVICES and use "
+            "--device cuda, or use --engine own"
+        )
+    for folder in folders:
+        checkpoint = Checkpoint(step=0, label=folder.name, path=folder, kind="full", weights_hash="")
+        reason = why_not(checkpoint, device=device.type)
+        if reason is not None:
+            raise TrainingError(f"{folder}: {reason.replace('--sampler transformers', '--engine own')}")
+
+
+def _plan(
+    policy: LoadedModel, memory: Memory | None, start: Path, *, max_model_len: int, rows: int, dtype: Dtype
+) -> EnginePlan:
+    per_network = [token_bytes(one.model.config, dtype) for one in (policy, memory.loaded if memory else None) if one]
+    on_gpu = policy.device.type != "cpu"
+    room = (
+        int(torch.cuda.mem_get_info(policy.device)[0] * _CACHE_SHARE) >> 30 if on_gpu else EngineSettings.cpu_cache_gib
+    )
+    return EnginePlan(
+        model=start,
+        dtype=dtype,
+        device=policy.device.type,
+        max_model_len=max_model_len,
+        max_num_seqs=rows,
+        max_lora_rank=0,
+        eager=not on_gpu,
+        threads=None,
+        # pages of two networks are padded to the larger one
+        token_bytes=None if None in per_network else sum(filter(None, per_network)) * len(per_network),
+        settings=EngineSettings(cpu_cache_gib=max(1, room)),
+    )
+
+
+def _pair_arguments(policy: LoadedModel, memory: Memory | None) -> dict[str, Any]:
+    if memory is None:
+        return {}
+    inner: Any = policy.model
+    architecture = type(inner.get_base_model() if hasattr(inner, "get_base_model") else inner).__name__
+    return {"hf_overrides": pair_overrides(policy_architecture=architecture, memory_path=str(memory.path))}
+
+
+def _started(plan: EnginePlan, pair_arguments: dict[str, Any], device: torch.device) -> Any:
+    """The engine. vLLM reads these variables when it is imported; what the user set stays."""
+    wanted = engine_environment(None, plan.settings, {}) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    for name, setting in wanted.items():
+        if name.startswith("VLLM_"):  # the others are for a process of vLLM's own
+            os.environ.setdefault(name, setting)
+    arguments = plan.arguments() | pair_arguments | {"max_logprobs": EXTRA_COLUMNS, "use_tqdm_on_load": False}
+    if not plan.on_cpu:
+        arguments |= {"enable_sleep_mode": True, "kv_cache_memory_bytes": plan.cache_bytes}
+    with _undisturbed(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            from vllm import LLM
+
+            if pair_arguments:
+                register_pair()
+            return LLM(**arguments)
+        except Exception as error:  # vLLM raises whatever its parts raise
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            why = lines[0][:200] if lines else type(error).__name__
+            raise TrainingError(f"{plan.model}: vLLM does not start ({why}); use --engine own") from error
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put back what vLLM changes for the whole process: random states, and torch's way to set its threads."""
+    set_threads, n_threads = torch.set_num_threads, torch.get_num_threads()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(n_threads)
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
