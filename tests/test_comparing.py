@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from diagnostics.comparing import CompareResult, compare, plan_comparison
 from diagnostics.errors import ConfigError, TrainingError
 from diagnostics.store import Store
 from reports.source import read_source
+from trainers.config import TrainConfig
 
 FILE = """
 seeds = [0, 1]
@@ -57,6 +58,13 @@ def write(folder: Path, model: Path, *, max_steps: int = 2) -> Path:
     path = folder / "study.toml"
     path.write_text(FILE.format(model=model, max_steps=max_steps), encoding="utf-8")
     return path
+
+
+def train_with_other_settings(config: TrainConfig) -> None:
+    """Leaves a finished run in the directory that ``config`` names, of another seed."""
+    from trainers.loop import train
+
+    train(replace(config, seed=7))
 
 
 def written_ns(out: Path) -> dict[str, int]:
@@ -174,9 +182,7 @@ def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model
     path = write(tmp_path, model, max_steps=1)
     path.write_text(path.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
     comparison = read_comparison(path, tmp_path / "out")
-    other = comparison.runs[0].config.output_dir  # holds a run of other settings
-    other.mkdir(parents=True)
-    (other / "config.toml").write_text("[train]\nseed = 7\n")
+    train_with_other_settings(comparison.runs[0].config)
     result = compare(comparison)
     assert [one.series for one in result.audits] == ["iac-seed-0"]
     assert "holds a run with other settings" in result.left_out["grpo-seed-0"]
@@ -199,7 +205,6 @@ def test_a_series_that_cannot_be_audited_is_left_out_and_the_others_go_on(tmp_pa
 def test_a_comparison_without_a_finished_run_is_an_error(tmp_path: Path, model: Path) -> None:
     comparison = read_comparison(write(tmp_path, model, max_steps=1), tmp_path / "out")
     for run in comparison.runs:
-        run.config.output_dir.mkdir(parents=True)
-        (run.config.output_dir / "config.toml").write_text("[train]\nseed = 7\n")
+        train_with_other_settings(run.config)
     with pytest.raises(TrainingError, match=r"no run can be compared; the first one: .*other settings"):
         compare(comparison)
