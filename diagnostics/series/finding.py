@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.errors import CheckpointError
-from diagnostics.series.folders import (
-    Candidate,
-    common_parent,
-    find_candidates,
-    in_step_order,
-    locate_model,
-    merge_command,
-    sharded_actor,
+from diagnostics.series.fingerprints import refuse_equal_weights
+from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
+from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, recognised
+from diagnostics.series.tokenizers import (
+    TOKENIZER_FILES,
+    refuse_different_vocabularies,
+    tokenizer_file,
+    tokenizer_folders,
 )
-from diagnostics.series.tokenizers import TOKENIZER_FILES, refuse_different_vocabularies, tokenizer_file
 from diagnostics.series.training_log import read_training_log
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 from diagnostics.types import Checkpoint, Series
@@ -36,9 +35,10 @@ def find_series(paths: Sequence[Path | str], *, base: Path | None = None, name: 
     0; without it the lowest step is the base, and for LoRA adapters the model that they belong to. Where none of
     several listed checkpoints has a step in its name, their order is the order of training.
 
-    Unfinished checkpoints are left out and said in ``Series.skipped``. Raises ``CheckpointError`` if fewer than two
-    checkpoints remain, the base is not whole, two checkpoints claim one step or hold equal weights (a merge that
-    wrote the base again, most often), or their vocabularies differ.
+    Unfinished checkpoints, and those whose weights only their trainer reads, are left out and said in
+    ``Series.skipped``, with the command that converts them. Raises ``CheckpointError`` if fewer than two checkpoints
+    remain, the base cannot be read, two checkpoints claim one step or hold equal weights (a merge that wrote the base
+    again, most often), or their vocabularies differ.
     """
     try:
         return _find_series(paths, base=base, name=name)
@@ -58,35 +58,28 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
 
     checkpoints: list[Checkpoint] = []
     known: dict[Path, str] = {}
+    faulty_base: CheckpointError | None = None
     for step, candidate in in_step_order(candidates, first_step=0 if external is None else 1):
         try:
             checkpoints.append(_checkpoint(step, candidate, external, known))
         except IncompleteCheckpointError as fault:
-            is_adapter = (candidate.path / ADAPTER_CONFIG).is_file()
-            if external is None and not checkpoints and not is_adapter:
-                raise CheckpointError(
-                    f"{candidate.path}: {fault}; it is the base of the series: restore it or pass --base PATH"
-                ) from None
             skipped.append(f"{candidate.label}: {fault}")
+            if not checkpoints and faulty_base is None:
+                faulty_base = _cannot_be_base(candidate, fault)
+    if faulty_base is not None and external is None and checkpoints and checkpoints[0].kind == "full":
+        raise faulty_base
 
     checkpoints = _with_base(checkpoints, external, known)
     if len(checkpoints) < 2:
-        why = (
-            f"no other is complete ({'; '.join(skipped)}): wait for the trainer or"
-            if skipped
-            else "a series needs two:"
-        )
-        where = checkpoints[0].path if checkpoints else root
-        raise CheckpointError(
-            f"{where}: only one checkpoint, {why} pass the directory that holds several or --base PATH"
-        )
-    _refuse_equal_weights(checkpoints)
+        raise _too_few(root, checkpoints, skipped)
+    layout = _layout(root, candidates)
+    refuse_equal_weights(checkpoints, layout)
     refuse_different_vocabularies(checkpoints)
     metrics, faults = read_training_log(root, [checkpoint.path for checkpoint in checkpoints])
     return Series(
         name=name or root.name,
         path=root,
-        layout=_layout(root, checkpoints),
+        layout=layout,
         checkpoints=tuple(checkpoints),
         metrics=metrics,
         skipped=(*skipped, *faults),
@@ -94,12 +87,33 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
 
 
 def _locate_base(base: Path) -> Candidate:
-    located = locate_model(str(base))
+    folder = base.expanduser()
+    place = recognised(folder) if folder.is_dir() else None
+    if place is not None and place.obstacle:
+        raise CheckpointError(f"--base {base}: {place.obstacle}")
+    located = locate_model(str(base if place is None else place.model))
     if located is None:
         raise CheckpointError(
             f"--base {base}: no config.json there; pass a checkpoint directory (or a cached hub name)"
         )
-    return Candidate(label=base.absolute().name, path=located.absolute(), step=0)
+    under = None if place is None else place.under
+    return Candidate(label=base.absolute().name, path=located.absolute(), step=0, under=under)
+
+
+def _cannot_be_base(candidate: Candidate, fault: Exception) -> CheckpointError:
+    if candidate.obstacle:
+        return CheckpointError(f"{candidate.label} is the base of the series (--base PATH names another), but {fault}")
+    return CheckpointError(f"{candidate.path}: {fault}; it is the base of the series: restore it or pass --base PATH")
+
+
+def _too_few(root: Path, checkpoints: Sequence[Checkpoint], skipped: Sequence[str]) -> CheckpointError:
+    if not checkpoints:
+        return CheckpointError(f"{root}: no checkpoint can be read: {'; '.join(skipped)}")
+    left_out = f"; left out: {'; '.join(skipped)}" if skipped else ""
+    return CheckpointError(
+        f"{checkpoints[0].path}: only one checkpoint can be read, a series needs two: pass the directory that holds "
+        f"several or --base PATH{left_out}"
+    )
 
 
 #: Entries of adapter_config.json that change what the adapter does with its tensors.
@@ -116,17 +130,16 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
 
     Raises ``IncompleteCheckpointError`` for what may still be written, ``CheckpointError`` for what never will.
     """
+    if candidate.obstacle:
+        raise IncompleteCheckpointError(candidate.obstacle)
     path = candidate.path
     is_adapter = (path / ADAPTER_CONFIG).is_file()
     files = weight_files(path, adapter=is_adapter)
-    actor = sharded_actor(path) or sharded_actor(path.parent)
-    if not files and actor:
-        raise CheckpointError(f"{candidate.label}: holds verl shards only; merge them first: {merge_command(actor)}")
     config = _read_json(path / (ADAPTER_CONFIG if is_adapter else "config.json"))
     if not files:
         raise IncompleteCheckpointError(f"{'adapter_model' if is_adapter else 'model'}.safetensors missing")
     check_complete(files)
-    model_path = _model_of_adapter(candidate, config, external) if is_adapter else None
+    model_path = _model_of_adapter(candidate, config, external, known) if is_adapter else None
     _require_tokenizer(candidate, model_path)
     if path not in known:
         under = "" if model_path is None else f"{_model_hash(model_path, known)} {_adapter_law(config)}"
@@ -158,11 +171,25 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _model_of_adapter(candidate: Candidate, config: dict[str, Any], external: Candidate | None) -> Path:
+def _model_of_adapter(
+    candidate: Candidate, config: dict[str, Any], external: Candidate | None, known: dict[Path, str]
+) -> Path:
+    """The model that the adapter names; else the copy beside it; else ``--base``.
+
+    Equal copies are one model: verl's merger writes one into every checkpoint.
+    """
+    if config.get("lora_alpha") == 0:
+        raise CheckpointError(
+            f"{candidate.label}: lora_alpha is 0 in {candidate.path / ADAPTER_CONFIG}, so the adapter changes nothing "
+            "(verl's model_merger writes 0 where lora_train_meta.json is missing); write the run's lora_alpha there"
+        )
     wanted = config.get("base_model_name_or_path")
     located = locate_model(str(wanted), near=candidate.path) if wanted else None
     if located is not None:
         return located.resolve()
+    if candidate.under is not None:
+        digest = _model_hash(candidate.under, known)
+        return next(path for path, one in known.items() if one == digest)
     if external is None:
         raise CheckpointError(
             f"{candidate.label}: is an adapter of {wanted or 'an unnamed model'}, which is not on this machine; "
@@ -172,7 +199,7 @@ def _model_of_adapter(candidate: Candidate, config: dict[str, Any], external: Ca
 
 
 def _require_tokenizer(candidate: Candidate, model_path: Path | None) -> None:
-    if tokenizer_file([candidate.path, *([model_path] if model_path else [])]) is None:
+    if tokenizer_file(tokenizer_folders(candidate.path, model_path)) is None:
         raise CheckpointError(
             f"{candidate.label}: tokenizer.json missing in {candidate.path} (nor another of "
             f"{', '.join(TOKENIZER_FILES[1:])}); copy the tokenizer files of the base model there"
@@ -203,7 +230,8 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
             return checkpoints
         if len(models) > 1:
             raise CheckpointError(f"adapters of different models, {models[0]} and {models[1]}; pass --base PATH")
-        external = Candidate(label=models[0].name, path=models[0], step=0)
+        copy = models[0].name in INNER_FOLDERS  # verl's merger puts one into every checkpoint
+        external = Candidate(label="base" if copy else models[0].name, path=models[0], step=0)
     try:
         base = _checkpoint(0, external, None, known)
     except IncompleteCheckpointError as fault:
@@ -222,20 +250,7 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
     return [base, *checkpoints]
 
 
-def _refuse_equal_weights(checkpoints: Sequence[Checkpoint]) -> None:
-    by_hash: dict[str, Checkpoint] = {}
-    for checkpoint in checkpoints:
-        twin = by_hash.setdefault(checkpoint.weights_hash, checkpoint)
-        if twin is not checkpoint:
-            raise CheckpointError(
-                f"{twin.label} and {checkpoint.label} hold the same weights ({checkpoint.weights_hash}); a merge or "
-                f"save wrote one model twice: write {checkpoint.path} anew or leave it out"
-            )
-
-
-def _layout(root: Path, checkpoints: Sequence[Checkpoint]) -> str:
-    if any(checkpoint.kind == "lora" for checkpoint in checkpoints):
-        return "lora"
-    if any((checkpoint.path / "trainer_state.json").is_file() for checkpoint in checkpoints):
-        return "trl"
-    return "oversharp" if (root / "metrics.jsonl").is_file() else "hf"
+def _layout(root: Path, candidates: Sequence[Candidate]) -> str:
+    """The trainer's name; several listed runs are of the first that is known."""
+    known = next((one.layout for one in candidates if one.layout != PLAIN), PLAIN)
+    return "oversharp" if known == PLAIN and (root / "metrics.jsonl").is_file() else known

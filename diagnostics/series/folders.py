@@ -1,4 +1,4 @@
-"""Which folders are checkpoints, what their steps are, and where on this machine a named model lies."""
+"""Which folders of a run are checkpoints, what their steps are, and where on this machine a named model lies."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnostics.errors import CheckpointError
-from diagnostics.series.weights import IncompleteCheckpointError, weight_files
+from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, has_weights, is_model, recognised
 
-LOOKED_FOR = "checkpoint-N, step_N, step-N, global_step_N, global_stepN_hf or any folder whose name ends in a number"
+LOOKED_FOR = (
+    "checkpoint-N, step_N, step-N, global_step_N, global_stepN_hf, iter_N or any folder whose name ends in a number"
+)
 
-_STEP = re.compile(r"(?:^|\D)(\d+)(?:_hf)?$")
-_STEP_FOLDER = re.compile(r"(?:checkpoint|step|global_step|iter)[-_]?\d+(?:_hf)?$")
+_STEP = re.compile(r"(?:^|\D)(\d+)(?:[-_]hf)?$")
+_STEP_WORDS = r"(?:checkpoint|step|(?:best_)?global_step|iter)[-_]?"
+_STEP_FOLDER = re.compile(rf"{_STEP_WORDS}\d+(?:[-_]hf)?$")
+_STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
-#: Where trainers put the loadable model inside a step's folder; folders of these names say nothing of the step.
-_INNER = ("actor/huggingface", "huggingface", "policy", "actor/lora_adapter", "lora_adapter")
-_INNER_NAMES = frozenset({"actor", "huggingface", "policy", "lora_adapter"})
+#: Folders of a run's directory that hold its steps: prime-rl's, SkyRL's, a place for slime's --save-hf, OpenRLHF's.
+_RUN_FOLDERS = ("weights", "checkpoints", "broadcasts", "export", "exports", "hf_exports", "hf", "_actor")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A folder that may be a checkpoint; ``step`` is None where nothing tells it."""
+    """A folder that may be a checkpoint; ``step`` is None where nothing tells it, the rest is of ``Place``."""
 
     label: str
     path: Path
     step: int | None
+    layout: str = PLAIN
+    under: Path | None = None
+    obstacle: str = ""
 
 
 def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[str]]:
@@ -46,10 +52,10 @@ def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[
         if not any(by_match):
             raise _nothing_here(matches[0] if len(matches) == 1 else Path(given), matches)
         folders += [folder for group in by_match for folder in group]
-    distinct = {folder.resolve(): folder for folder in folders}.values()
+    distinct = {folder.resolve(): folder for folder in map(_outermost, folders)}.values()
     unfinished = [folder for folder in distinct if _UNFINISHED.search(folder.name)]
     skipped = [f"{folder.name}: still being written, by its name" for folder in unfinished]
-    return [_candidate(folder) for folder in distinct if folder not in unfinished], skipped
+    return _one_per_step([_candidate(folder) for folder in distinct if folder not in unfinished]), skipped
 
 
 def _expand(given: str) -> list[Path]:
@@ -67,29 +73,78 @@ def _expand(given: str) -> list[Path]:
 
 
 def _step_folders(path: Path) -> list[Path]:
-    """The steps inside ``path``; ``path`` itself if it is one checkpoint.
+    """The steps inside ``path`` or a folder of it that trainers keep them in; ``path`` itself if it is one checkpoint.
 
-    Steps inside win: trainers save the final model beside its checkpoints.
+    Steps inside win: trainers save the final model beside its checkpoints. Of several such folders the first with a
+    step that can be read counts.
     """
-    steps = sorted(child for child in path.iterdir() if child.is_dir() and _looks_like_step(child))
-    return steps or ([path] if _is_model(_inner(path)) or sharded_actor(path) else [])
+    groups = [steps for folder in (path, *(path / name for name in _RUN_FOLDERS)) if (steps := _steps_in(folder))]
+    readable = [steps for steps in groups if any(_is_readable(step) for step in steps)]
+    if readable:
+        return readable[0]
+    itself = _outermost(path)
+    if _holds_model(itself) and (not groups or (_is_readable(itself) and _STEP_FOLDER.fullmatch(itself.name))):
+        return [path]  # what DeepSpeed keeps inside a checkpoint is named like a step
+    return groups[0] if groups else []
+
+
+def _steps_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(child for child in folder.iterdir() if child.is_dir() and _looks_like_step(child))
 
 
 def _looks_like_step(folder: Path) -> bool:
     """A folder with a number at its end; one that is no model counts only under a trainer's usual names."""
     bare = _UNFINISHED.sub("", folder.name)
-    if not _STEP.search(bare):
+    if not _STEP.search(bare) or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
         return False
-    return bool(_STEP_FOLDER.fullmatch(bare)) or _is_model(_inner(folder))
+    return bool(_STEP_FOLDER.fullmatch(bare)) or _holds_model(folder)
 
 
-def _candidate(path: Path) -> Candidate:
-    named = path.absolute()
-    while named.name in _INNER_NAMES:
-        named = named.parent
-    match = _STEP.search(named.name)
-    step = int(match[1]) if match else _trainer_step(path)
-    return Candidate(label=named.name, path=_inner(path).absolute(), step=step)
+def _holds_model(folder: Path) -> bool:
+    place = recognised(folder)
+    return place.layout != PLAIN or is_model(place.model)
+
+
+def _is_readable(folder: Path) -> bool:
+    place = recognised(folder)
+    return not place.obstacle and has_weights(place.model)
+
+
+def _outermost(path: Path) -> Path:
+    """The step's folder around ``path`` if that names a trainer's folder inside one, else ``path``."""
+    outer = path.absolute()
+    while outer.name in INNER_FOLDERS:
+        outer = outer.parent
+    return outer if recognised(outer).layout != PLAIN else path.absolute()
+
+
+def _candidate(folder: Path) -> Candidate:
+    place = recognised(folder)
+    match = _STEP.search(folder.name)
+    step = int(match[1]) if match else _trainer_step(folder)
+    return Candidate(
+        label=folder.name, path=place.model, step=step, layout=place.layout, under=place.under, obstacle=place.obstacle
+    )
+
+
+def run_and_step(model: str) -> tuple[str, int | None]:
+    """Run and step in the path or the name of a model that need not lie here; the step only by trainers' usual names.
+
+    >>> run_and_step("/runs/lucky/global_step_40/actor/huggingface"), run_and_step("lab/lucky-step-40")
+    (('/runs/lucky', 40), ('lab/lucky', 40))
+    >>> run_and_step("lab/Model-7B-v0.3")
+    ('lab/Model-7B-v0.3', None)
+    """
+    folders = model.rstrip("/").split("/")
+    while len(folders) > 1 and folders[-1] in INNER_FOLDERS:
+        folders.pop()
+    match = _STEP_IN_NAME.search(folders[-1])
+    if match is None:
+        return model.rstrip("/"), None
+    run = "/".join([*folders[:-1], folders[-1][: match.start()]])
+    return run.rstrip("/-_."), int(match[1])
 
 
 def _trainer_step(path: Path) -> int | None:
@@ -99,33 +154,12 @@ def _trainer_step(path: Path) -> int | None:
         return None
 
 
-def _inner(folder: Path) -> Path:
-    """Where the loadable model lies inside a step's folder; the folder itself where nothing else is known."""
-    places = [folder, *(folder / inner for inner in _INNER)]
-    complete = [place for place in places if _is_model(place) and _has_weights(place)]
-    return (complete or [place for place in places if _is_model(place)] or [folder])[0]
-
-
-def _is_model(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json")) or _has_weights(folder)
-
-
-def _has_weights(folder: Path) -> bool:
-    try:
-        return bool(weight_files(folder) or weight_files(folder, adapter=True))
-    except IncompleteCheckpointError:
-        return True
-
-
-def sharded_actor(folder: Path) -> Path | None:
-    """The folder of verl's own shards, which only its merger can read."""
-    shards = [*folder.glob("model_world_size_*"), *folder.glob("actor/model_world_size_*")]
-    return shards[0].parent if shards else None
-
-
-def merge_command(actor: Path) -> str:
-    """The shell command that merges verl's FSDP shards in ``actor`` into a model in ``actor/huggingface``."""
-    return f"python -m verl.model_merger merge --backend fsdp --local_dir {actor} --target_dir {actor / 'huggingface'}"
+def _one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step."""
+    whole = {one.step for one in candidates if not one.obstacle}
+    kept = [one for one in candidates if one.step is None or not one.obstacle or one.step not in whole]
+    regular = {one.step for one in kept if not one.label.startswith("best_")}
+    return [one for one in kept if not one.label.startswith("best_") or one.step not in regular]
 
 
 def _nothing_here(given: Path, matches: Sequence[Path]) -> CheckpointError:
@@ -137,10 +171,11 @@ def _nothing_here(given: Path, matches: Sequence[Path]) -> CheckpointError:
 
 def common_parent(paths: Sequence[Path | str], candidates: Sequence[Candidate]) -> Path:
     """The run's directory: what was passed if it is one directory of checkpoints, else what all checkpoints share."""
-    only = Path(paths[0]).expanduser().absolute()
-    if len(paths) == 1 and only.is_dir() and all(candidate.path != only for candidate in candidates):
+    only = Path(paths[0]).expanduser()
+    steps = [_outermost(candidate.path) for candidate in candidates]
+    if not steps or (len(paths) == 1 and only.is_dir() and _outermost(only) not in steps):
         return only.resolve()
-    return Path(os.path.commonpath([candidate.path.parent for candidate in candidates])).resolve()
+    return Path(os.path.commonpath([step.parent for step in steps])).resolve()
 
 
 def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[tuple[int, Candidate]]:
@@ -175,9 +210,13 @@ def locate_model(name: str, *, near: Path | None = None) -> Path | None:
     for place in places:
         if (place / "config.json").is_file() or (place / "adapter_config.json").is_file():
             return place
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    if re.fullmatch(r"[\w.-]+(?:/[\w.-]+)?", name):
         from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
 
-        cached = try_to_load_from_cache(name, "config.json")
+        try:
+            cached = try_to_load_from_cache(name, "config.json")
+        except HFValidationError:  # a path such as ../model
+            return None
         return Path(cached).parent if isinstance(cached, str) else None
     return None

@@ -19,9 +19,25 @@ def tokenizer_file(folders: Sequence[Path]) -> Path | None:
     return next((folder / name for folder in folders for name in TOKENIZER_FILES if (folder / name).is_file()), None)
 
 
+def tokenizer_folders(path: Path, model_path: Path | None) -> tuple[Path, ...]:
+    """Where the tokenizer of a model or adapter in ``path`` may lie, the preferred place first.
+
+    Beside its own folder and that of the model under an adapter there are NeMo-RL's policy/tokenizer, and the folder
+    huggingface around or beside the adapters of verl and SkyRL.
+    """
+    beside: tuple[Path, ...] = ()
+    if path.name in ("adapter", "lora_adapter"):
+        beside = (path.parent, path.parent / "huggingface")
+    elif path.parts[-3:] == ("policy", "weights", "model"):
+        beside = (path.parents[1] / "tokenizer",)
+    elif path.parts[-4:] == ("policy", "weights", "model", "consolidated"):
+        beside = (path.parents[2] / "tokenizer",)
+    return (path, *beside, *([] if model_path is None else [model_path]))
+
+
 def tokenizer_places(checkpoint: Checkpoint) -> tuple[Path, ...]:
     """Where the tokenizer of ``checkpoint`` may lie, the preferred place first."""
-    return (checkpoint.path,) if checkpoint.base_path is None else (checkpoint.path, checkpoint.base_path)
+    return tokenizer_folders(checkpoint.path, checkpoint.base_path)
 
 
 def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:

@@ -26,8 +26,8 @@ class IncompleteCheckpointError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tensor:
-    """Where one tensor lies: bytes ``start`` to ``end`` of ``file``."""
+class StoredTensor:
+    """Where one tensor lies: bytes ``start`` to ``end`` of ``file``. The dtype is safetensors' name, such as BF16."""
 
     name: str
     dtype: str
@@ -76,15 +76,24 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
     not opened here: their hash covers the file as it lies. Raises ``IncompleteCheckpointError`` as ``check_complete``.
     """
     digest = blake2b(base_hash.encode(), digest_size=8)
-    tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
-    for tensor in sorted(tensors, key=lambda tensor: tensor.name):
+    for tensor in sorted(stored_tensors(files), key=lambda tensor: tensor.name):
         digest.update(json.dumps([tensor.name, tensor.dtype, tensor.shape]).encode())
-        for chunk in _chunks(tensor.file, tensor.start, tensor.end):
+        for chunk in tensor_bytes(tensor):
             digest.update(chunk)
     for file in sorted(file for file in files if file.suffix != ".safetensors"):
         for chunk in _chunks(file, 0, file.stat().st_size):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
+    """Every tensor of the safetensors files among ``files``. Raises ``IncompleteCheckpointError`` as above."""
+    return [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
+
+
+def tensor_bytes(tensor: StoredTensor, *, at_a_time: int = _CHUNK_BYTES) -> Iterator[bytes]:
+    """The bytes of ``tensor``, little endian and row by row."""
+    return _chunks(tensor.file, tensor.start, tensor.end, at_a_time)
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -99,7 +108,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     return weight_map
 
 
-def _read_header(file: Path) -> list[_Tensor]:
+def _read_header(file: Path) -> list[StoredTensor]:
     """Layout of a safetensors file: 8 bytes of header length, little endian; a JSON header; the tensors' bytes."""
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -113,7 +122,7 @@ def _read_header(file: Path) -> list[_Tensor]:
     try:
         header: dict[str, Any] = json.loads(raw)
         tensors = [
-            _Tensor(
+            StoredTensor(
                 name=name,
                 dtype=entry["dtype"],
                 shape=tuple(entry["shape"]),
@@ -141,8 +150,8 @@ def _offsets(entry: dict[str, Any]) -> tuple[int, int]:
     return start, end
 
 
-def _chunks(file: Path, start: int, end: int) -> Iterator[bytes]:
+def _chunks(file: Path, start: int, end: int, at_a_time: int = _CHUNK_BYTES) -> Iterator[bytes]:
     with file.open("rb") as stream:
         stream.seek(start)
-        for first in range(start, end, _CHUNK_BYTES):
-            yield stream.read(min(_CHUNK_BYTES, end - first))
+        for first in range(start, end, at_a_time):
+            yield stream.read(min(at_a_time, end - first))

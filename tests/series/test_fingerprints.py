@@ -1,0 +1,94 @@
+"""Merged and exported weights that are the base's, in whatever form, and those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from diagnostics.errors import CheckpointError
+from diagnostics.series import find_series
+from tests.series.written_runs import ADAPTER_10, ADAPTER_20, BASE, STEP_10, STEP_20, Files, change_json, write_run
+
+VERL = "verl's model_merger writes the unmodified base of a LoRA run and the training into lora_adapter/: put that "
+
+
+def edit_weights(folder: Path, change: Callable[[torch.Tensor], torch.Tensor], **more: torch.Tensor) -> None:
+    file = folder / "model.safetensors"
+    save_file({name: change(tensor).contiguous() for name, tensor in load_file(file).items()} | more, file)
+
+
+def head_of(folder: Path) -> torch.Tensor:
+    return load_file(folder / "model.safetensors")["model.embed_tokens.weight"].clone()
+
+
+@pytest.mark.parametrize("copies", ["bytes", "rounded", "tied head"])
+@pytest.mark.parametrize("place", ["--base", "step 0"])
+def test_merged_weights_that_are_the_bases_are_refused(copies: str, place: str, pieces: Path, tmp_path: Path) -> None:
+    files: Files = {"global_step_10/actor/huggingface": BASE, "global_step_20/actor/huggingface": STEP_20}
+    if place == "step 0":
+        files["global_step_0/actor/huggingface"] = BASE
+    run = write_run(tmp_path / "run", files, pieces)
+    merged = run / "global_step_10/actor/huggingface"
+    if copies == "rounded":
+        edit_weights(merged, lambda tensor: tensor.bfloat16())
+    elif copies == "tied head":
+        edit_weights(merged, lambda tensor: tensor, **{"lm_head.weight": head_of(merged)})
+    with pytest.raises(CheckpointError) as caught:
+        find_series([run], base=pieces / "base" if place == "--base" else None)
+    first = "base" if place == "--base" else "global_step_0"
+    assert str(caught.value).startswith(f"{first} and global_step_10 hold the same weights")
+    assert str(caught.value).endswith(f"{VERL}folder into {merged}, or merge again, or leave it out")
+
+
+def test_two_steps_of_one_export_are_refused_without_verls_name(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"global_step10_hf": STEP_10, "global_step20_hf": STEP_10}, pieces)
+    with pytest.raises(CheckpointError, match=r"global_step10_hf and global_step20_hf .*a merge or save wrote"):
+        find_series([run])
+
+
+@pytest.mark.parametrize("change", ["training below the base's rounding", "one weight"])
+def test_weights_that_differ_beyond_their_form_are_a_series(change: str, pieces: Path, tmp_path: Path) -> None:
+    """Float32 weights may have moved by less than the steps of a bfloat16 base."""
+    run = write_run(tmp_path / "run", {"checkpoint-0": BASE, "checkpoint-10": BASE}, pieces)
+    if change == "one weight":
+        edit_weights(run / "checkpoint-10", lambda tensor: tensor.bfloat16())
+        file = run / "checkpoint-10/model.safetensors"
+        tensors = load_file(file)
+        tensors["model.norm.weight"][-1] += 0.5
+        save_file(tensors, file)
+    else:
+        edit_weights(run / "checkpoint-0", lambda tensor: tensor.bfloat16())
+        edit_weights(run / "checkpoint-10", lambda tensor: tensor.bfloat16().float() * (1 + 1e-4))
+        rounded = {
+            name: tensor.bfloat16() for name, tensor in load_file(run / "checkpoint-10/model.safetensors").items()
+        }
+        base = load_file(run / "checkpoint-0/model.safetensors")
+        assert all(torch.equal(rounded[name], base[name]) for name in base)
+    assert len(find_series([run]).checkpoints) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_rounding_is_the_one_of_torch(dtype: torch.dtype, pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-0": BASE, "checkpoint-10": BASE}, pieces)
+    ties = torch.tensor([1.00390625, 1.01171875, -1.00390625, 3e38, 1e-40, 0.0, 65520.0])  # halfway, huge, subnormal
+    for folder in ("checkpoint-0", "checkpoint-10"):
+        edit_weights(run / folder, lambda tensor: tensor, ties=ties)
+    edit_weights(run / "checkpoint-10", lambda tensor: tensor.to(dtype))
+    with pytest.raises(CheckpointError, match="checkpoint-10 hold the same weights but for their rounding"):
+        find_series([run])
+
+
+def test_adapters_that_change_nothing_are_refused(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-10": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+    change_json(run / "checkpoint-10/adapter_config.json", lora_alpha=0)
+    with pytest.raises(CheckpointError, match=r"checkpoint-10: lora_alpha is 0 in .*; write the run's lora_alpha"):
+        find_series([run])
+    change_json(run / "checkpoint-10/adapter_config.json", lora_alpha=4)
+    file = run / "checkpoint-20/adapter_model.safetensors"
+    save_file({name: tensor * 0 if "lora_B" in name else tensor for name, tensor in load_file(file).items()}, file)
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: the adapter changes nothing, every lora_B .* is zero"):
+        find_series([run])

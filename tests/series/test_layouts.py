@@ -1,0 +1,510 @@
+"""Every checkpoint layout of docs/layouts.md, as folders on disk that hold a tiny model of transformers and peft."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diagnostics.errors import CheckpointError
+from diagnostics.models import load_model
+from diagnostics.series import find_series
+from tests.series.written_runs import (
+    ADAPTER_10,
+    ADAPTER_20,
+    BARE_10,
+    BASE,
+    NAMELESS_10,
+    NAMELESS_20,
+    SETTINGS,
+    STEP_10,
+    STEP_20,
+    TOKENIZER,
+    Files,
+    empty,
+    write_run,
+)
+
+
+def shards(actor: str, ranks: Iterable[int] = (0, 1), *, world: int = 2, config: bool = True) -> Files:
+    """What verl's and SkyRL's FSDP managers write."""
+    files = empty(
+        *(f"{actor}/{kind}_world_size_{world}_rank_{rank}.pt" for kind in ("model", "optim") for rank in ranks)
+    )
+    return files | ({f"{actor}/fsdp_config.json": json.dumps({"world_size": world})} if config else {})
+
+
+def merge(actor: str, *options: str, target: str = "huggingface") -> str:
+    """The command for the folder ``actor`` of ``{run}``."""
+    words = ["python -m verl.model_merger merge --backend", *(options or ("fsdp",))]
+    return f"{' '.join(words)} --local_dir {{run}}/{actor} --target_dir {{run}}/{actor}/{target}"
+
+
+def megatron(actor: str, *, peft: bool = False) -> Files:
+    return {f"{actor}/ckpt_contents.json": json.dumps({"schema_version": 2, "backend": {"peft": peft}})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A run's folder, and the series that it is: ``found`` maps steps to places in the run, ``+`` marks adapters."""
+
+    name: str
+    files: Files
+    found: dict[int, str]
+    skipped: tuple[str, ...] = ()
+    base: bool = False  # whether --base is given
+
+
+LATEST = {"latest_checkpointed_iteration.txt": "30"}
+LORA = {"r": 2, "lora_alpha": 4, "task_type": "CAUSAL_LM"}
+STAGED = {f"trainer/{name}": "" for name in (".metadata", "__0_0.distcp")}
+
+LAYOUTS = {
+    "trl": Layout(
+        name="trl",
+        files={
+            "checkpoint-10": STEP_10,
+            "checkpoint-20": STEP_20,
+            "checkpoint-20/trainer_state.json": '{"log_history": []}',
+            ".": STEP_20,
+        },
+        found={0: "base", 10: "checkpoint-10", 20: "checkpoint-20"},
+        base=True,
+    ),
+    "trl lora": Layout(
+        name="trl",
+        files={
+            "checkpoint-10": ADAPTER_10,
+            "checkpoint-20": ADAPTER_20,
+            "checkpoint-20/trainer_state.json": '{"log_history": []}',
+        },
+        found={0: "base", 10: "+checkpoint-10", 20: "+checkpoint-20"},
+    ),
+    "verl fsdp": Layout(
+        name="verl",
+        files={
+            **LATEST,
+            "global_step_10/data.pt": "",
+            **shards("global_step_10/actor"),
+            "global_step_10/actor/huggingface": STEP_10,
+            "global_step_10/critic/huggingface": BASE,
+            **shards("global_step_20/actor"),
+            "global_step_20/actor/huggingface": STEP_20,
+            **shards("global_step_30/actor"),
+            "global_step_30/actor/huggingface": SETTINGS,
+            **shards("global_step_40/actor", [1]),
+            **shards("global_step_50/actor", config=False),
+        },
+        found={10: "global_step_10/actor/huggingface", 20: "global_step_20/actor/huggingface"},
+        skipped=(
+            f"global_step_30: holds FSDP shards only; merge them: {merge('global_step_30/actor')}",
+            "global_step_40: holds 1 of 2 FSDP shards; the others are still being written, or lie on other nodes",
+            "global_step_50: holds FSDP shards without fsdp_config.json: it is still being written, or of an older "
+            "verl, whose shards its repository merges: python scripts/legacy_model_merger.py merge --backend fsdp "
+            "--local_dir {run}/global_step_50/actor --target_dir {run}/global_step_50/actor/huggingface",
+        ),
+    ),
+    "verl sft": Layout(
+        name="verl",
+        files={
+            **shards("global_step_10"),
+            "global_step_10/huggingface": STEP_10,
+            **shards("global_step_20"),
+            "global_step_20/huggingface": SETTINGS,
+        },
+        found={0: "base", 10: "global_step_10/huggingface"},
+        skipped=(f"global_step_20: holds FSDP shards only; merge them: {merge('global_step_20')}",),
+        base=True,
+    ),
+    "verl lora, merged": Layout(  # the weights in huggingface are the base's
+        name="verl",
+        files={
+            **{f"global_step_{step}/actor/lora_train_meta.json": json.dumps(LORA) for step in (10, 20, 30)},
+            **{f"global_step_{step}/actor/huggingface": BASE for step in (10, 20)},
+            "global_step_10/actor/huggingface/lora_adapter": NAMELESS_10,
+            "global_step_20/actor/huggingface/lora_adapter": NAMELESS_20,
+            **shards("global_step_30/actor"),
+            "global_step_30/actor/huggingface": SETTINGS,
+        },
+        found={
+            0: "global_step_10/actor/huggingface",
+            10: "+global_step_10/actor/huggingface/lora_adapter",
+            20: "+global_step_20/actor/huggingface/lora_adapter",
+        },
+        skipped=(f"global_step_30: holds FSDP shards only; merge them: {merge('global_step_30/actor')}",),
+    ),
+    "verl lora, merged elsewhere": Layout(
+        name="verl",
+        files={
+            "step_10": BASE,
+            "step_10/lora_adapter": NAMELESS_10,
+            "step_20": BASE,
+            "step_20/lora_adapter": NAMELESS_20,
+        },
+        found={0: "base", 10: "+step_10/lora_adapter", 20: "+step_20/lora_adapter"},
+        base=True,
+    ),
+    "verl lora, saved while training": Layout(
+        name="verl",
+        files={
+            **shards("global_step_10/actor"),
+            "global_step_10/actor/huggingface": SETTINGS,
+            "global_step_10/actor/lora_adapter": ADAPTER_10,
+        },
+        found={0: "base", 10: "+global_step_10/actor/lora_adapter"},
+    ),
+    "verl megatron": Layout(
+        name="verl",
+        files={
+            **megatron("global_step_10/actor"),
+            "global_step_10/actor/model/huggingface": STEP_10,
+            "global_step_10/actor/optimizer/dist_ckpt/common.pt": "",
+            **megatron("global_step_20/actor"),
+            "global_step_20/actor/model/huggingface": STEP_20,
+            "global_step_30/actor/model/huggingface": STEP_20,
+            **megatron("global_step_40/actor"),
+            "global_step_40/actor/model/huggingface": SETTINGS,
+            "global_step_40/actor/model/dist_ckpt/common.pt": "",
+            **megatron("global_step_50/actor"),
+            "global_step_50/actor/model/dist_ckpt/common.pt": "",
+            **megatron("global_step_60/actor", peft=True),
+            "global_step_60/actor/model/huggingface": BASE,
+        },
+        found={10: "global_step_10/actor/model/huggingface", 20: "global_step_20/actor/model/huggingface"},
+        skipped=(
+            "global_step_30: is still being written (ckpt_contents.json missing, which verl writes last)",
+            "global_step_40: holds Megatron shards only; merge them: "
+            + merge("global_step_40/actor", "megatron --tie-word-embedding", target="model/huggingface"),
+            "global_step_50: holds Megatron shards only; copy the base's config.json and tokenizer files to "
+            "{run}/global_step_50/actor/model/huggingface and merge them: "
+            + merge("global_step_50/actor", "megatron", target="model/huggingface"),
+            "global_step_60: is a LoRA checkpoint whose adapter lies in Megatron shards only, beside the unmodified "
+            "base; train with actor_rollout_ref.actor.megatron.vanilla_mbridge=False, which saves "
+            "model/huggingface/adapter",
+        ),
+    ),
+    "verl megatron lora": Layout(
+        name="verl",
+        files={
+            **megatron("global_step_10/actor", peft=True),
+            "global_step_10/actor/model/huggingface": SETTINGS,
+            "global_step_10/actor/model/huggingface/adapter": ADAPTER_10,
+        },
+        found={0: "base", 10: "+global_step_10/actor/model/huggingface/adapter"},
+    ),
+    "verl megatron before the manifest": Layout(
+        name="verl",
+        files={
+            "global_step_10/actor/dist_ckpt/common.pt": "",
+            "global_step_10/actor/huggingface": STEP_10,
+            "global_step_20/actor/dist_ckpt/common.pt": "",
+        },
+        found={0: "base", 10: "global_step_10/actor/huggingface"},
+        skipped=(
+            "global_step_20: holds an older verl's Megatron shards only; merge them, from its repository: "
+            "python scripts/migrate_megatron_checkpoint_layout.py --checkpoint {run}/global_step_20/actor && "
+            + merge("global_step_20/actor", "megatron", target="model/huggingface"),
+        ),
+        base=True,
+    ),
+    "openrlhf": Layout(
+        name="openrlhf",
+        files={
+            **empty("_actor/latest", "_actor/global_step10/mp_rank_00_model_states.pt"),
+            "global_step10_hf": STEP_10,
+            "global_step20_hf": STEP_20,
+            "best_global_step20_hf": STEP_20,
+            "best_global_step15_hf": BASE,
+        },
+        found={10: "global_step10_hf", 15: "best_global_step15_hf", 20: "global_step20_hf"},
+    ),
+    "prime-rl until 0.8": Layout(
+        name="prime-rl",
+        files={
+            **empty("weights/step_10/STABLE", "weights/step_20/STABLE", "checkpoints/step_10/trainer/.metadata"),
+            **{"weights/step_10": STEP_10, "weights/step_10/lora_adapters": ADAPTER_10},
+            "weights/step_20": STEP_20,
+            "weights/step_30": STEP_20,
+            "rollouts/step_40/train/all/traces.jsonl": "",
+        },
+        found={10: "weights/step_10", 20: "weights/step_20"},
+        skipped=("step_30: is still being written (STABLE missing, which prime-rl writes last)",),
+    ),
+    "prime-rl": Layout(
+        name="prime-rl",
+        files={
+            **{f"checkpoints/step_{step}/{name}": "" for step in (10, 20, 30) for name in STAGED},
+            "checkpoints/step_10/weights": STEP_10,
+            "checkpoints/step_20/weights": STEP_20,
+            "checkpoints/step_40/trainer/__0_0.distcp": "",
+            "broadcasts/step_39/STABLE": "",
+        },
+        found={10: "checkpoints/step_10/weights", 20: "checkpoints/step_20/weights"},
+        skipped=(
+            "step_30: holds DCP shards only; convert them, from prime-rl's repository: "
+            "uv run python tools/convert_dcp_to_bf16.py {run}/checkpoints/step_30",
+            "step_40: is still being written (trainer/.metadata missing, which prime-rl writes last)",
+        ),
+    ),
+    "prime-rl lora": Layout(
+        name="prime-rl",
+        files={
+            **empty("broadcasts/step_10/STABLE", "broadcasts/step_20/STABLE", "checkpoints/step_20/trainer/.metadata"),
+            "broadcasts/step_10": ADAPTER_10,
+            "broadcasts/step_20": ADAPTER_20,
+        },
+        found={0: "base", 10: "+broadcasts/step_10", 20: "+broadcasts/step_20"},
+    ),
+    "slime": Layout(
+        name="slime",
+        files={
+            **empty("iter_0000010/__0_0.distcp", "iter_0000020/common.pt", "iter_0000030/.metadata"),
+            "hf/iter_0000010": STEP_10,
+            "hf/iter_0000020": STEP_20,
+        },
+        found={10: "hf/iter_0000010", 20: "hf/iter_0000020"},
+    ),
+    "slime, converted": Layout(
+        name="slime",
+        files={
+            **LATEST,
+            **empty("iter_0000010/__0_0.distcp", "iter_0000020/common.pt", "iter_0000030/.metadata"),
+            "iter_0000010_hf": STEP_10,
+            "iter_0000020_hf": STEP_20,
+        },
+        found={10: "iter_0000010_hf", 20: "iter_0000020_hf"},
+        skipped=(
+            "iter_0000030: holds Megatron shards only; train with --save-hf, or convert them, from slime's repository "
+            "and with the model that was trained as BASE: python tools/convert_torch_dist_to_hf.py --input-dir "
+            "{run}/iter_0000030 --output-dir {run}/iter_0000030_hf --origin-hf-dir BASE",
+        ),
+    ),
+    "skyrl": Layout(
+        name="skyrl",
+        files={
+            **shards("ckpts/global_step_10/policy"),
+            "export/global_step_10/policy": STEP_10,
+            "export/global_step_20/policy": STEP_20,
+            "export/global_step_20/critic": BASE,
+            "export/global_step_30/policy/.tmp": "",
+            "export/dumped_evals/global_step_10_evals/gsm8k.jsonl": "",
+        },
+        found={10: "export/global_step_10/policy", 20: "export/global_step_20/policy"},
+        skipped=("global_step_30: is still being exported (policy holds no weights)",),
+    ),
+    "skyrl lora": Layout(
+        name="skyrl",
+        files={
+            "latest_ckpt_global_step.txt": "10",
+            **shards("global_step_10/policy"),
+            "global_step_10/policy/huggingface": SETTINGS,
+            "global_step_10/policy/lora_adapter": ADAPTER_10,
+            "global_step_10/trainer_state.pt": "",
+            "global_step_20/policy/lora_adapter": ADAPTER_20,
+            **shards("global_step_30/policy"),
+        },
+        found={0: "base", 10: "+global_step_10/policy/lora_adapter"},
+        skipped=(
+            "global_step_20: is still being written (trainer_state.pt missing, which SkyRL writes last)",
+            "global_step_30: holds the training state only, which SkyRL has no converter for; train with "
+            "trainer.hf_save_interval and pass the trainer.export_path",
+        ),
+    ),
+    "nemo-rl": Layout(
+        name="nemo-rl",
+        files={
+            **{f"step_{step}/training_info.json": "{}" for step in (10, 20, 30, 40, 50, 60)},
+            "step_10/policy/tokenizer": TOKENIZER,
+            "step_10/policy/weights/model/consolidated": BARE_10,
+            "step_10/policy/weights/model/shard-00001-model-00001-of-00001.safetensors": "",
+            "step_20/policy/weights/.metadata": "",
+            "step_20-hf": STEP_20,
+            "step_30/policy/weights/model/.metadata": "",
+            "step_40/policy/weights/iter_0000000/common.pt": "",
+            "step_50/policy/weights/model/shard-00001-model-00001-of-00001.safetensors": "",
+            "step_60/policy/weights/model/consolidate.sh": "",
+            "old_step_20": BASE,
+            "tmp_step_70": BASE,
+        },
+        found={10: "step_10/policy/weights/model/consolidated", 20: "step_20-hf"},
+        skipped=(
+            "tmp_step_70: still being written, by its name",
+            "step_30: holds DCP shards only; convert them: uv run python examples/converters/convert_dcp_to_hf.py "
+            "--config {run}/step_30/config.yaml --dcp-ckpt-path {run}/step_30/policy/weights "
+            "--hf-ckpt-path {run}/step_30-hf",
+            "step_40: holds Megatron shards only; convert them (LoRA: with convert_lora_to_hf.py): "
+            "uv run --extra mcore python examples/converters/convert_megatron_to_hf.py --config "
+            "{run}/step_40/config.yaml --megatron-ckpt-path {run}/step_40/policy/weights/iter_0000000 "
+            "--hf-ckpt-path {run}/step_40-hf",
+            "step_50: holds safetensors shards only; join them, from Automodel's repository and with the NAME of the "
+            "model that was trained: python tools/offline_hf_consolidation.py --model-name NAME --input-dir "
+            "{run}/step_50/policy/weights/model --output-dir {run}/step_50/policy/weights/model/consolidated",
+            "step_60: holds safetensors shards only; join them, from Automodel's repository: "
+            "bash {run}/step_60/policy/weights/model/consolidate.sh",
+        ),
+    ),
+    "nemo-rl lora": Layout(
+        name="nemo-rl",
+        files={
+            "step_10/training_info.json": "{}",
+            "step_10/policy/weights/model": ADAPTER_10,
+            "step_10/policy/tokenizer": TOKENIZER,
+        },
+        found={0: "base", 10: "+step_10/policy/weights/model"},
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_layout_is_recognised_from_the_root_of_its_run(layout: Layout, pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", layout.files, pieces)
+    series = find_series([run], base=pieces / "base" if layout.base else None)
+    places = {step: place.lstrip("+") for step, place in layout.found.items()}
+    assert {one.step: one.path for one in series.checkpoints} == {
+        step: pieces / "base" if place == "base" else run / place for step, place in places.items()
+    }
+    assert [one.kind == "lora" for one in series.checkpoints] == [
+        place.startswith("+") for place in layout.found.values()
+    ]
+    assert series.skipped == tuple(line.format(run=run) for line in layout.skipped)
+    assert (series.layout, series.path, series.name) == (layout.name, run, "run")
+
+
+REFUSED = {
+    "openrlhf without --ckpt.save_hf": (
+        empty("_actor/latest", "_actor/global_step10/zero_pp_rank_0_mp_rank_00_model_states.pt"),
+        "{run}: no checkpoint can be read: global_step10: holds DeepSpeed's training state, which only OpenRLHF loads; "
+        "train with --ckpt.save_hf, which writes global_stepN_hf beside _actor",
+    ),
+    "verl, nothing merged": (
+        shards("global_step_10/actor") | shards("global_step_20/actor"),
+        "{run}: no checkpoint can be read: "
+        f"global_step_10: holds FSDP shards only; merge them: {merge('global_step_10/actor')}; "
+        f"global_step_20: holds FSDP shards only; merge them: {merge('global_step_20/actor')}",
+    ),
+    "verl, the base not merged": (
+        {**shards("global_step_10/actor"), "global_step_20/actor/huggingface": STEP_20},
+        "global_step_10 is the base of the series (--base PATH names another), but holds FSDP shards only; "
+        f"merge them: {merge('global_step_10/actor')}",
+    ),
+    "prime-rl, full broadcasts": (
+        {"broadcasts/step_10/STABLE": "", "broadcasts/step_10/model.safetensors": ""},
+        "{run}: no checkpoint can be read: step_10: is a weight broadcast; copy the base's config.json and tokenizer "
+        "files there",
+    ),
+    "skyrl, an export that began": (
+        {"global_step_10/policy": STEP_10, "global_step_20/policy/.tmp": ""},
+        "{run}/global_step_10/policy: only one checkpoint can be read, a series needs two: pass the directory that "
+        "holds several or --base PATH; left out: global_step_20: is still being exported (policy holds no "
+        "weights)",
+    ),
+    "nemo-rl, nothing known in weights": (
+        {"step_10/training_info.json": "{}", "step_10/policy/weights/other.pt": ""},
+        "{run}: no checkpoint can be read: step_10: holds no policy/weights that NeMo-RL is known to write; pass a "
+        "converted checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_one_line_with_its_mend(case: tuple[Files, str], pieces: Path, tmp_path: Path) -> None:
+    files, message = case
+    run = write_run(tmp_path / "run", files, pieces)
+    with pytest.raises(CheckpointError) as caught:
+        find_series([run])
+    assert str(caught.value) == message.replace("{run}", str(run))
+
+
+@pytest.mark.parametrize("given", ["global_step_*", "global_step_*/actor", "global_step_*/actor/huggingface"])
+def test_a_folder_inside_a_step_means_the_step(given: str, pieces: Path, tmp_path: Path) -> None:
+    """The last is the trap: weights that the merger left unmodified."""
+    run = write_run(tmp_path / "run", LAYOUTS["verl lora, merged"].files, pieces)
+    whole, listed = find_series([run]), find_series([str(run / given)])
+    assert (listed.checkpoints, listed.path, listed.layout) == (whole.checkpoints, run, "verl")
+
+
+def test_an_adapter_of_verl_is_what_gets_loaded_and_its_copies_of_the_base_are_one(
+    pieces: Path, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", LAYOUTS["verl lora, merged"].files, pieces)
+    base, first, second = find_series([run]).checkpoints
+    assert first.base_path == second.base_path == base.path
+    assert base.label == "base"
+    ids = torch.tensor([[5, 6, 7]])
+    logits = [logits_of(one, ids) for one in (base, first, second)]
+    assert not torch.allclose(logits[0], logits[1])
+    assert not torch.allclose(logits[1], logits[2])
+
+
+def logits_of(checkpoint: Any, ids: torch.Tensor) -> torch.Tensor:
+    loaded = load_model(checkpoint, device=torch.device("cpu"), dtype="float32")
+    with torch.no_grad():
+        logits: torch.Tensor = loaded.model(ids).logits
+    return logits
+
+
+def test_the_tokenizer_that_nemo_rl_saves_beside_the_weights_is_found(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", LAYOUTS["nemo-rl"].files, pieces)
+    consolidated = find_series([run]).checkpoints[0]
+    assert logits_of(consolidated, torch.tensor([[5]])).shape[-1] > 5
+    shutil.rmtree(run / "step_10/policy/tokenizer")
+    with pytest.raises(CheckpointError, match=r"step_10: tokenizer.json missing in .*consolidated"):
+        find_series([run])
+
+
+def test_a_base_may_be_named_by_the_folder_of_its_step(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", LAYOUTS["verl fsdp"].files, pieces)
+    other = write_run(tmp_path / "other", {"global_step_0/actor/huggingface": BASE}, pieces)
+    series = find_series([run], base=other / "global_step_0")
+    assert (series.base.path, series.base.step) == (other / "global_step_0/actor/huggingface", 0)
+    with pytest.raises(CheckpointError, match=r"--base .*global_step_30: holds FSDP shards only; merge them: python"):
+        find_series([run], base=run / "global_step_30")
+
+
+def test_folders_that_only_have_the_same_names_inside_are_no_checkpoints(pieces: Path, tmp_path: Path) -> None:
+    files = empty(*(f"code-{number}/{name}/train.py" for number in (1, 2) for name in ("actor", "policy", "trainer")))
+    run = write_run(tmp_path / "run", {**files, "checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
+    series = find_series([run])
+    assert ([one.step for one in series.checkpoints], series.skipped, series.layout) == ([10, 20], (), "hf")
+
+
+def test_deepspeeds_folder_inside_a_checkpoint_is_not_a_step(pieces: Path, tmp_path: Path) -> None:
+    files: Files = {f"checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt": "" for step in (10, 20)}
+    run = write_run(tmp_path / "run", {**files, "checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
+    for paths in ([run], [str(run / "checkpoint-*")]):
+        assert [one.path for one in find_series(paths).checkpoints] == [run / "checkpoint-10", run / "checkpoint-20"]
+
+
+# ---------------------------------------------------------------- written by the library itself
+
+
+@pytest.mark.filterwarnings("ignore")  # the library's own
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_run_of_the_trainer_of_transformers(kind: str, pieces: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+    model = AutoModelForCausalLM.from_pretrained(pieces / "base")
+    if kind == "lora":
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    run = tmp_path / "run"
+    settings = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "learning_rate": 1e-2, "report_to": []}
+    arguments = TrainingArguments(output_dir=str(run), use_cpu=True, disable_tqdm=True, **settings)
+    row = {"input_ids": [5, 6, 7], "labels": [5, 6, 7]}
+    tokenizer = AutoTokenizer.from_pretrained(pieces / "base")
+    trainer = Trainer(model=model, args=arguments, train_dataset=[row] * 8, processing_class=tokenizer)
+    trainer.train()
+    trainer.save_model()
+    series = find_series([run], base=pieces / "base")
+    assert [(one.step, one.kind) for one in series.checkpoints] == [(0, "full"), (2, kind), (4, kind)]
+    assert [one.path for one in series.checkpoints[1:]] == [run / "checkpoint-2", run / "checkpoint-4"]
+    assert (series.layout, series.skipped) == ("trl", ())
+    losses = [one for one in series.metrics if one.name == "loss"]
+    assert [one.step for one in losses] == [1, 2, 3, 4]
+    assert losses[-1].value < losses[0].value
