@@ -30,9 +30,12 @@ from numpy.typing import NDArray
 from scipy import stats
 from speed.results import RESULTS, circumstances, write
 
+from diagnostics.kernel import KernelRow, gradient_kernel
+from diagnostics.models import encode_prompt, load_path, response_ids
 from diagnostics.progress import ConsoleProgress
 from diagnostics.tasks import countdown
-from diagnostics.types import Problem
+from diagnostics.tasks.files import problems_of_file
+from diagnostics.types import Problem, SamplingSettings
 from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
 from trainers.sft import train_base
@@ -179,6 +182,36 @@ def numbers_of(problem: Problem) -> str:
     return problem.prompt.partition(" = ")[0]
 
 
+def kernel_coupling(checkpoint: Path, *, limit: int = 48) -> dict[str, Summary]:
+    """Cosine of the gradients of two correct answers: of one problem, of problems that share their numbers, of others.
+
+    One answer of each of the first ``limit`` audited problems that have another correct answer and a training problem
+    with the same numbers; the others are training problems from ``unrelated.jsonl``. Intervals over audited problems.
+    """
+    by_numbers = {numbers_of(problem): problem for problem in problems_of_file(OUT / "related.jsonl")}
+    audited = [
+        problem for problem in countdown.problems() if len(problem.modes) > 1 and numbers_of(problem) in by_numbers
+    ][:limit]
+    others = problems_of_file(OUT / "unrelated.jsonl")[: len(audited)]
+    sharing = [by_numbers[numbers_of(problem)] for problem in audited]
+    loaded = load_path(checkpoint, device=torch.device("cpu"), dtype="float32")
+    settings = SamplingSettings(sampler="none")
+
+    def row(problem: Problem, mode: int) -> KernelRow:
+        prompt_ids = tuple(encode_prompt(loaded.tokenizer, problem, settings))
+        return KernelRow(prompt_ids=prompt_ids, token_ids=response_ids(loaded.tokenizer, problem.modes[mode]))
+
+    rows = [row(problem, mode) for mode in (0, 1) for problem in audited]
+    rows += [row(problem, 0) for problem in (*sharing, *others)]
+    kernel_NN = gradient_kernel(loaded, rows, memory_bytes=1 << 30).kernel_NN
+    cosine_NN = kernel_NN / np.sqrt(np.outer(np.diag(kernel_NN), np.diag(kernel_NN)))
+    own_R = np.arange(len(audited))
+    return {
+        name: summary(cosine_NN[own_R, own_R + place * len(audited)].tolist())
+        for place, name in enumerate(("the same problem", "the same numbers", "other numbers"), start=1)
+    }
+
+
 def outcomes(run: Path, problems: Sequence[Problem]) -> dict[int, Outcome]:
     """Exact values of every checkpoint of a run."""
     n_modes = [len(problem.modes) for problem in problems]
@@ -271,8 +304,29 @@ def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
     return lines
 
 
-def markdown(tables: Mapping[str, Sequence[dict[str, Any]]], base: Outcome, seeds: int, max_steps: int) -> str:
-    """All tables as a page."""
+def coupling_markdown(coupling: Mapping[str, Mapping[str, Summary]]) -> list[str]:
+    """The kernel's own answer: one line per checkpoint."""
+    kinds = list(next(iter(coupling.values())))
+    lines = [
+        "Cosine of the gradients of log π of two correct answers, over all parameters (the audit's gradient kernel), "
+        "mean over audited problems:",
+        "",
+        "| | answers to " + " | answers to ".join(kinds) + " |",
+        "|---" * (len(kinds) + 1) + "|",
+    ]
+    for name, by_kind in coupling.items():
+        lines.append(f"| {name} | " + " | ".join(_cell(asdict(by_kind[kind])) for kind in kinds) + " |")
+    return lines
+
+
+def markdown(
+    tables: Mapping[str, Sequence[dict[str, Any]]],
+    base: Outcome,
+    seeds: int,
+    max_steps: int,
+    coupling: Mapping[str, Mapping[str, Summary]],
+) -> str:
+    """All tables as a page; ``coupling`` by checkpoint and kind of pair."""
     lines = [
         "# Objectives on Countdown-mini",
         "",
@@ -284,6 +338,8 @@ def markdown(tables: Mapping[str, Sequence[dict[str, Any]]], base: Outcome, seed
     ]
     for name, rows in tables.items():
         lines += ["", f"## {TITLES[name]}", "", *table_markdown(rows, seeds)]
+        if name == "coupling":
+            lines += ["", *coupling_markdown(coupling)]
     return "\n".join(lines) + "\n"
 
 
@@ -336,7 +392,12 @@ def main() -> int:
         for name in arguments.only
     }
     base_outcome = next(iter(courses.values()))[0]
-    text = markdown(tables, base_outcome, arguments.seeds, arguments.max_steps)
+    trained = checkpoints_of(folder(MAIN[0], 0))
+    coupling = {
+        "base": kernel_coupling(base),
+        f"GRPO, step {arguments.max_steps}, seed 0": kernel_coupling(trained[max(trained)]),
+    }
+    text = markdown(tables, base_outcome, arguments.seeds, arguments.max_steps, coupling)
     (RESULTS / "objectives.md").write_text(text, encoding="utf-8")
     write(
         "objectives",
@@ -346,6 +407,9 @@ def main() -> int:
             "seeds": arguments.seeds,
             "max_steps": arguments.max_steps,
             "tables": tables,
+            "kernel_cosines": {
+                name: {kind: asdict(value) for kind, value in by_kind.items()} for name, by_kind in coupling.items()
+            },
             **circumstances(("oversharp", "torch", "transformers")),
         },
     )
