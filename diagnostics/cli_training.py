@@ -70,7 +70,7 @@ def compare(
     out
         Directory for base, runs, store and report. Default: runs/ and the name of CONFIG.
     dry_run
-        Print what there is to do, and do nothing.
+        Check all runs, their models included, print what there is to do, and do nothing.
     """
     from diagnostics.comparing import compare_command
 

@@ -186,7 +186,8 @@ def _audit(
     given = _table(path, tables, "audit")
     _refuse(path, "[audit]", given, _BY_AUDIT)
     trained = runs[0].config
-    inherited: dict[str, Any] = {key: getattr(trained, key) for key in (*_ASKED_ALIKE, "device")}
+    asked = () if "preset" in given else _ASKED_ALIKE  # a preset brings its own
+    inherited: dict[str, Any] = {key: getattr(trained, key) for key in (*asked, "device")}
     if "task" not in given and "problems" not in given:
         if all(run.config.trains_on_countdown for run in runs):
             inherited["task"] = "countdown"

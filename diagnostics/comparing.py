@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from diagnostics.audit import AuditResult, audit
+from diagnostics.audit import AuditResult, audit, sampling_settings
 from diagnostics.compare_config import ComparedRun, Comparison, read_comparison
-from diagnostics.errors import CheckpointError, ConfigError, TrainingError
+from diagnostics.errors import CheckpointError, ConfigError, OversharpError, TrainingError
+from diagnostics.models import encode_prompt, pick_device, require_fit
 from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.samplers import choose_sampler
 from diagnostics.tasks import load_problems
-from trainers import objectives
+from diagnostics.types import Checkpoint
+from trainers.checking import Outlines, checked_objective, checked_start, first_model, model_outlines, policy_source
 from trainers.checkpointing import committed_step
+from trainers.run_directory import held_step
+from trainers.trackers import require_tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,18 +113,32 @@ def compare_command(
 
 
 def plan_comparison(comparison: Comparison) -> ComparisonPlan:
-    """Check all that can be checked before the first step, and count what there is to do.
+    """Check all that can be known before the first step, and count what there is to do. Reads no weights.
 
-    Raises ``ConfigError`` for an objective that cannot work, or a run that has gone further than it should.
+    Raises ``ConfigError`` with a line for each run that cannot work, and one each for a base and an audit that cannot:
+    a model that is not there or does not fit, a prompt without room for its response, an engine that does not run the
+    model, a directory that holds something else, a run that has gone further than it should.
     """
-    runs = tuple(_run_plan(comparison, run) for run in comparison.runs)
-    config = comparison.audit
-    n_problems = len(tuple(load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)))
+    config, base = comparison.audit, comparison.base
+    faults = _Faults(comparison.path)
+    runs: list[RunPlan] = []
+    n_problems = 0
+    untrained = None if base is None else base.output_dir
+    if base is not None:
+        with faults.of("[base]"):
+            untrained = None if held_step(base) == base.max_steps else untrained
+    with model_outlines(untrained=untrained) as outline:
+        for run in comparison.runs:
+            with faults.of(f"[[run]] {run.objective}", seed=run.seed):
+                runs.append(_run_plan(run, outline))
+        with faults.of("[audit]"):
+            n_problems = _checked_audit(comparison, outline)
+    faults.raise_any()
     trained = sum(math.ceil(run.config.max_steps / run.config.save_every) for run in comparison.runs)
     return ComparisonPlan(
         out=comparison.out,
         base=_base_text(comparison),
-        runs=runs,
+        runs=tuple(runs),
         n_checkpoints=trained + 1,
         n_problems=n_problems,
         audit_samples=n_problems * (trained * config.n + config.used_n_base),
@@ -129,8 +149,8 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
     """Train what is missing, audit all runs into one store, write one report of them.
 
     The base is trained once. A finished run is not repeated, an interrupted one goes on; the same call continues a
-    comparison that was stopped. A run that fails, or whose checkpoints cannot be
-    read, is left out, and the others go on.
+    comparison that was stopped. A run that fails, or whose checkpoints cannot be read, is left out, and the others go
+    on.
 
     Raises:
         OversharpError: bad input, a base that cannot be trained, no run that can be compared, or an audit that stopped.
@@ -148,7 +168,7 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
         say.note(f"run {place} of {len(comparison.runs)}: {run.name}")
         try:
             train(run.config, say)
-        except TrainingError as error:
+        except OversharpError as error:
             left_out[run.name] = str(error)
             say.note(f"left out {run.name}: {error}")
     audits: list[AuditResult] = []
@@ -168,19 +188,46 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
     return CompareResult(audits=tuple(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out)
 
 
-def _run_plan(comparison: Comparison, run: ComparedRun) -> RunPlan:
+class _Faults:
+    """What cannot work, gathered so that all of it is told at once. Seeds of a run that fail alike share a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seeds: dict[tuple[str, str], list[int]] = {}
+
+    @contextmanager
+    def of(self, table: str, *, seed: int | None = None) -> Iterator[None]:
+        """Keep the error that ends the block for later."""
+        try:
+            yield
+        except OversharpError as error:
+            what = str(error).replace("--output-dir", "--out")
+            self._seeds.setdefault((table, what), []).extend([] if seed is None else [seed])
+
+    def raise_any(self) -> None:
+        """Raise ``ConfigError`` with a line for each, if there are any."""
+        lines = []
+        for (table, what), seeds in self._seeds.items():
+            named = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+            lines.append(f"{self._path} {table}{named}: {what}")
+        if lines:
+            raise ConfigError("\n".join(lines))
+
+
+def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
+    """Raises an ``OversharpError`` for whatever would stop the run before its first step."""
     config = run.config
-    where = f"{comparison.path} [[run]] {run.objective}"
-    try:
-        objective = objectives.parse(config.algorithm)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    done = committed_step(config.output_dir) or 0
+    require_tracker(config.tracker)
+    objective = checked_objective(config)
+    held = held_step(config)
+    done = held or 0
     if done > config.max_steps:
         raise ConfigError(
-            f"{where}: {config.output_dir} has gone to step {done}, beyond max_steps = {config.max_steps}; raise it to "
-            f"{done} or choose another --out"
+            f"{config.output_dir} has gone to step {done}, beyond max_steps = {config.max_steps}; raise it to {done} "
+            "or choose another --out"
         )
+    if done < config.max_steps:
+        checked_start(config, objective, policy_source(config, held), outline)
     rounds = 1 if objective.resampling is None else objective.resampling.max_rounds
     rollouts = (config.max_steps - done) * config.batch_prompts * config.group_size
     return RunPlan(
@@ -191,6 +238,24 @@ def _run_plan(comparison: Comparison, run: ComparedRun) -> RunPlan:
         rollouts=rollouts,
         most_rollouts=rollouts * rounds,
     )
+
+
+def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
+    """How many problems the audit asks. Raises an ``OversharpError`` where it could not sample the base's responses."""
+    config = comparison.audit
+    problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
+    try:
+        first = outline(first_model(comparison.runs[0].config))
+    except CheckpointError:
+        return len(problems)  # its runs have told
+    base = Checkpoint(step=0, label="base", path=first.folder, kind="full", weights_hash="")
+    pick_device(config.device)
+    sampler, _ = choose_sampler(config.sampler, [base], device=config.device)
+    settings = sampling_settings(config, base, sampler=sampler)
+    for problem in problems:
+        prompt_ids = encode_prompt(first.loaded.tokenizer, problem, settings)
+        require_fit(first.loaded, problem, prompt_ids, n_response=settings.max_tokens)
+    return len(problems)
 
 
 def _base_text(comparison: Comparison) -> str:

@@ -70,7 +70,7 @@ class SeriesCounts:
     shows_modes_P: Bool[np.ndarray, " problem"]
     tasks: tuple[str, ...]
     graders: tuple[str, ...]
-    tokens_per_sample: float
+    tokens_per_sample: float | None
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -236,6 +236,12 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
     n_late = sum(one.n for one in window)
     for rate_of, what, mistaken in _MISTAKEN:
         before = rate_of(base)
+        if any(rate_of(one) is None for one in (base, *window)):
+            yield (
+                f"Whether samples {what} is not known of every checkpoint: a lost mode may be {mistaken}. Import dumps "
+                "that tell how each sample ended."
+            )
+            continue
         late = sum(rate_of(one) * one.n for one in window) / n_late
         if late - before > NOTABLE_RISE:
             yield (

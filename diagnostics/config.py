@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 
 from diagnostics.errors import ConfigError
+from diagnostics.tasks import nearest_names
+from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, Preset
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"
@@ -19,7 +21,7 @@ CODE_BLOCK = "```"
 DEFAULT_SAMPLES = 256
 
 
-def _comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
     """``--k 1,8,64`` and ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` all mean the same."""
     parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
     try:
@@ -42,8 +44,11 @@ class AuditConfig:
         JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
     task
         Named problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
+    preset
+        Ask and sample as a paper did: sets prompt template, temperature, top-p and max tokens where you do not. See
+        oversharp explain.
     limit
-        Use only the first LIMIT problems.
+        Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro as many at random, by the seed.
     n
         Samples per problem and checkpoint.
     n_base
@@ -62,15 +67,15 @@ class AuditConfig:
     sampler
         Engine that draws the responses: transformers, vllm, or one of another package. auto takes vLLM where it runs.
     temperature
-        Sampling temperature.
+        Sampling temperature. Default: the preset's, else 1.
     top_p
-        Nucleus mass; 1 switches it off.
+        Nucleus mass; 1 switches it off. Default: the preset's, else 1.
     top_k
         Keep only the top_k likeliest tokens; 0 switches it off.
     max_tokens
-        Longest response in tokens. Default: what the task asks for, else 1024.
+        Longest response in tokens. Default: the preset's, else what the task asks for, else 1024.
     prompt_template
-        Text around every prompt; must contain {prompt}.
+        Text around every prompt; must contain {prompt}. Default: the preset's, else the prompt alone.
     system_prompt
         System turn; needs --chat.
     chat
@@ -111,22 +116,23 @@ class AuditConfig:
     base: Path | None = None
     problems: Path | None = None
     task: str | None = None
+    preset: str | None = None
     limit: int | None = None
     n: int = DEFAULT_SAMPLES
     n_base: int | None = None
     top_up: int | None = None
     adaptive: Annotated[bool, Parameter(negative=())] = False
     k: Annotated[
-        tuple[int, ...], Parameter(converter=_comma_separated, n_tokens=1, negative=(), show_default=False)
+        tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
     ] = ()
     out: Path = Path("audit")
     name: str | None = None
     sampler: str = "auto"
-    temperature: float = 1.0
-    top_p: float = 1.0
+    temperature: float | None = None
+    top_p: float | None = None
     top_k: int = 0
     max_tokens: int | None = None
-    prompt_template: str = "{prompt}"
+    prompt_template: str | None = None
     system_prompt: str = ""
     chat: bool = False
     seed: int = 0
@@ -148,35 +154,39 @@ class AuditConfig:
     def __post_init__(self) -> None:
         if (self.problems is None) == (self.task is None):
             raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
-        _at_least("--n", self.n, 1)
-        _at_least("--limit", self.limit, 1)
-        _at_least("--max-tokens", self.max_tokens, 1)
-        _at_least("--batch-size", self.batch_size, 1)
-        _at_least("--top-k", self.top_k, 0)
-        _at_least("--seed", self.seed, 0)
-        _at_least("--entropy-samples", self.entropy_samples, 0)
-        _at_least("--panel", self.panel, 0)
-        _at_least("--kernel-problems", self.kernel_problems, 0)
-        _at_least("--kernel-responses", self.kernel_responses, 2)
+        self._require_preset()
+        at_least("--n", self.n, 1)
+        at_least("--limit", self.limit, 1)
+        at_least("--max-tokens", self.max_tokens, 1)
+        at_least("--batch-size", self.batch_size, 1)
+        at_least("--top-k", self.top_k, 0)
+        at_least("--seed", self.seed, 0)
+        at_least("--entropy-samples", self.entropy_samples, 0)
+        at_least("--panel", self.panel, 0)
+        at_least("--kernel-problems", self.kernel_problems, 0)
+        at_least("--kernel-responses", self.kernel_responses, 2)
         if self.top_up is not None:
             self._require_top_up_alone()
         else:
             self._require_samples_enough()
-        _at_least("--top-up", self.top_up, 1)
-        _at_least("--tensor-parallel", self.tensor_parallel, 1)
-        _at_least("--max-model-len", self.max_model_len, 2)
-        _at_least("--cpu-cache-gib", self.cpu_cache_gib, 1)
+        at_least("--top-up", self.top_up, 1)
+        at_least("--tensor-parallel", self.tensor_parallel, 1)
+        at_least("--max-model-len", self.max_model_len, 2)
+        at_least("--cpu-cache-gib", self.cpu_cache_gib, 1)
         for k in self.k:
-            _at_least("--k", k, 1)
-        for flag, temperature in (("--temperature", self.temperature), ("--panel-temperature", self.panel_temperature)):
+            at_least("--k", k, 1)
+        for flag, temperature in (
+            ("--temperature", self.used_temperature),
+            ("--panel-temperature", self.panel_temperature),
+        ):
             if not 0 < temperature < math.inf:
                 raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
         if not 0 < self.kernel_memory_gib < 2**20:
             raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
         if not 0 < self.gpu_memory_share <= 1:
             raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
+        if not 0 < self.used_top_p <= 1:
+            raise ConfigError(f"--top-p {self.used_top_p}: must lie in (0, 1]")
         for flag, value in (
             ("--seed", self.seed),
             ("--max-tokens", self.max_tokens),
@@ -190,7 +200,7 @@ class AuditConfig:
                 raise ConfigError(f"{flag} {value}: must be below 2147483648")
         if self.name is not None and (not self.name or not self.name.isprintable()):
             raise ConfigError(f"--name {self.name!r}: must be printable text")
-        if "{prompt}" not in self.prompt_template:
+        if "{prompt}" not in self.used_prompt_template:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:
             raise ConfigError("--system-prompt needs --chat")
@@ -199,12 +209,23 @@ class AuditConfig:
         except re.error as error:
             raise ConfigError(f"--strategy-regex {self.strategy_regex!r}: {error}") from None
 
+    def _require_preset(self) -> None:
+        if self.preset is None:
+            return
+        if self.preset not in PRESETS:
+            raise ConfigError(f"--preset {self.preset!r} is unknown; {nearest_names(self.preset, PRESETS)}")
+        if self.chat and self.prompt_template is None:
+            raise ConfigError(
+                f"--chat: the template of --preset {self.preset} holds the turns of a chat already; leave --chat out, "
+                "or give --prompt-template too"
+            )
+
     def _require_top_up_alone(self) -> None:
         if self.n != DEFAULT_SAMPLES or self.n_base is not None:
             raise ConfigError("--top-up adds to the samples that are there: leave --n and --n-base out")
 
     def _require_samples_enough(self) -> None:
-        _at_least("--n-base", self.n_base, self.n)
+        at_least("--n-base", self.n_base, self.n)
         if self.k and max(self.k) > self.n:
             raise ConfigError(
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
@@ -227,6 +248,42 @@ class AuditConfig:
     def used_n_base(self) -> int:
         """Samples per problem from the base; twice ``n`` where no number was named."""
         return 2 * self.n if self.n_base is None else self.n_base
+
+    @property
+    def _preset(self) -> Preset | None:
+        return None if self.preset is None else PRESETS[self.preset]
+
+    @property
+    def set_by_preset(self) -> dict[str, str | float | int]:
+        """The settings that the preset decides: those that nothing else names."""
+        named = () if self._preset is None else PRESET_SETTINGS
+        return {name: getattr(self._preset, name) for name in named if getattr(self, name) is None}
+
+    @property
+    def used_temperature(self) -> float:
+        """``temperature``; the preset's, else 1, where none was named."""
+        if self.temperature is not None:
+            return self.temperature
+        return 1.0 if self._preset is None else self._preset.temperature
+
+    @property
+    def used_top_p(self) -> float:
+        """``top_p``; the preset's, else 1, where none was named."""
+        if self.top_p is not None:
+            return self.top_p
+        return 1.0 if self._preset is None else self._preset.top_p
+
+    @property
+    def used_prompt_template(self) -> str:
+        """``prompt_template``; the preset's, else the bare prompt, where none was named."""
+        if self.prompt_template is not None:
+            return self.prompt_template
+        return "{prompt}" if self._preset is None else self._preset.prompt_template
+
+    @property
+    def asked_max_tokens(self) -> int | None:
+        """``max_tokens``, else the preset's; None leaves it to the task and the model."""
+        return self.max_tokens if self.max_tokens is not None or self._preset is None else self._preset.max_tokens
 
     @property
     def used_entropy_samples(self) -> int:
@@ -283,8 +340,8 @@ class ConfirmConfig:
     cpu_cache_gib: int = 2
 
     def __post_init__(self) -> None:
-        _at_least("--most", self.most, 1)
-        _at_least("--fresh", self.fresh, 1)
+        at_least("--most", self.most, 1)
+        at_least("--fresh", self.fresh, 1)
         if self.fresh is not None and self.fresh >= 2**31:
             raise ConfigError(f"--fresh {self.fresh}: must be below 2147483648")
         self.engine_config("transformers", "float32")  # refuses what no engine can work with
@@ -304,6 +361,7 @@ class ConfirmConfig:
         )
 
 
-def _at_least(flag: str, value: int | None, least: int) -> None:
+def at_least(flag: str, value: int | None, least: int) -> None:
+    """Raise ``ConfigError`` for a value of ``flag`` that is too small."""
     if value is not None and value < least:
         raise ConfigError(f"{flag} {value}: must be at least {least}")

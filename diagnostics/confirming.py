@@ -27,7 +27,7 @@ from diagnostics.stages import draw, grade
 from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from diagnostics.statistics.power import window_size
 from diagnostics.store import Store
-from diagnostics.stored import chosen_series, stored_key, stored_problems, stored_settings
+from diagnostics.stored import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
 from diagnostics.types import AuditKey, Change, Checkpoint, Confirmation, Problem, SamplingSettings, content_hash
 
 _COUNTS = """
@@ -128,7 +128,7 @@ def confirm(
     ``most`` before you look.
 
     Raises:
-        ConfigError: ``fresh`` differs from what was tested before.
+        ConfigError: ``fresh`` differs from what was tested before, or the series has no checkpoints to draw from.
         StoreError: no such store or audit, or the audit has no graded samples to choose from.
         CheckpointError: a checkpoint is not where it was, or holds other weights than those audited.
         SamplerError: the audit's sampler cannot run here, or fails.
@@ -142,6 +142,7 @@ def confirm(
         raise StoreError(f"{store_path}: no such store; run `oversharp audit … --out {store_path.parent}` first")
     with Store.open(store_path) as store:
         key = stored_key(store, chosen_series(store, config.series))
+        _require_checkpoints(store, key)
         settings = fresh_settings(stored_settings(store, key.settings_id))
         listed = _with_tested(store, _shortlist(store, key, config.most), settings)
         problems = stored_problems(store, list(listed.changes))
@@ -171,6 +172,19 @@ def confirm(
         store_path=store_path,
         report_path=report_path,
     )
+
+
+def _require_checkpoints(store: Store, key: AuditKey) -> None:
+    if key.verifier is not None:
+        raise ConfigError(
+            f"--series {key.series}: these are samples of another series, graded again by {key.verifier}; "
+            "confirm that series, or audit its checkpoints with problems whose verifier is this one"
+        )
+    if is_recorded(store, key.series):
+        raise ConfigError(
+            f"--series {key.series}: another tool drew its samples, and there are no checkpoints to draw from; import "
+            "more samples, or audit the checkpoints with `oversharp audit` and confirm that"
+        )
 
 
 def fresh_settings(settings: SamplingSettings) -> SamplingSettings:

@@ -23,6 +23,7 @@ MIGRATIONS = (
     "schema_2.sql",
     "schema_3.sql",
     "schema_4.sql",
+    "schema_5.sql",
 )  # in order; a new schema version appends a file, none is ever edited
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -108,7 +109,7 @@ class Database:
         bound = parameters if isinstance(parameters, dict) else list(parameters)
         return self._connection.execute(sql, bound).fetchall()
 
-    def insert(self, head: str, rows: pd.DataFrame, *, where: str = "TRUE", **parameters: Any) -> int:
+    def insert(self, head: str, rows: pd.DataFrame | pa.Table, *, where: str = "TRUE", **parameters: Any) -> int:
         """Run ``head FROM incoming WHERE where``, ``incoming`` being ``rows``; returns the number of rows written."""
         self._connection.register("incoming", rows)
         try:

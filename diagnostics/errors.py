@@ -59,3 +59,9 @@ class TrainingError(OversharpError):
     """A training run that cannot start, continue or finish."""
 
     exit_code = 8
+
+
+class ImportFileError(OversharpError):
+    """A file of another tool that cannot be read."""
+
+    exit_code = 11

@@ -21,8 +21,9 @@ GROUP BY ALL
 ORDER BY step
 """
 _PROBLEMS = """
-SELECT p.problem_id, p.task, p.verifier
+SELECT p.problem_id, p.task, coalesce(a.verifier, p.verifier) AS verifier
 FROM audit_problems AS ap
+JOIN audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
 WHERE ap.audit_id = $audit_id
 ORDER BY p.problem_id
@@ -56,10 +57,12 @@ SELECT
     count(*) FILTER (correct) AS n_correct,
     -- the first half of the base's samples chose the dominant mode and does not count here
     count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
+    count(finish_reason) AS n_ended,  -- NULL: another tool drew the sample and did not tell
     count(*) FILTER (finish_reason = 'length') AS n_truncated,
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
     count(*) FILTER (state = 'timeout') AS n_timed_out,
-    sum(n_tokens)::BIGINT AS n_tokens
+    count(n_tokens) AS n_measured,
+    coalesce(sum(n_tokens), 0)::BIGINT AS n_tokens
 FROM graded_samples
 JOIN used USING (step)
 LEFT JOIN dominant_modes USING (problem_id)
@@ -93,7 +96,7 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
     ]
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
     modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
-    n_samples = int(counts["n"].sum())
+    n_measured = int(counts["n_measured"].sum())
     return SeriesCounts(
         series=key.series,
         base=checkpoints[base],
@@ -101,7 +104,7 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
         shows_modes_P=index.isin(modes),
         tasks=tuple(sorted(problems["task"].unique())),
         graders=tuple(sorted(problems["verifier"].unique())),
-        tokens_per_sample=float(counts["n_tokens"].sum()) / n_samples if n_samples else 0.0,
+        tokens_per_sample=float(counts["n_tokens"].sum()) / n_measured if n_measured else None,
         skipped=skipped,
     )
 
@@ -130,11 +133,12 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
         why = f"{n_incomplete} of {len(problem_ids)} problems lack samples"
     rates = None
     if n_counted:
-        share = counts[["n_truncated", "n_not_parsed", "n_timed_out"]].sum() / n_counted
+        share = counts[["n_not_parsed", "n_timed_out"]].sum() / n_counted
+        n_ended = int(counts["n_ended"].sum())
         rates = Rates(
             step=int(planned.step),
             checkpoint=str(planned.checkpoint),
-            truncated=float(share["n_truncated"]),
+            truncated=int(counts["n_truncated"].sum()) / n_ended if n_ended else None,
             not_parsed=float(share["n_not_parsed"]),
             timed_out=float(share["n_timed_out"]),
         )

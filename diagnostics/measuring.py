@@ -14,10 +14,33 @@ from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.progress import ProgressSink
 from diagnostics.store import Store
+from diagnostics.stored import is_recorded
 from diagnostics.types import AuditKey, Finding
 from diagnostics.verdict import Verdict
 
 T = TypeVar("T", int, float)
+
+#: What no samples alone can show, and why a series that only its samples are known of lacks it.
+_OF_WEIGHTS = frozenset(
+    {
+        "panel_scores",
+        "own_scores",
+        "repeated_scores",
+        "panel_tokens",
+        "own_tokens",
+        "training_tokens",
+        "sample_entropies",
+        "kernel_runs",
+        "kernel_members",
+        "kernel_pairs",
+    }
+)
+NEEDS_CHECKPOINTS = (
+    "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
+)
+#: What the series has that was graded first, whoever grades.
+_NOT_REGRADED = frozenset({"training_tokens", "kernel_runs", "kernel_members", "kernel_pairs"})
+OF_FIRST_SERIES = "not computed for samples that were graded again; see the series that was graded first"
 
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: ProgressSink) -> None:
@@ -35,13 +58,16 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
     measures = all_measures()
     frames = _frames(store, key, [one for one in measures.values() if one.compute is not None])
     evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
+    recorded = is_recorded(store, key.series)
     n_problems = len(store.frame("SELECT problem_id FROM audit_problems WHERE audit_id = $id", id=key.audit_id))
     n_listed = frames["mode_scores"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
     with say.stage("measure", len(measures)) as advance:
         for one in measures.values():
-            findings += _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
+            made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
+            never = _why_never(one, recorded=recorded, regraded=key.verifier is not None)
+            findings += made if never is None else [replace(x, why=never) if x.value is None else x for x in made]
             findings += [
                 Finding(checkpoint_id=checkpoint_id, measure=one.name, unit=one.unit, why=why)
                 for checkpoint_id, why in failed.items()
@@ -128,6 +154,13 @@ def _of_all_problems(
         ),
         *(replace(finding, scope="with_modes") if finding.scope == "all" else finding for finding in findings),
     ]
+
+
+def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | None:
+    """Why no further sampling of such a series can give a measure its values; None where it can."""
+    if recorded and _OF_WEIGHTS & set(measure.needs):
+        return NEEDS_CHECKPOINTS
+    return OF_FIRST_SERIES if regraded and _NOT_REGRADED & set(measure.needs) else None
 
 
 def _unknown(measure: Measure, checkpoint_ids: Sequence[str]) -> list[Finding]:

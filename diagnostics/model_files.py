@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +14,7 @@ import torch
 
 from diagnostics.errors import CheckpointError
 from diagnostics.series.tokenizers import tokenizer_file
+from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -31,6 +33,29 @@ def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
         raise CheckpointError(f"{path}: no config.json here; give a checkpoint directory such as RUN/checkpoint-1200")
     if tokenizer_file((tokenizer_path,)) is None:
         raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the base model's")
+
+
+def require_weights(path: Path) -> None:
+    """Raise ``CheckpointError`` unless all weight files of the model in ``path`` are there at their full length."""
+    try:
+        files = weight_files(path)
+        if not files:
+            raise CheckpointError(f"{path}: no weights here, only a configuration; copy model.safetensors there")
+        check_complete(files)
+    except (IncompleteCheckpointError, OSError) as error:
+        raise CheckpointError(f"{path}: {error}; copy or save the model anew") from error
+
+
+def load_outline(path: str | Path) -> PreTrainedModel:
+    """The model in ``path`` on torch's meta device: all of it but the numbers. Raises whatever transformers raises."""
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    with torch.device("meta"):
+        model = cast("PreTrainedModel", AutoModelForCausalLM.from_config(config, trust_remote_code=False))
+    with suppress(OSError):  # without this file the configuration speaks
+        model.generation_config = GenerationConfig.from_pretrained(path)
+    return model
 
 
 def load_weights(path: str | Path, dtype: torch.dtype, *, name: str, local_files_only: bool) -> PreTrainedModel:

@@ -15,12 +15,15 @@ from torch import Tensor
 from diagnostics.errors import CheckpointError, ConfigError, OversharpError, SamplerError
 from diagnostics.model_files import (
     is_local,
+    load_outline,
     load_tokenizer,
     load_weights,
     refuse_broken_numbers,
     require_files,
+    require_weights,
     with_adapter,
 )
+from diagnostics.series.folders import locate_model
 from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 from diagnostics.types import Checkpoint, Problem
 
@@ -182,22 +185,72 @@ def load_path(
     local = is_local(path)
     if local:
         require_files(Path(path), Path(tokenizer_source), name=name)
+    with _load_errors(str(path) if label is None else f"{label}: {adapter_path or path}", local=local):
+        model = load_weights(path, getattr(torch, dtype), name=name, local_files_only=local_files_only)
+        of_model = _stated_end_ids(model)
+        if adapter_path is not None:
+            model = with_adapter(model, adapter_path, name=name)
+        tokenizer = load_tokenizer(tokenizer_source, local_files_only=local_files_only)
+        model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
+        model.eval()
+    refuse_broken_numbers(model, name=name)
+    return _loaded(model, tokenizer, of_model, device=device, name=name, tokenizer_source=tokenizer_source)
+
+
+def outline_path(path: str | Path) -> LoadedModel:
+    """What ``load_path`` would load, without its numbers: tokenizer, context, end tokens, and an empty model.
+
+    The model lies on torch's meta device and computes nothing. Of a hub name the small files are fetched where they
+    are not in the cache. Raises ``CheckpointError`` as ``load_path`` does, for all but the content of the weights.
+    """
+    from huggingface_hub import is_offline_mode
+
+    name, local = str(path), is_local(path)
+    if local:
+        require_files(Path(path), Path(path), name=name)
+    with _load_errors(name, local=local):
+        model = load_outline(path)
+        tokenizer = load_tokenizer(path, local_files_only=False)
+    if local or is_offline_mode():  # else what is missing will be fetched
+        require_weights(model_folder(path))
+    device = torch.device("meta")
+    return _loaded(model, tokenizer, _stated_end_ids(model), device=device, name=name, tokenizer_source=path)
+
+
+def model_folder(path: str | Path) -> Path:
+    """The directory of a model that ``load_path`` or ``outline_path`` has opened; a hub name lies in the hub's cache.
+
+    Raises ``CheckpointError`` where its files are not on this machine.
+    """
+    folder = Path(path) if is_local(path) else locate_model(str(path))
+    if folder is None:
+        raise CheckpointError(f"{path}: not in the hub's cache on this machine; give the directory that it lies in")
+    return folder
+
+
+@contextmanager
+def _load_errors(what: str, *, local: bool) -> Iterator[None]:
+    """Quiet loading whose failures are a ``CheckpointError`` in one line."""
     try:
         with quiet_transformers():
-            model = load_weights(path, getattr(torch, dtype), name=name, local_files_only=local_files_only)
-            of_model = _stated_end_ids(model)
-            if adapter_path is not None:
-                model = with_adapter(model, adapter_path, name=name)
-            tokenizer = load_tokenizer(tokenizer_source, local_files_only=local_files_only)
-            model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
-            model.eval()
+            yield
     except OversharpError:
         raise
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
-        what = str(path) if label is None else f"{label}: {adapter_path or path}"
         mend = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
         raise CheckpointError(f"{what} cannot be loaded ({_first_line(error)}); {mend}") from error
-    refuse_broken_numbers(model, name=name)
+
+
+def _loaded(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    of_model: Sequence[int],
+    *,
+    device: torch.device,
+    name: str,
+    tokenizer_source: str | Path,
+) -> LoadedModel:
+    """The record of both. Raises ``CheckpointError`` for a tokenizer of another model, or no end token."""
     embedding: Any = model.get_input_embeddings()
     vocabulary_size = int(embedding.weight.shape[0])
     if tokenizer.vocab_size > vocabulary_size:

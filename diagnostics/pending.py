@@ -104,7 +104,7 @@ def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
     return store.frame(
         """
         WITH responses AS (
-            SELECT DISTINCT s.problem_id, s.response_id, p.verifier
+            SELECT DISTINCT s.problem_id, s.response_id, coalesce($verifier, p.verifier) AS verifier
             FROM samples AS s
             JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
             JOIN series_checkpoints AS c ON c.checkpoint_id = s.checkpoint_id AND c.series = $series
@@ -128,6 +128,7 @@ def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
         n_base=key.n_base,
         panel=key.panel,
         panel_settings_id=key.panel_settings_id,
+        verifier=key.verifier,
     )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
+from pandas import isna
 
 from diagnostics.errors import ConfigError, StoreError
-from diagnostics.settling import SAMPLES, audit_design, problem_numbers, sampled_tokens
+from diagnostics.settling import SAMPLES, audit_design, problem_numbers, sampled_tokens, samples_drawn
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.power import BaseRates, Design, Loss, Power, power, window_size
 from diagnostics.store import Store
@@ -27,7 +28,7 @@ class Pilot:
     """What a plan starts from: the audited series, its base's counts, and what its samples cost.
 
     ``n_checkpoints`` counts the trained checkpoints, without the base; ``tokens_per_sample`` is a mean over all of them
-    and the base.
+    and the base, None where another tool drew them and did not tell.
     """
 
     series: str
@@ -36,7 +37,7 @@ class Pilot:
     n: int
     n_base: int
     n_checkpoints: int
-    tokens_per_sample: float
+    tokens_per_sample: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class PlantedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedAudit:
-    """One size of an audit: its power for the named loss, and all the tokens that would be sampled for it.
+    """One size of an audit: its power for the named loss, and all the samples and tokens that would be drawn for it.
 
     ``runs`` is 0 where the power was not simulated: fewer problems found the loss every time already.
     """
@@ -57,7 +58,8 @@ class PlannedAudit:
     n_problems: int
     n: int
     n_base: int
-    tokens: float
+    samples: int
+    tokens: float | None
     power: float
     low: float
     high: float
@@ -82,7 +84,7 @@ class Plan:
     wanted: float
     n_checkpoints: int
     window: int
-    tokens_per_sample: float
+    tokens_per_sample: float | None
     audits: tuple[PlannedAudit, ...]
     cheapest: PlannedAudit | None
     present: PlannedAudit | None
@@ -148,7 +150,7 @@ def plan(
         window=window_size(used_checkpoints),
         tokens_per_sample=pilot.tokens_per_sample,
         audits=tuple(audits),
-        cheapest=min(enough, key=lambda audit: audit.tokens, default=None),
+        cheapest=min(enough, key=lambda audit: audit.samples, default=None),
         present=present,
     )
 
@@ -183,7 +185,7 @@ def read_pilot(store: Store, series: str) -> Pilot:
         n=int(audit["n"]),
         n_base=int(audit["n_base"]),
         n_checkpoints=int(sampled["n_checkpoints"]),
-        tokens_per_sample=float(sampled["tokens_per_sample"]),
+        tokens_per_sample=None if isna(sampled["tokens_per_sample"]) else float(sampled["tokens_per_sample"]),
     )
 
 
@@ -226,7 +228,7 @@ def _planned(
     rates: BaseRates,
     loss: Loss,
     design: Design,
-    tokens_per_sample: float,
+    tokens_per_sample: float | None,
     n_checkpoints: int,
     wanted: float,
     *,
@@ -241,6 +243,7 @@ def _planned(
         n_problems=design.n_problems,
         n=design.n,
         n_base=design.n_base,
+        samples=samples_drawn(design, n_checkpoints),
         tokens=sampled_tokens(design, tokens_per_sample, n_checkpoints),
         power=estimate.share,
         low=low,

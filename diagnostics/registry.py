@@ -16,6 +16,7 @@ from diagnostics.types import (
     AuditKey,
     Confirmation,
     Problem,
+    RecordedSettings,
     SamplingSettings,
     Series,
     TrainingResponse,
@@ -110,8 +111,8 @@ def register_audit(
     database: Database,
     key: AuditKey,
     *,
-    settings: SamplingSettings,
-    panel_settings: SamplingSettings,
+    settings: SamplingSettings | RecordedSettings | None,
+    panel_settings: SamplingSettings | None,
     problem_ids: Sequence[str],
 ) -> None:
     """Make the audit the current one of its series.
@@ -123,27 +124,28 @@ def register_audit(
     )
     with database.transaction():
         for used in (settings, panel_settings):
-            _register_settings(database, used)
+            if used is not None:
+                _register_settings(database, used)
         current = database.rows("SELECT audit_id FROM current_audits WHERE series = ?", [key.series])
         if current != [(key.audit_id,)]:
             database.rows(
                 """
                 INSERT OR REPLACE INTO audits (
                     audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
-                    kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance
+                    kernel_problems, kernel_responses, ks, strategy_regex, verifier, updated_at, provenance
                 )
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
                 """,
                 [
                     *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.entropy_samples),
                     *(key.panel, key.panel_settings_id, key.kernel_problems, key.kernel_responses),
-                    *(list(key.ks), key.strategy_regex),
+                    *(list(key.ks), key.strategy_regex, key.verifier),
                 ],
             )
         database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)
 
 
-def register_settings(database: Database, settings: SamplingSettings) -> None:
+def register_settings(database: Database, settings: SamplingSettings | RecordedSettings) -> None:
     """Make sampling settings known that no audit has, in one transaction."""
     with database.transaction():
         _register_settings(database, settings)
@@ -182,7 +184,7 @@ def record_confirmations(
     return True
 
 
-def _register_settings(database: Database, used: SamplingSettings) -> None:
+def _register_settings(database: Database, used: SamplingSettings | RecordedSettings) -> None:
     database.rows(
         "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [used.settings_id, *asdict(used).values()],

@@ -22,7 +22,7 @@ def settle(
     *,
     n: int,
     drop: float,
-    tokens_per_sample: float,
+    tokens_per_sample: float | None,
     n_checkpoints: int,
     rng: np.random.Generator,
     k: int | None = None,
@@ -48,7 +48,7 @@ def settle(
         for n_problems in problem_numbers(len(base_correct_P))
         for used_n, used_n_base in samples
     ]
-    for design in sorted(designs, key=lambda design: sampled_tokens(design, tokens_per_sample, n_checkpoints)):
+    for design in sorted(designs, key=lambda design: samples_drawn(design, n_checkpoints)):
         if power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng).share >= wanted:
             return Remedy(
                 drop=drop,
@@ -79,6 +79,11 @@ def audit_design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | N
     )
 
 
-def sampled_tokens(design: Design, tokens_per_sample: float, n_checkpoints: int) -> float:
-    """All the tokens that such an audit samples."""
-    return tokens_per_sample * design.n_problems * (design.n * n_checkpoints + design.n_base)
+def samples_drawn(design: Design, n_checkpoints: int) -> int:
+    """All the samples that such an audit draws."""
+    return design.n_problems * (design.n * n_checkpoints + design.n_base)
+
+
+def sampled_tokens(design: Design, tokens_per_sample: float | None, n_checkpoints: int) -> float | None:
+    """All the tokens that such an audit samples; None where nobody knows how long a sample is."""
+    return None if tokens_per_sample is None else tokens_per_sample * samples_drawn(design, n_checkpoints)

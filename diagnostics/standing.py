@@ -35,7 +35,15 @@ from diagnostics.verdict import Verdict
 _PACKAGES = ("numpy", "pandas", "scipy", "pyarrow", "duckdb", "matplotlib", "seaborn", "jinja2", "markupsafe")
 _RESULTS = ("findings", "verdicts")
 #: Relations that say nothing more: counts of ``graded_samples``, and the audit's settings, which its key has.
-_NO_EVIDENCE = ("answer_counts", "problem_counts", "sampled_counts", "audits", "current_audits", *_RESULTS)
+_NO_EVIDENCE = (
+    "answer_counts",
+    "grade_disagreements",
+    "problem_counts",
+    "sampled_counts",
+    "audits",
+    "current_audits",
+    *_RESULTS,
+)
 _REPORT = "report"
 
 

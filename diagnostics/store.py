@@ -15,8 +15,10 @@ from typing import Any
 
 import pandas as pd
 
+from diagnostics.allocating import allocate, share_allocations
 from diagnostics.database import Database
 from diagnostics.errors import ConfigError, StoreError
+from diagnostics.recording import ImportedFile, Recording, imported, imported_from, record
 from diagnostics.registry import (
     record_confirmations,
     record_provenance,
@@ -32,6 +34,7 @@ from diagnostics.types import (
     Finding,
     Grade,
     Problem,
+    RecordedSettings,
     ResponseScore,
     Sample,
     SamplingSettings,
@@ -123,18 +126,34 @@ class Store:
         """Register responses of the training batches in place of those that the series had."""
         register_training(self._database, series, responses)
 
+    def add_recorded(self, recording: Recording) -> None:
+        """Commit a part of another tool's file and how far it was read, in one transaction."""
+        record(self._database, recording)
+
+    def imported(self, series: str, file_hash: str) -> ImportedFile | None:
+        """How far a file was read into ``series`` before; None if it was not."""
+        return imported(self._database, series, file_hash)
+
+    def imported_from(self, series: str, path: Path) -> ImportedFile | None:
+        """How far the file that lay at ``path`` was read into ``series`` before, whatever it holds now."""
+        return imported_from(self._database, series, str(path.resolve()))
+
+    def bound_memory(self, gib: float) -> None:
+        """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
+        self._database.rows(f"SET memory_limit = '{gib:g}GiB'")
+
     def begin_audit(
         self,
         key: AuditKey,
         *,
-        settings: SamplingSettings,
-        panel_settings: SamplingSettings,
+        settings: SamplingSettings | RecordedSettings | None,
+        panel_settings: SamplingSettings | None,
         problem_ids: Sequence[str],
     ) -> None:
-        """Register what is about to be compared and make it the current audit of its series."""
+        """Register what is about to be compared and make it the current audit of its series; None: known already."""
         register_audit(self._database, key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
 
-    def add_settings(self, settings: SamplingSettings) -> None:
+    def add_settings(self, settings: SamplingSettings | RecordedSettings) -> None:
         """Register sampling settings that no audit has."""
         register_settings(self._database, settings)
 
@@ -151,52 +170,17 @@ class Store:
         checkpoints have a say, never the samples of this one, so that no estimate from them is biased. A plan that
         was made stays as it is.
         """
-        with self._database.transaction():
-            self._database.rows(
-                """
-                INSERT INTO allocations
-                WITH here AS (
-                    SELECT step FROM series_checkpoints WHERE series = $series AND checkpoint_id = $checkpoint_id
-                ),
-                earlier AS (
-                    SELECT c.problem_id, c.n, c.n_correct
-                    FROM sampled_counts AS c
-                    WHERE c.series = $series AND c.step < (SELECT step FROM here) AND c.n = c.n_planned
-                ),
-                decided AS (
-                    SELECT problem_id
-                    FROM earlier
-                    GROUP BY problem_id
-                    HAVING bool_and(n_correct = 0) OR bool_and(n_correct = n)
-                )
-                SELECT
-                    $audit_id,
-                    $checkpoint_id,
-                    p.problem_id,
-                    CASE WHEN d.problem_id IS NULL THEN $n ELSE least($n, $least) END
-                FROM audit_problems AS p
-                LEFT JOIN decided AS d USING (problem_id)
-                WHERE p.audit_id = $audit_id
-                  AND NOT EXISTS (
-                      FROM allocations WHERE audit_id = $audit_id AND checkpoint_id = $checkpoint_id
-                  )
-                """,
-                {
-                    "series": key.series,
-                    "audit_id": key.audit_id,
-                    "checkpoint_id": checkpoint_id,
-                    "n": key.n,
-                    "least": least,
-                },
-            )
-            rows = self._database.rows(
-                "SELECT count(*) FROM allocations WHERE audit_id = ? AND checkpoint_id = ? AND n < ?",
-                [key.audit_id, checkpoint_id, key.n],
-            )
-        return int(rows[0][0])
+        return allocate(self._database, key, checkpoint_id, least)
+
+    def share_allocations(self, first: AuditKey, key: AuditKey) -> None:
+        """Let ``key`` want as many samples of every problem as ``first``, which has the same checkpoints."""
+        share_allocations(self._database, first, key)
 
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
-        """Commit one batch; rows that are already there are skipped. Returns the number of new rows."""
+        """Commit one batch; rows that are already there are skipped. Returns the number of new rows.
+
+        Raises ``StoreError`` for a sample without its log-probability: only other tools may not know it.
+        """
         rows = pd.DataFrame(
             {
                 "problem_id": [sample.problem_id for sample in samples],
@@ -211,6 +195,8 @@ class Store:
                 "entropy_sum": pd.array([sample.entropy_sum for sample in samples], dtype="Float64"),
             }
         )
+        if rows["logp_sum_raw"].isna().any():
+            raise StoreError(f"{self.path}: a sample of {checkpoint_id} has no log-probability; its engine is broken")
         with self._database.transaction():
             return self._database.insert(
                 """
@@ -258,9 +244,17 @@ class Store:
             return
         with self._database.transaction():
             self._database.insert(
-                """INSERT OR IGNORE INTO grades
+                """INSERT INTO grades
                    SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason""",
-                frame,
+                frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
+                where="""
+                NOT EXISTS (
+                    FROM grades AS g
+                    WHERE g.problem_id = incoming.problem_id
+                      AND g.response_id = incoming.response_id
+                      AND g.verifier = incoming.verifier
+                )
+                """,
             )
 
     # ------------------------------------------------------------------ teacher-forced scores

@@ -44,6 +44,20 @@ def chosen_series(store: Store, name: str | None) -> str:
     return audited[0] if name is None else name
 
 
+def is_recorded(store: Store, series: str) -> bool:
+    """Whether another tool drew the samples of ``series``: they are all that is known of its checkpoints."""
+    held = store.frame(
+        """
+        SELECT coalesce(bool_and(kind = 'recorded'), false) AS recorded
+        FROM checkpoints
+        JOIN series_checkpoints USING (checkpoint_id)
+        WHERE series = $series
+        """,
+        series=series,
+    )["recorded"]
+    return bool(held.iloc[0])
+
+
 def stored_key(store: Store, series: str) -> AuditKey:
     """What the current audit of ``series`` compares. An audit from before the panel has an empty panel settings id."""
     row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]
@@ -60,6 +74,7 @@ def stored_key(store: Store, series: str) -> AuditKey:
         kernel_responses=int(row["kernel_responses"]),
         ks=tuple(int(k) for k in row["ks"]),
         strategy_regex=str(row["strategy_regex"]),
+        verifier=None if isna(row["verifier"]) else str(row["verifier"]),
     )
 
 

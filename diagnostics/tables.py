@@ -37,13 +37,13 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         f"series {plan.series}: power to find a fall of pass@{plan.k} by {_points(plan.drop)}, "
         f"from {100 * plan.base_pass_at_k:.1f} %",
         f"audits of {_plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} pooled; "
-        f"n samples per problem and checkpoint, 2n of the base; {plan.tokens_per_sample:.0f} tokens per sample",
+        f"n samples per problem and checkpoint, 2n of the base; {_length(plan)}",
         "",
     )
     out.print(table)
     _say(
         out,
-        "each size: its power, and all tokens sampled; ~ rough: it was plainly above or below what is wanted",
+        f"each size: its power, and all {_cost(plan)} drawn; ~ rough: it was plainly above or below what is wanted",
         f"planted change of pass@k in points: {_planted(plan)}; the largest fall at k = {plan.k_largest}",
         "real losses scatter more and checkpoint-to-checkpoint churn is not simulated: the power is an upper estimate",
         "",
@@ -103,7 +103,21 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
 
 def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
     mark = " ◀" if audit is cheapest else "  "
-    return f"{_power(audit):>5} {_tokens(audit.tokens):>8}{mark}"
+    return f"{_power(audit):>5} {_drawn(audit):>8}{mark}"
+
+
+def _drawn(audit: PlannedAudit) -> str:
+    return _tokens(audit.samples if audit.tokens is None else audit.tokens)
+
+
+def _cost(plan: Plan) -> str:
+    return "samples" if plan.tokens_per_sample is None else "tokens"
+
+
+def _length(plan: Plan) -> str:
+    if plan.tokens_per_sample is None:
+        return "how many tokens a sample has is not known"
+    return f"{plan.tokens_per_sample:.0f} tokens per sample"
 
 
 def _power(audit: PlannedAudit) -> str:
@@ -117,7 +131,7 @@ def _cheapest(plan: Plan) -> str:
         return f"none of these reaches a power of {100 * plan.wanted:g} %: name a larger --drop, or add problems"
     return (
         f"◀ cheapest with a power of {100 * plan.wanted:g} % or more: {_plural(cheapest.n_problems, 'problem')}, "
-        f"n = {cheapest.n} ({cheapest.n_base} of the base), {_tokens(cheapest.tokens)} tokens"
+        f"n = {cheapest.n} ({cheapest.n_base} of the base), {_drawn(cheapest)} {_cost(plan)}"
     )
 
 

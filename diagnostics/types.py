@@ -92,6 +92,27 @@ class SamplingSettings:
         return content_hash(asdict(self))
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedSettings:
+    """How another tool drew its samples, as far as that is known; fields as in ``SamplingSettings``."""
+
+    sampler: str
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    prompt_template: str | None = None
+    system_prompt: str | None = None
+    chat: bool | None = None
+    seed: int | None = None
+    dtype: str | None = None
+
+    @property
+    def settings_id(self) -> str:
+        """Content hash of all fields: 16 hex digits."""
+        return content_hash("recorded", asdict(self))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
     """One sampled response to one problem under one checkpoint.
@@ -167,7 +188,7 @@ class Checkpoint:
     step: int
     label: str
     path: Path
-    kind: Literal["full", "lora"]
+    kind: Literal["full", "lora", "recorded"]  # recorded: another tool's samples, without weights
     weights_hash: str
     base_path: Path | None = None  # the model that a LoRA adapter belongs to
 
@@ -253,7 +274,8 @@ class AuditKey:
 
     ``panel`` counts the responses per problem that the base drew under ``panel_settings_id`` for every checkpoint to
     score, and the own samples of each checkpoint that the base scores. The gradient kernel of each checkpoint holds
-    ``kernel_responses`` fixed ones of each of ``kernel_problems`` problems, and as many own samples.
+    ``kernel_responses`` fixed ones of each of ``kernel_problems`` problems, and as many own samples. ``verifier`` names
+    whose grades count, None for each problem's own verifier.
     """
 
     audit_id: str
@@ -268,6 +290,7 @@ class AuditKey:
     kernel_responses: int
     ks: tuple[int, ...]
     strategy_regex: str
+    verifier: str | None = None
 
 
 #: What a problem seemed to be before it was drawn afresh.

@@ -49,24 +49,30 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Shares of a checkpoint's samples that look like lost modes and are not: cut off, not parsed, out of time."""
+    """Shares of a checkpoint's samples that look like lost modes and are not: cut off, not parsed, out of time.
+
+    ``truncated`` is of those samples that tell why they ended, None where none does.
+    """
 
     step: int
     checkpoint: str
-    truncated: float
+    truncated: float | None
     not_parsed: float
     timed_out: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """What would settle it: the audit that finds a fall of ``drop`` (probability) with 80 % power, and its cost."""
+    """What would settle it: the audit that finds a fall of ``drop`` (probability) with 80 % power, and its cost.
+
+    ``tokens`` is None where nobody knows how long the samples were.
+    """
 
     drop: float
     n_problems: int
     n: int
     n_base: int
-    tokens: float
+    tokens: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diagnostics.graders import listed_graders
 from reports import numbers
 from reports.source import SeriesSource
 
@@ -51,7 +52,7 @@ def differences(series: Sequence[SeriesSource]) -> tuple[Difference, ...]:
         for name in _SAMPLING
         if name not in _FREE
     ]
-    found.append(_difference("graders", series, [", ".join(one.graders) for one in series]))
+    found.append(_difference("graders", series, [listed_graders(one.graders) for one in series]))
     if len({one.problem_ids for one in series}) > 1:
         shared = len(frozenset.intersection(*(one.problem_ids for one in series)))
         values = [f"{numbers.plural(len(one.problem_ids), 'problem')} ({shared} shared)" for one in series]
@@ -59,9 +60,20 @@ def differences(series: Sequence[SeriesSource]) -> tuple[Difference, ...]:
     return tuple(difference for difference in found if difference is not None)
 
 
+def comparable(series: Sequence[SeriesSource]) -> tuple[SeriesSource, ...]:
+    """Those of ``series`` that may be compared: under each problem's own verifier, or all under the same other one.
+
+    Samples that were graded again are no further run. Empty where no two series are graded in one way.
+    """
+    ways = sorted({one.verifier for one in series}, key=lambda verifier: verifier or "")
+    groups = [tuple(one for one in series if one.verifier == way) for way in ways]
+    several = [group for group in groups if len(group) > 1]
+    return next((group for group in several if not differences(group)), several[0] if several else ())
+
+
 def not_alike(series: Sequence[SeriesSource]) -> str:
     """What differs between ``series`` beside their training, as the end of a sentence; empty where nothing does."""
-    found = differences(series)
+    found = differences(comparable(series))
     return f"the series were not audited alike: {'; '.join(one.text for one in found)}" if found else ""
 
 
@@ -74,6 +86,8 @@ def _by_name(series: Sequence[SeriesSource], values: Sequence[str]) -> tuple[tup
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return numbers.UNKNOWN
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value)

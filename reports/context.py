@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diagnostics.measures.contract import Measure
+from reports.comparable import comparable
 from reports.coupling import SeriesKernels
 from reports.plots import measure_block
 from reports.problem_source import ProblemDetails
@@ -41,6 +42,11 @@ class Context:
     def series(self) -> tuple[SeriesSource, ...]:
         """The audited series, in the order that sets their colours."""
         return self.source.series
+
+    @property
+    def compared(self) -> Context:
+        """The same for those series that may be compared."""
+        return replace(self, source=replace(self.source, series=comparable(self.series)))
 
     def block(self, name: str) -> Figure | Constant | Missing:
         """The figure of measure ``name`` or the reason why there is none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: In place of a value that nobody told.
+UNKNOWN = "unknown"
 MINUS = "\N{MINUS SIGN}"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 NINETY_FIVE = "95\N{NO-BREAK SPACE}%"

@@ -8,7 +8,7 @@ from diagnostics.errors import StoreError
 from diagnostics.measures.contract import Measure
 from reports import numbers
 from reports.citations import with_sources
-from reports.comparable import differences
+from reports.comparable import comparable, differences
 from reports.context import Context
 from reports.coupling import read_kernels
 from reports.problem_source import read_problem_details
@@ -66,7 +66,7 @@ def load_page(
     Raises ``StoreError`` where the named ``series`` differ in more than their training, unless ``allow``.
     """
     source = read_source(store, store_name, series, store_link=store_link)
-    if series is not None and not allow and (found := differences(source.series)):
+    if series is not None and not allow and (found := differences(comparable(source.series))):
         raise StoreError(
             f"{store_name}: the series were not audited alike and cannot be compared ("
             f"{'; '.join(difference.text for difference in found)}); audit them again with equal settings, "

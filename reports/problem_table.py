@@ -121,7 +121,7 @@ def problem_table(
         ),
         rows=tuple(body),
         states=tuple(states),
-        note=_note(drawn) + (more if left else ""),
+        note=_note(drawn, series) + (more if left else ""),
     )
 
 
@@ -135,9 +135,18 @@ def _chosen(changes: pd.DataFrame, drawn: set[str], cap: int) -> pd.DataFrame:
     return rows.iloc[rows["state"].map(order).argsort(kind="stable")]
 
 
-def _note(drawn: Mapping[str, Any]) -> str:
+def fresh_samples(series: SeriesSource) -> str:
+    """How to have problems confirmed, as an order."""
+    if series.recorded:
+        return "import more samples, or audit the checkpoints with oversharp audit and confirm them there"
+    if series.verifier is not None:
+        return "run oversharp confirm on the series that was graded first"
+    return "run oversharp confirm, which draws fresh samples of them"
+
+
+def _note(drawn: Mapping[str, Any], series: SeriesSource) -> str:
     if not drawn:
-        return "Not confirmed: these are the counts of one draw. oversharp confirm draws fresh samples and tests them."
+        return f"Not confirmed: these are the counts of one draw. To know, {fresh_samples(series)}."
     return (
         "Fresh samples are those of oversharp confirm: Fisher's exact test, one-sided, with Holm's correction over "
         "all problems that were drawn again; confirmed where p ≤ 0.05."

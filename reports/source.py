@@ -43,12 +43,18 @@ class SeriesSource:
     last_step: int  # the last one with samples: a checkpoint that failed to load has none
     problem_ids: frozenset[str]
     graders: tuple[str, ...]
+    verifier: str | None  # who graded the samples of another series again; None for each problem's own verifier
     verdict: Verdict | None
 
     @cached_property
     def base_step(self) -> int:
         """The step of the base checkpoint."""
         return int(self.checkpoints.loc[self.checkpoints["is_base"], "step"].iloc[0])
+
+    @property
+    def recorded(self) -> bool:
+        """Whether another tool drew its samples: there are no checkpoints to draw more from."""
+        return bool((self.checkpoints["kind"] == "recorded").all())
 
     @property
     def shown_steps(self) -> tuple[int, ...]:
@@ -61,10 +67,11 @@ class SeriesSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The store as the report sees it: small frames, no response texts.
+    """The store as the report sees it: small frames, and of response texts the ends of a few.
 
     ``last_counts`` holds ``series, task, problem_id, n, n_correct`` of all samples at the last checkpoint of every
-    series; it is empty for a single series. ``store_link`` leads from the report to the store.
+    series; it is empty for a single series. ``disagreements`` is a shortlist of responses that two verifiers grade
+    differently, ``n_all`` how many there are of the series. ``store_link`` leads from the report to the store.
     """
 
     store_name: str
@@ -73,6 +80,7 @@ class Source:
     findings: pd.DataFrame
     problem_counts: pd.DataFrame
     last_counts: pd.DataFrame
+    disagreements: pd.DataFrame
     problems: pd.DataFrame
     training: pd.DataFrame
     events: pd.DataFrame
@@ -99,6 +107,7 @@ class Source:
 
 _AUDITS = """
 SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.n_base, a.entropy_samples, a.panel, a.ks, a.strategy_regex,
+       a.verifier,
        t.temperature AS panel_temperature, t.seed AS panel_seed, w.n_fewer,
        strftime(a.updated_at, '%Y-%m-%d %H:%M:%S') AS updated_at, CAST(a.provenance AS VARCHAR) AS provenance
 FROM current_audits AS a
@@ -109,7 +118,7 @@ JOIN (
     GROUP BY audit_id
 ) AS w USING (audit_id)
 LEFT JOIN settings AS t ON t.settings_id = a.panel_settings_id
-ORDER BY a.series
+ORDER BY a.verifier IS NOT NULL, a.series  -- what was graded again stands behind
 """
 _CHECKPOINTS = """
 SELECT c.series, c.step, c.checkpoint, c.checkpoint_id, c.is_base, k.kind, c.path
@@ -148,11 +157,31 @@ JOIN problems AS p USING (problem_id)
 ORDER BY p.problem_id
 """
 _MEMBERSHIP = """
-SELECT a.series, ap.problem_id, p.verifier
+SELECT a.series, ap.problem_id, coalesce(a.verifier, p.verifier) AS verifier
 FROM current_audits AS a
 JOIN audit_problems AS ap USING (audit_id)
 JOIN problems AS p USING (problem_id)
 ORDER BY a.series, ap.problem_id
+"""
+# the latest of each problem and kind, as many as a reader may look through
+_DISAGREEMENTS = """
+WITH ranked AS (
+    SELECT
+        d.series, d.step, d.problem_id, p.source_id, d.verifier, d.answer, d.correct, d.state,
+        d.own_verifier, d.own_answer, d.own_state, d.n, right(d.text, 400) AS ending,
+        count(*) OVER (PARTITION BY d.series) AS n_all,
+        row_number() OVER (
+            PARTITION BY d.series, d.problem_id, d.correct
+            ORDER BY d.step DESC, d.n DESC, d.response_id
+        ) AS place
+    FROM grade_disagreements AS d
+    JOIN problems AS p USING (problem_id)
+)
+SELECT * EXCLUDE (place)
+FROM ranked
+WHERE place = 1
+QUALIFY row_number() OVER (PARTITION BY series ORDER BY step DESC, n DESC, problem_id, correct) <= 20
+ORDER BY series, step DESC, n DESC, problem_id, correct
 """
 _TRAINING = """
 SELECT t.series, t.step, t.name, t.value
@@ -208,6 +237,7 @@ def read_source(
         findings=possible_differences(only(store.frame(_FINDINGS)), only(checkpoints)),
         problem_counts=only(counts),
         last_counts=_last_counts(store, sources),
+        disagreements=only(store.frame(_DISAGREEMENTS)),
         problems=store.frame(_PROBLEMS),
         training=only(store.frame(_TRAINING)),
         events=only(store.frame(_EVENTS)),
@@ -228,7 +258,8 @@ def _series_source(
     if own.empty or not own["is_base"].any():
         raise StoreError(f"series {name!r} has no base checkpoint in this store; run `oversharp audit` on it again")
     sampled = counts.loc[counts["series"] == name, "step"]
-    values = {str(key): value for key, value in settings.loc[str(audit["settings_id"])].items()}
+    told = settings.loc[str(audit["settings_id"])]
+    values = {str(key): None if pd.isna(value) else value for key, value in told.items()}
     return SeriesSource(
         name=name,
         audit_id=str(audit["audit_id"]),
@@ -256,6 +287,7 @@ def _series_source(
         last_step=int(own["step"].iloc[0] if sampled.empty else sampled.max()),
         problem_ids=frozenset(membership.loc[membership["series"] == name, "problem_id"]),
         graders=tuple(sorted({str(v) for v in membership.loc[membership["series"] == name, "verifier"]})),
+        verifier=None if pd.isna(audit["verifier"]) else str(audit["verifier"]),
         verdict=None if verdict is None else Verdict.from_json(verdict),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from diagnostics.graders import correct_means
 from diagnostics.statistics.rule import KEY_LEVEL, MARGIN, MINORITY_LEVEL
 from diagnostics.verdict import Estimate, Rates, Remedy, Verdict, VerdictLabel
 from reports import numbers
@@ -42,7 +43,7 @@ def verdict_text(series: SeriesSource) -> VerdictText:
         sentence=verdict.sentence,
         scope=_scope(verdict),
         caveats=verdict.caveats,
-        overturn=_overturn(verdict),
+        overturn=_overturn(verdict, series),
         tables=tables,
     )
 
@@ -105,9 +106,8 @@ def _scope(verdict: Verdict) -> tuple[str, ...]:
         return ()
     lines = [f"Range: k = 1 to {verdict.k_most}." if verdict.k_most > 1 else "Range: k = 1."]
     lines[0] += " Nothing is said about larger k."
-    graders = numbers.listing(verdict.graders) or "an unnamed grader"
     lines.append(
-        f"Scope: one training seed; correct is what {graders} accepted; {numbers.plural(verdict.n_problems, 'problem')}"
+        f"Scope: one training seed; {correct_means(verdict.graders)}; {numbers.plural(verdict.n_problems, 'problem')}"
         + (" and problems like them." if verdict.label == "over_sharpened" else ".")
     )
     return tuple(lines)
@@ -154,12 +154,14 @@ def _averaged(verdict: Verdict) -> str:
     )
 
 
-def _overturn(verdict: Verdict) -> str:
+def _overturn(verdict: Verdict, series: SeriesSource) -> str:
     """What would change the verdict, from its own data; empty where there is nothing to overturn."""
-    fresh = (
-        "fresh samples of the base and the late checkpoints that do not show the loss (oversharp confirm draws them "
-        "for the problems that seem lost)"
-    )
+    how = "oversharp confirm draws them for the problems that seem lost"
+    if series.recorded:
+        how = "import more of them, or audit the checkpoints with oversharp audit"
+    elif series.verifier is not None:
+        how = "oversharp confirm draws them for the series that was graded first"
+    fresh = f"fresh samples of the base and the late checkpoints that do not show the loss ({how})"
     seed = "a second training seed that does not lose it"
     match verdict.label:
         case "over_sharpened":
@@ -203,8 +205,8 @@ def remedy_text(remedy: Remedy) -> str:
     base = "" if remedy.n_base == remedy.n else f" and {numbers.fixed(remedy.n_base, 0)} of the base"
     return (
         f"{numbers.plural(remedy.n_problems, 'problem')}, {numbers.plural(remedy.n, 'sample')} each{base}, find a fall "
-        f"of {numbers.points(remedy.drop, signed=False)} points in 80\N{NO-BREAK SPACE}% of cases; about "
-        f"{_tokens(remedy.tokens)}"
+        f"of {numbers.points(remedy.drop, signed=False)} points in 80\N{NO-BREAK SPACE}% of cases"
+        f"{'' if remedy.tokens is None else f'; about {_tokens(remedy.tokens)}'}"
     )
 
 
@@ -255,13 +257,16 @@ def _points(change: float, low: float | None, high: float | None) -> str:
 
 def _rates(rates: tuple[Rates, ...]) -> Table:
     """What looks like lost modes and is none, per checkpoint; the title says the worst of it."""
-    worst = max(max(rate.truncated, rate.not_parsed, rate.timed_out) for rate in rates)
+    shares = [share for rate in rates for share in (rate.truncated, rate.not_parsed, rate.timed_out)]
+    worst = max(share for share in shares if share is not None)
     told = "none" if not worst else f"at most {numbers.percent(worst)}"
+    if None in shares:
+        told = f"{told} where known"
     rows = tuple(
         (
             Cell(text=str(rate.step), sort=float(rate.step)),
             *(
-                Cell(text=numbers.percent(share), sort=share)
+                Cell(text=numbers.UNKNOWN if share is None else numbers.percent(share), sort=share)
                 for share in (rate.truncated, rate.not_parsed, rate.timed_out)
             ),
         )

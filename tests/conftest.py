@@ -35,3 +35,20 @@ def countdown_series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in (0, 20, 40):
         write_checkpoint(run / f"checkpoint-{step}", seed=step)
     return run
+
+
+@pytest.fixture(scope="session")
+def audited_store(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of two real audits of that run, as series grpo and "iac, seed 1". Do not write into it.
+
+    Tests that use it share the group ``audited_store``: it takes seconds to make.
+    """
+    from diagnostics.audit import audit
+    from diagnostics.config import AuditConfig
+
+    out = tmp_path_factory.mktemp("audited")
+    small = {"task": "countdown", "limit": 4, "n": 8, "panel": 2, "entropy_samples": 4, "out": out}
+    kernel = {"kernel_problems": 1, "kernel_responses": 3, "sampler": "transformers"}
+    for name in ("grpo", "iac, seed 1"):
+        audit([countdown_series], AuditConfig(**small, **kernel, name=name), write_report=False)
+    return out / "audit.duckdb"

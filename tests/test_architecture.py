@@ -17,6 +17,7 @@ TORCH_MODULES = {
     "diagnostics/model_holder.py",
     "diagnostics/scoring.py",
     "diagnostics/doctor.py",
+    "diagnostics/importers/slime.py",
 }
 #: Packages whose every module may.
 TORCH_PACKAGES = ("diagnostics/samplers/", "diagnostics/kernel/")
@@ -26,6 +27,7 @@ SHARED_WITH_TRAINERS = {
     "diagnostics.models",
     "diagnostics.progress",
     "diagnostics.samplers",
+    "diagnostics.statistics",
     "diagnostics.tasks",
     "diagnostics.types",
     "diagnostics.verifiers",

@@ -19,7 +19,21 @@ from trainers import objectives
 from trainers.config import SftConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
+COMMANDS = (
+    "audit",
+    "plan",
+    "confirm",
+    "train",
+    "train-base",
+    "compare",
+    "report",
+    "sql",
+    "explain",
+    "doctor",
+    "demo",
+    "import",
+    "export",
+)
 
 Run = Callable[..., tuple[int, str, str]]
 

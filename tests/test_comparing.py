@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from diagnostics.compare_config import read_comparison
-from diagnostics.comparing import CompareResult, compare, plan_comparison
+from diagnostics.comparing import CompareResult, compare, compare_command, plan_comparison
 from diagnostics.errors import ConfigError, TrainingError
+from diagnostics.progress import SilentProgress
 from diagnostics.store import Store
 from reports.source import read_source
 from trainers.config import TrainConfig
@@ -64,7 +66,11 @@ def train_with_other_settings(config: TrainConfig) -> None:
     """Leaves a finished run in the directory that ``config`` names, of another seed."""
     from trainers.loop import train
 
-    train(replace(config, seed=7))
+    train(replace(config, seed=7, max_steps=1))
+
+
+#: The loss of a run that learns this fast is not finite at its second step.
+DIVERGES = "\nlearning_rate = 1e20"
 
 
 def written_ns(out: Path) -> dict[str, int]:
@@ -167,9 +173,71 @@ def test_a_setting_of_an_objective_that_is_wrong_is_told_before_anything_is_trai
 ) -> None:
     path = write(tmp_path, model)
     path.write_text(path.read_text().replace('algorithm = "iac"', 'algorithm = "iac:alfa=1"'))
-    with pytest.raises(ConfigError, match=r"study\.toml \[\[run\]\] iac: algorithm iac: no setting is called 'alfa'"):
+    with pytest.raises(
+        ConfigError, match=r"study\.toml \[\[run\]\] iac, seeds 0, 1: algorithm iac: no setting .*'alfa'"
+    ):
         compare(read_comparison(path, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
+    tmp_path: Path, model: Path, dry_run: bool
+) -> None:
+    path, out = write(tmp_path, model), tmp_path / "out"
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["another"] = vocabulary.pop("99")
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    runs = {
+        "reference": (
+            'algorithm = "grpo+kl"\nreference = "nowhere/at/all"',
+            "--reference nowhere/at/all: no config.json",
+        ),
+        "memory": ('algorithm = "dlc:memory=no/model"', "--algorithm memory=no/model cannot be loaded"),
+        "tokens": (f'algorithm = "dlc:memory={other}"', f"--algorithm memory={other}: the memory network's tokenizer"),
+        "heads": ('engine = "vllm"', f"--model {model}: "),
+        "long": ("max_tokens = 59", "6 tokens and 59 of response exceed the model's context of 64; lower --max-tokens"),
+        "group": ("group_size = 1", "with --group-size 1: a single rollout is not a group"),
+        "file": ('problems = "none.jsonl"', "none.jsonl"),
+    }
+    text = path.read_text().replace("max_tokens = 1\npanel", "max_tokens = 62\npanel")
+    text += "".join(f'\n[[run]]\nname = "{name}"\n{settings}\n' for name, (settings, _) in runs.items())
+    path.write_text(text)
+    train_with_other_settings(read_comparison(path, out).runs[0].config)
+    before = sorted(out.rglob("*"))
+    with pytest.raises(ConfigError) as caught:
+        compare_command(path, out, dry_run=dry_run, command="", progress=SilentProgress())
+    held, *lines, audit = str(caught.value).splitlines()
+    assert held == (
+        f"{path} [[run]] grpo, seed 0: {out}/grpo-seed-0: holds a run with other settings (seed); choose another --out "
+        "or use the settings in its config.toml"
+    )
+    for line, (name, (_, message)) in zip(lines, runs.items(), strict=True):
+        assert line.startswith(f"{path} [[run]] {name}, seeds 0, 1: ")
+        assert message in line
+    assert audit.startswith(f"{path} [audit]: prompt ")
+    assert "of 64; lower --max-tokens" in audit
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_base_that_is_still_to_be_trained_is_checked_as_it_will_be(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    runs = (
+        '[[run]]\nname = "grpo"\n[[run]]\nname = "self"\nalgorithm = "self"\nreference = "{out}/base/checkpoint-400"\n'
+    )
+    path.write_text("seeds = [0]\n" + runs.format(out=tmp_path / "out") + "[audit]\nlimit = 2\nn = 2\n")
+    assert [run.done_steps for run in plan_comparison(read_comparison(path, tmp_path / "out")).runs] == [0, 0]
+    path.write_text(path.read_text().replace("seeds = [0]", "seeds = [0]\ntrain.max_tokens = 59"))
+    with pytest.raises(ConfigError) as caught:
+        plan_comparison(read_comparison(path, tmp_path / "out"))
+    grpo, _ = str(caught.value).splitlines()
+    assert grpo.startswith(f"{path} [[run]] grpo, seed 0: prompt ")
+    (tmp_path / "out").write_text("a file in the way")
+    with pytest.raises(ConfigError, match=r"\[base\]: .*base: cannot be written \(.*\); choose another --out\n"):
+        plan_comparison(read_comparison(path, tmp_path / "out"))
 
 
 def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_path: Path) -> None:
@@ -179,13 +247,12 @@ def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_
 
 
 def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
-    path = write(tmp_path, model, max_steps=1)
-    path.write_text(path.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
-    comparison = read_comparison(path, tmp_path / "out")
-    train_with_other_settings(comparison.runs[0].config)
-    result = compare(comparison)
+    path = write(tmp_path, model)
+    text = path.read_text().replace("seeds = [0, 1]", "seeds = [0]")
+    path.write_text(text.replace('name = "grpo"', f'name = "grpo"{DIVERGES}'))
+    result = compare(read_comparison(path, tmp_path / "out"))
     assert [one.series for one in result.audits] == ["iac-seed-0"]
-    assert "holds a run with other settings" in result.left_out["grpo-seed-0"]
+    assert "start anew with a lower --learning-rate" in result.left_out["grpo-seed-0"]
     assert result.incomplete
     assert any(line.startswith("left out grpo-seed-0: ") for line in result.lines)
 
@@ -203,8 +270,8 @@ def test_a_series_that_cannot_be_audited_is_left_out_and_the_others_go_on(tmp_pa
 
 
 def test_a_comparison_without_a_finished_run_is_an_error(tmp_path: Path, model: Path) -> None:
-    comparison = read_comparison(write(tmp_path, model, max_steps=1), tmp_path / "out")
-    for run in comparison.runs:
-        train_with_other_settings(run.config)
-    with pytest.raises(TrainingError, match=r"no run can be compared; the first one: .*other settings"):
-        compare(comparison)
+    path = write(tmp_path, model)
+    text = path.read_text().replace("seeds = [0, 1]", "seeds = [0]")
+    path.write_text(text.replace("save_every = 1", f"save_every = 1{DIVERGES}"))
+    with pytest.raises(TrainingError, match=r"no run can be compared; the first one: .*lower --learning-rate"):
+        compare(read_comparison(path, tmp_path / "out"))

@@ -18,11 +18,14 @@ from diagnostics.models import (
     left_padded,
     load_model,
     load_path,
+    model_folder,
+    outline_path,
     pick_device,
     require_fit,
     response_ids,
     suitable_threads,
 )
+from diagnostics.series.folders import locate_model
 from diagnostics.types import SamplingSettings
 from tests.samplers.tiny_models import (
     CONTEXT,
@@ -193,6 +196,25 @@ def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> 
     for directory in ("./model", "/model", "~/model", "runs/grpo/checkpoint-20", Path("owner/model")):
         with pytest.raises(CheckpointError, match=r"(model|checkpoint-20): no config\.json here"):
             load_path(directory, device=CPU, dtype="float32")
+
+
+def test_an_outline_knows_what_the_model_knows_without_its_weights(checkpoint: Path) -> None:
+    change_generation_config(checkpoint, eos_token_id=9)
+    outline, loaded = outline_path(checkpoint), load_path(checkpoint, device=CPU, dtype="float32")
+    for known in ("end_ids", "pad_id", "context_tokens", "vocabulary_size"):
+        assert getattr(outline, known) == getattr(loaded, known)
+    assert all(parameter.is_meta for parameter in outline.model.parameters())
+    assert model_folder(checkpoint) == checkpoint
+
+
+def test_an_outline_of_a_tokenizer_that_is_too_large_is_refused(checkpoint: Path) -> None:
+    build_tokenizer((*WORDS, "h", "i")).save_pretrained(checkpoint)
+    with pytest.raises(CheckpointError, match=r"the tokenizer has 12 tokens, the model 10; .* of another model"):
+        outline_path(checkpoint)
+
+
+def test_a_path_that_is_not_there_is_no_name_in_the_hubs_cache() -> None:
+    assert [locate_model(name) for name in ("../nothing", "nothing/..", "owner/nothing", "nothing")] == [None] * 4
 
 
 # ---------------------------------------------------------------- prompts and responses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ import duckdb
 import pandas as pd
 import pytest
 
-from diagnostics.database import SCHEMA_VERSION
+from diagnostics.database import MIGRATIONS, SCHEMA_VERSION
 from diagnostics.errors import ConfigError, StoreError
 from diagnostics.pending import (
     finished_samples,
@@ -318,10 +319,12 @@ def test_a_store_from_before_the_verdicts_is_brought_up_to_date_and_renders(tmp_
         store.replace_findings(key, [Finding(checkpoint_id="hash20", measure="pass_at_k", unit="p", k=1, value=1.0)])
         store.end_audit(key, {"command": "first"})
     with duckdb.connect(str(path)) as connection:  # what version 3 had
-        for view in ("verdicts", "confirmed_problems"):
-            connection.execute(f"DROP VIEW {view}")
-        for table in ("audit_verdicts", "confirmations"):
-            connection.execute(f"DROP TABLE {table}")
+        for script in MIGRATIONS[3:]:
+            text = files("diagnostics").joinpath(script).read_text(encoding="utf-8")
+            for kind, name in re.findall(r"^CREATE (VIEW|TABLE) (\w+?)(?: AS)?\b", text, re.MULTILINE):
+                if not name.endswith("_5"):  # those took the place of older tables
+                    connection.execute(f"DROP {kind} {name}")
+        connection.execute("ALTER TABLE audits DROP COLUMN verifier")
         connection.execute("DELETE FROM schema_version WHERE version > 3")
     with Store.open(path, read_only=True) as store:
         assert store.verdict("run") is None

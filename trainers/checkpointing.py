@@ -17,7 +17,7 @@ from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from safetensors import SafetensorError
 
@@ -59,8 +59,13 @@ def save_checkpoint(
             "start anew with a lower --learning-rate"
         )
     with atomic_folder(checkpoint_path(run, step)) as folder, quiet_transformers():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        # an adapter holds no embedding: peft would ask the hub for the base's, or warn that it cannot
+        options = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
+        cast("Any", model).save_pretrained(folder, **options)
+        try:
+            tokenizer.save_pretrained(folder)
+        except Exception as error:  # the tokenizers library raises nothing more specific, on a full disk too
+            raise OSError(str(error).splitlines()[0]) from error
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -80,7 +85,7 @@ def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
         try:
             torch.save(dict(state), file)
         except RuntimeError as error:  # how torch reports that the disk is full
-            raise OSError(str(error).splitlines()[0]) from error
+            raise OSError(f"cut short: {str(error).splitlines()[0]}") from error
         checksum = _checksum(file.read_bytes())
         with file.open("ab") as end:
             end.write(checksum)
@@ -152,8 +157,8 @@ def _state_errors(path: Path) -> Iterator[None]:
 def atomic_folder(final: Path) -> Iterator[Path]:
     """A folder to fill; it appears as ``final``, whole and on disk, or not at all."""
     temporary = final.with_name(f"{_TEMPORARY}{final.name}")
-    remove(temporary)
     with disk_errors(final):
+        remove(temporary)
         temporary.mkdir(parents=True)
         yield temporary
         for entry in temporary.rglob("*"):
@@ -178,9 +183,10 @@ def atomic_file(final: Path) -> Iterator[Path]:
 
 def remove_leftovers(run: Path) -> None:
     """Delete what a killed run had not finished writing."""
-    for folder in (run, run / "state", run / "rollouts"):
-        for entry in folder.glob(f"{_TEMPORARY}*"):
-            remove(entry)
+    with disk_errors(run):
+        for folder in (run, run / "state", run / "rollouts"):
+            for entry in folder.glob(f"{_TEMPORARY}*"):
+                remove(entry)
 
 
 def remove(path: Path) -> None:

@@ -33,7 +33,7 @@ class TrainConfig:
         Checkpoint to start from: a directory or a hub name. Default, for countdown only: its base model, trained
         first into OUTPUT_DIR/base.
     output_dir
-        Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, state/.
+        Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, environment.json, state/.
     algorithm
         Objective as an expression of parts: grpo, iac:alpha=0.5, rloo+iac+token_mean, dapo, dlc:mu=0.5. What is not
         named is GRPO's. `oversharp train --list` shows all parts with their settings and sources.
@@ -59,7 +59,8 @@ class TrainConfig:
     temperature
         Sampling temperature. The loss uses the same tempered distribution, so the update stays on-policy.
     max_tokens
-        Longest response in tokens, the end token included. Default: what the task asks for, else 1024.
+        Longest response in tokens, the end token included; behind the longest prompt it must fit into the model's
+        context. Default: what the task asks for, else 1024.
     prompt_template
         Text around every prompt; must contain {prompt}. Give the audit the same one.
     system_prompt
@@ -73,7 +74,8 @@ class TrainConfig:
     updates_per_batch
         Optimizer steps per batch of rollouts; above 1 the batch is split by prompts and the surrogate's clip acts.
     reference
-        Checkpoint of the reference policy, for parts that need one. Default: the model that the run started from.
+        Reference policy, for parts that need one: a directory or a hub name, with the policy's tokens. Default: the
+        model that the run started from.
     engine
         Who draws the rollouts: own (a compact decoder, any transformers model) or vllm (in this process, weights
         synced in place after every update and checked).
@@ -82,8 +84,8 @@ class TrainConfig:
     lora_alpha
         Scale of the adapters, over their rank. Default: twice the rank.
     precision
-        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights. Rollouts stay
-        float32.
+        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights. vLLM draws
+        rollouts in it too, on a CPU as on a GPU; those of the own decoder stay float32.
     gradient_checkpointing
         Recompute activations in the backward pass: less memory, about a third more time.
     compile
@@ -193,7 +195,7 @@ class SftConfig:
     Attributes
     ----------
     output_dir
-        Run directory: checkpoint-N/, metrics.jsonl, config.toml, state/.
+        Run directory: checkpoint-N/, metrics.jsonl, config.toml, environment.json, state/.
     max_steps
         Optimizer steps; part of the learning-rate schedule.
     batch_size

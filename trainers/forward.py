@@ -87,11 +87,12 @@ def token_logps(
     settings: ForwardSettings,
     *,
     layout: Layout = "rows",
-) -> tuple[Float[Tensor, "used token"], Float[Tensor, "used token"]]:
+    entropies: bool = True,
+) -> tuple[Float[Tensor, "used token"], Float[Tensor, "used token"] | None]:
     """Log-probability of each response token of the rows ``row_R``, and the entropy of its law, in nats, float32.
 
     Both as wide as the batch, 0 behind the response. Under softmax(logits / temperature). Gradient flows through both
-    where autograd is on.
+    where autograd is on. Without ``entropies``, which cost a pass over the vocabulary, they are None.
     """
     network = as_network(model)
     given = pass_input(rollouts, row_R)
@@ -101,15 +102,21 @@ def token_logps(
             logit_NV = _plain_logits(network.model, given).float() / settings.temperature
             law_NV = logit_NV.log_softmax(dim=-1)
             logp_N = law_NV.gather(1, target_N[:, None])[:, 0]
-            entropy_N = -(law_NV.exp() * law_NV).sum(dim=-1)
+            entropy_N = -(law_NV.exp() * law_NV).sum(dim=-1) if entropies else None
         else:
             hidden_ND = hidden_states(network.trunk, network.config, given, layout)
             logp_N, entropy_N = chunked_logps(
-                network.head, hidden_ND, target_N, temperature=settings.temperature, products=settings.autocast
+                network.head,
+                hidden_ND,
+                target_N,
+                temperature=settings.temperature,
+                products=settings.autocast,
+                entropies=entropies,
             )
     full_RT = logp_N.new_zeros(len(row_R), rollouts.response_mask_BT.shape[1])
     mask_RT = rollouts.response_mask_BT[row_R]
-    return full_RT.masked_scatter(mask_RT, logp_N), full_RT.masked_scatter(mask_RT, entropy_N)
+    entropy_RT = None if entropy_N is None else full_RT.masked_scatter(mask_RT, entropy_N)
+    return full_RT.masked_scatter(mask_RT, logp_N), entropy_RT
 
 
 def _plain_logits(model: Any, given: PassInput) -> Float[Tensor, "position vocabulary"]:

@@ -121,19 +121,21 @@ def chunked_logps(
     *,
     temperature: float,
     products: torch.dtype | None = None,
+    entropies: bool = True,
     logits_per_chunk: int = LOGITS_PER_CHUNK,
-) -> tuple[Float[Tensor, " position"], Float[Tensor, " position"]]:
+) -> tuple[Float[Tensor, " position"], Float[Tensor, " position"] | None]:
     """Log-probability of each target and entropy of each law softmax(logits / temperature), in nats, float32.
 
-    Gradient flows through both; entropies cost a gradient only where they are used. On a GPU ``products`` is the type
-    that matrix products take their factors in; they are summed in float32 either way.
+    Gradient flows through both. Entropies take a pass of their own over the logits: without ``entropies`` they are
+    None. On a GPU ``products`` is the type that matrix products take their factors in; they are summed in float32
+    either way.
     """
     weight_VD, bias_V = head.output.weight, head.output.bias
     rows = max(1, logits_per_chunk // len(weight_VD))
     if hidden_ND.device.type != "cuda":
         products = None
     logp_N, entropy_N = _ChunkedLogps.apply(
-        hidden_ND, weight_VD, bias_V, target_N, head.law, temperature, rows, products
+        hidden_ND, weight_VD, bias_V, target_N, head.law, temperature, rows, products, entropies
     )
     return logp_N, entropy_N
 
@@ -159,9 +161,10 @@ class _ChunkedLogps(torch.autograd.Function):
         temperature: float,
         rows: int,
         products: torch.dtype | None,
-    ) -> tuple[Tensor, Tensor]:
+        entropies: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         logp_N = torch.empty(len(hidden_ND), device=hidden_ND.device)
-        entropy_N, lse_N = torch.empty_like(logp_N), torch.empty_like(logp_N)
+        entropy_N, lse_N = torch.empty_like(logp_N) if entropies else None, torch.empty_like(logp_N)
         law_CV = None
         with torch.autocast(hidden_ND.device.type, enabled=False):
             for first in range(0, len(hidden_ND), rows):
@@ -170,7 +173,8 @@ class _ChunkedLogps(torch.autograd.Function):
                 torch.logsumexp(logit_CV, dim=-1, out=lse_N[part])
                 law_CV = logit_CV.sub_(lse_N[part, None])
                 torch.gather(law_CV, 1, target_N[part, None], out=logp_N[part, None])
-                torch.sum(law_CV.exp().mul_(law_CV), dim=-1, out=entropy_N[part]).neg_()
+                if entropy_N is not None:
+                    torch.sum(law_CV.exp().mul_(law_CV), dim=-1, out=entropy_N[part]).neg_()
         kept = law_CV if len(hidden_ND) <= rows else None
         ctx.save_for_backward(hidden_ND, weight_VD, bias_V, target_N, lse_N, entropy_N, kept)
         ctx.settings = (law, temperature, rows, products)
@@ -197,7 +201,7 @@ class _ChunkedLogps(torch.autograd.Function):
                 of_logit_CV = _of_logits(
                     law_CV,
                     target_N[part],
-                    entropy_N[part],
+                    None if entropy_N is None else entropy_N[part],
                     None if of_logp_N is None else of_logp_N[part],
                     None if of_entropy_N is None else of_entropy_N[part],
                 )
@@ -215,7 +219,7 @@ class _ChunkedLogps(torch.autograd.Function):
                         of_weight_VD += _product(of_logit_CV.t(), hidden_ND[part], products)
                 if of_bias_V is not None:
                     of_bias_V += of_logit_CV.sum(dim=0)
-        return of_hidden_ND, of_weight_VD, of_bias_V, None, None, None, None, None
+        return of_hidden_ND, of_weight_VD, of_bias_V, None, None, None, None, None, None
 
 
 def _logits(
@@ -234,11 +238,15 @@ def _logits(
 
 
 def _of_logits(
-    law_CV: Tensor, target_C: Tensor, entropy_C: Tensor, of_logp_C: Tensor | None, of_entropy_C: Tensor | None
+    law_CV: Tensor,
+    target_C: Tensor,
+    entropy_C: Tensor | None,
+    of_logp_C: Tensor | None,
+    of_entropy_C: Tensor | None,
 ) -> Tensor:
     """Gradient at the tempered logits: d logp/dl_v = [v = y] - p_v and dH/dl_v = -p_v (log p_v + H)."""
     p_CV = law_CV.exp()
-    if of_entropy_C is None:
+    if entropy_C is None or of_entropy_C is None:
         if of_logp_C is None:
             return p_CV.zero_()
         of_logit_CV = p_CV.mul_(-of_logp_C[:, None])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from diagnostics.errors import TrainingError
-from diagnostics.models import load_path
+from diagnostics.models import load_path, model_folder
 from trainers.batch import RolloutBatch
 from trainers.forward import ForwardSettings, token_logps
 from trainers.network import find_network
@@ -36,13 +36,14 @@ class Memory:
     """
 
     def __init__(self, decoding: Decoding, policy: LoadedModel, *, start: Path, learning_rate: float) -> None:
-        self.path = start if decoding.memory == "copy" else Path(decoding.memory)
+        source = start if decoding.memory == "copy" else decoding.memory
         self.mu = decoding.mu
         self.warm_start_steps = decoding.warm_start_steps
-        self.loaded = load_path(self.path, device=policy.device, dtype="float32")
+        self.loaded = load_path(source, device=policy.device, dtype="float32")
+        self.path = model_folder(source)
         self.model = self.loaded.model
-        self._network = find_network(self.model)
-        _require_same_tokens(policy, self.loaded, self.path)
+        self.network = find_network(self.model)
+        require_same_tokens(policy, self.loaded, source)
         rate = learning_rate if decoding.learning_rate is None else decoding.learning_rate
         parameters = self.model.parameters()
         self._optimizer: torch.optim.Optimizer
@@ -66,7 +67,7 @@ class Memory:
         self._optimizer.zero_grad(set_to_none=True)
         loss = 0.0
         for row_R, copies_R in zip(distinct_U.split(rows_per_pass), copies_U.split(rows_per_pass), strict=True):
-            logp_RT, _ = token_logps(self._network, rollouts, row_R, ForwardSettings(temperature=1.0))
+            logp_RT, _ = token_logps(self.network, rollouts, row_R, ForwardSettings(temperature=1.0), entropies=False)
             part = -(logp_RT.sum(dim=1) * copies_R).sum() / n_tokens
             part.backward()
             loss += float(part.detach())
@@ -114,7 +115,8 @@ def warm_start(
         memory.learn(rollouts)
 
 
-def _require_same_tokens(policy: LoadedModel, memory: LoadedModel, path: Path) -> None:
+def require_same_tokens(policy: LoadedModel, memory: LoadedModel, path: str | Path) -> None:
+    """Raise ``TrainingError`` unless the logits of both are over the same tokens; ``path`` names the memory."""
     if memory.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise TrainingError(
             f"{path}: the memory network's tokenizer is not the policy's; name a model of the same family"

@@ -6,9 +6,10 @@ leaves for the backward pass, and in its cache, is counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,18 +18,25 @@ from diagnostics.errors import TrainingError
 from diagnostics.progress import ProgressSink
 from trainers.forward import ForwardSettings, autocast
 from trainers.head import LOGITS_PER_CHUNK
+from trainers.kv_cache import takes_fixed_cache
 from trainers.network import Network
 
 if TYPE_CHECKING:
     from trainers.config import TrainConfig
 
-#: Share of the free memory that a run plans with; the rest is for fragments and for others.
+#: Share of the free memory that a run may plan with; the rest is for others and for what a plan misses: runs that were
+#: measured took at most a tenth more than was planned for them (``benchmarks/speed/memory_plan.py``).
 USABLE = 0.85
-#: Of what a forward pass keeps, the backward pass has so much again in gradients of activations at one time.
-_BACKWARD = 0.25
+#: On top of the activations that a forward pass keeps come the gradients of a few of them at a time, and the holes
+#: that an allocator cannot fill. The C library's heap, which holds all blocks below 32 MiB, has more of these: after
+#: four steps a third of what a process used lay free in it, in either precision; a twelfth where all blocks above
+#: 1 MiB were mapped by themselves.
+_ON_TOP_CPU, _ON_TOP_GPU = 0.4, 0.25
 _GIB = 2**30
 #: Tokens of the longest of the passes that activations are counted in.
 _PROBE_TOKENS = 128
+#: When memory is taken: before the plan, throughout, or while one of three things is done, which take turns.
+Phase = Literal["loaded", "always", "generation", "rehearsal", "update"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +44,9 @@ class Footprint:
     """Bytes that a network takes.
 
     A pass keeps ``per_pass`` (copies of weights in the type of the products) and for each row of s tokens
-    ``per_token`` s + ``per_pair`` s². ``cache_per_token`` is one token's keys and values in all layers. Logits are made
-    a chunk at a time unless ``whole_logits``.
+    ``per_token`` s + ``per_pair`` s². ``cache_per_token`` is one token's keys and values in all layers; with
+    ``fixed_cache`` the run's own decoder has them in buffers that stay. Logits are made a chunk at a time unless
+    ``whole_logits``.
     """
 
     parameters: int
@@ -48,39 +57,72 @@ class Footprint:
     cache_per_token: float
     vocabulary_size: int
     whole_logits: bool
+    fixed_cache: bool
 
     def row_bytes(self, tokens: int) -> float:
-        """Activations of one row that a backward pass needs, with what that makes on its way."""
-        return (self.per_token * tokens + self.per_pair * tokens**2) * (1 + _BACKWARD)
+        """Activations of one row that a backward pass needs."""
+        return self.per_token * tokens + self.per_pair * tokens**2
 
     def logit_bytes(self, positions: int) -> float:
         """Logits of so many positions and what is made of them."""
         logits = positions * self.vocabulary_size
         return 16.0 * logits if self.whole_logits else 12.0 * min(logits, LOGITS_PER_CHUNK)
 
+    def decoder_bytes(self, rows: int, tokens: int) -> float:
+        """What the run's own decoder takes for so many rows: keys and values, logits and what is drawn from."""
+        return rows * (tokens * self.cache_per_token + 16.0 * self.vocabulary_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFootprint:
+    """Bytes that an engine beside the trainer holds; what its own passes take for a moment is not counted.
+
+    ``weights`` are its copies of the networks. ``cache`` is room for the keys and values of all responses that it is
+    to draw together, ``least_cache`` for those of one. ``rests``: it holds nothing while the networks are trained.
+    """
+
+    weights: float
+    cache: float
+    least_cache: float
+    rests: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPart:
+    """Bytes that a part of the run takes, and when."""
+
+    name: str
+    n_bytes: float
+    phase: Phase
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """What a run needs of ``free`` bytes, part by part, and the responses that go through the model together."""
+    """What a run needs of ``free`` bytes, part by part, and the responses that go through the model together.
 
-    parts: tuple[tuple[str, float], ...]
+    ``engine_cache`` are the bytes of keys and values that an engine beside the trainer gets, None without one.
+    """
+
+    parts: tuple[MemoryPart, ...]
     free: float
     rows_per_pass: int
     n_rows: int
     device: str
+    engine_cache: float | None = None
 
     @property
     def needed(self) -> float:
-        """Bytes, generation and update taking turns."""
-        sizes = dict(self.parts)
-        generating = sizes["KV cache"] + sizes["sampling"]
-        updating = sizes["activations"] + sizes["logits"]
-        others = sum(sizes.values()) - generating - updating - sizes["parameters"]
-        return others + max(generating, updating)
+        """Bytes at the time when it is most."""
+        return max(_taken(self.parts, phase) for phase in ("generation", "rehearsal", "update"))
+
+    @property
+    def fits(self) -> bool:
+        """Whether that is no more than may be planned with."""
+        return self.needed <= USABLE * self.free
 
     def sentence(self) -> str:
         """One line for the user."""
-        listed = ", ".join(f"{name} {_text(size)}" for name, size in self.parts if size)
+        listed = ", ".join(f"{part.name} {_text(part.n_bytes)}" for part in self.parts if part.n_bytes)
         passes = "" if self.rows_per_pass >= self.n_rows else f"; {self.rows_per_pass:,} responses per pass"
         return f"memory: {listed}; needs {_text(self.needed)} more, {_text(self.free)} free on {self.device}{passes}"
 
@@ -104,6 +146,7 @@ def measure(network: Network, settings: ForwardSettings) -> Footprint:
         cache_per_token=counted[-1][1],
         vocabulary_size=len(embedding.weight),
         whole_logits=network.head is None,
+        fixed_cache=network.model.device.type == "cuda" and takes_fixed_cache(network.model),
     )
 
 
@@ -112,27 +155,47 @@ def plan_memory(
     config: TrainConfig,
     *,
     prompt_tokens: int,
-    other_weights: int = 0,
     device: torch.device,
+    rows_per_pass: int | None = None,
+    memory: Footprint | None = None,
+    engine: EngineFootprint | None = None,
+    rehearsal_samples: int = 0,
     free: float | None = None,
 ) -> MemoryPlan:
     """What the run needs, with as many responses per pass as fit, or as ``micro_batch`` says.
 
-    ``prompt_tokens`` is the longest prompt's length and ``other_weights`` the bytes of networks beside the policy that
-    are still to be loaded, with their optimizers. Raises ``TrainingError`` if one response at a time, or the
-    micro-batch asked for, does not fit what is free.
+    ``prompt_tokens`` is the longest prompt's length and ``rows_per_pass`` what a run that goes on began with.
+    ``memory`` is the memory network, ``engine`` draws the rollouts where the run's own decoder does not, and
+    ``rehearsal_samples`` are drawn from the reference for each prompt. Raises ``TrainingError`` if the run needs more
+    than the share ``USABLE`` of what is free, with the responses per pass that are asked for or with one.
     """
-    free = free_bytes(device) if free is None else free
-    n_rows = config.batch_prompts * config.group_size // config.updates_per_batch
-    wanted = min(config.micro_batch or n_rows, n_rows)
-    plan = _plan(footprint, config, wanted, prompt_tokens, other_weights, device, free)
-    if config.micro_batch is None:
-        while plan.needed > USABLE * free and plan.rows_per_pass > 1:
-            fewer = (plan.rows_per_pass + 1) // 2
-            plan = _plan(footprint, config, fewer, prompt_tokens, other_weights, device, free)
-    if plan.needed > free:
+    run = _Run(
+        footprint=footprint,
+        config=config,
+        prompt_tokens=prompt_tokens,
+        device=device,
+        memory=memory,
+        engine=engine,
+        rehearsal_samples=rehearsal_samples,
+        free=free_bytes(device) if free is None else free,
+    )
+    asked = rows_per_pass or config.micro_batch
+    plan = run.planned(min(asked or run.n_rows, run.n_rows))
+    fewer = plan
+    while not fewer.fits and fewer.rows_per_pass > 1:
+        fewer = run.planned((fewer.rows_per_pass + 1) // 2)
+    if asked is None:
+        plan = fewer
+    if not plan.fits:
+        if rows_per_pass is not None:
+            mend = "make room there, or start anew in another --output-dir"
+        elif fewer.fits:
+            mend = f"lower --micro-batch to {fewer.rows_per_pass} (it is {config.micro_batch}) or leave it out"
+        else:
+            plan, mend = fewer, _mend(run, fewer)
         raise TrainingError(
-            f"{plan.sentence()}: too little by {_text(plan.needed - free)}; {_mend(footprint, config, plan)}"
+            f"{plan.sentence()}, of which a run may plan with {USABLE:.0%}: too little by "
+            f"{_text(plan.needed - USABLE * plan.free)}; {mend}"
         )
     return plan
 
@@ -160,46 +223,104 @@ def free_bytes(device: torch.device) -> float:
     return min(limits, default=float("inf"))
 
 
-def _plan(
-    footprint: Footprint,
-    config: TrainConfig,
-    rows: int,
-    prompt_tokens: int,
-    other_weights: int,
-    device: torch.device,
-    free: float,
-) -> MemoryPlan:
-    tokens = prompt_tokens + config.used_max_tokens
-    n_rows = config.batch_prompts * config.group_size
-    drawn = max(rows, config.group_size)  # the decoder takes whole groups
-    drawn = min(drawn, n_rows) if config.micro_batch or rows < n_rows else n_rows
-    return MemoryPlan(
-        parts=(
-            ("parameters", footprint.parameters),
-            ("gradients", footprint.trained),
-            ("optimizer", 2 * footprint.trained),
-            ("other networks", other_weights),
-            ("activations", footprint.per_pass + rows * footprint.row_bytes(tokens)),
-            ("logits", footprint.logit_bytes(rows * config.used_max_tokens)),
-            ("KV cache", drawn * tokens * footprint.cache_per_token),
-            ("sampling", 16.0 * drawn * footprint.vocabulary_size),
-        ),
-        free=free,
-        rows_per_pass=rows,
-        n_rows=n_rows // config.updates_per_batch,
-        device=str(device),
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What a plan is made from; see ``plan_memory``."""
+
+    footprint: Footprint
+    config: TrainConfig
+    prompt_tokens: int
+    device: torch.device
+    memory: Footprint | None
+    engine: EngineFootprint | None
+    rehearsal_samples: int
+    free: float
+
+    @property
+    def n_rows(self) -> int:
+        """Responses of one update."""
+        return self.config.batch_prompts * self.config.group_size // self.config.updates_per_batch
+
+    @property
+    def tokens(self) -> int:
+        """Length of the longest prompt and response together."""
+        return self.prompt_tokens + self.config.used_max_tokens
+
+    def planned(self, rows: int) -> MemoryPlan:
+        """The plan with so many responses per pass."""
+        own = self.footprint
+        on_top = _ON_TOP_CPU if self.device.type == "cpu" else _ON_TOP_GPU
+        activations = own.per_pass + rows * own.row_bytes(self.tokens) * (1 + on_top)
+        parts = [
+            MemoryPart(name="parameters", n_bytes=own.parameters, phase="loaded"),
+            MemoryPart(name="gradients", n_bytes=own.trained, phase="always"),
+            MemoryPart(name="optimizer", n_bytes=2 * own.trained, phase="always"),
+            MemoryPart(name="activations", n_bytes=activations, phase="update"),
+            MemoryPart(name="logits", n_bytes=own.logit_bytes(rows * self.config.used_max_tokens), phase="update"),
+        ]
+        if self.memory is not None:
+            # its weights are loaded already
+            training = MemoryPart(name="memory network", n_bytes=3 * self.memory.trained, phase="always")
+            parts.append(training)
+        parts += self._decoders(rows)
+        cache = None
+        if self.engine is not None:
+            taken = _taken(parts, "generation") + self.engine.weights
+            cache = max(self.engine.least_cache, min(self.engine.cache, USABLE * self.free - taken))
+            phase: Phase = "generation" if self.engine.rests else "always"
+            parts += [
+                MemoryPart(name="vLLM weights", n_bytes=self.engine.weights, phase=phase),
+                MemoryPart(name="vLLM cache", n_bytes=cache, phase=phase),
+            ]
+        return MemoryPlan(
+            parts=tuple(parts),
+            free=self.free,
+            rows_per_pass=rows,
+            n_rows=self.n_rows,
+            device=str(self.device),
+            engine_cache=cache,
+        )
+
+    def _decoders(self, rows: int) -> list[MemoryPart]:
+        """What draws rollouts and, from a reference that is taken to be as large as the policy, samples to rehearse."""
+        networks = [self.footprint] if self.memory is None else [self.footprint, self.memory]
+        n_rollouts = self.config.batch_prompts * self.config.group_size
+        if self.engine is None:
+            drawn = min(max(rows, self.config.group_size), n_rollouts)  # it takes whole groups
+            n_bytes = sum(one.decoder_bytes(drawn, self.tokens) for one in networks)
+        else:
+            n_bytes = sum(one.decoder_bytes(n_rollouts, 0) for one in networks)  # keys and values are the engine's own
+        stays = self.engine is None and all(one.fixed_cache for one in networks)
+        parts = [MemoryPart(name="decoding", n_bytes=n_bytes, phase="always" if stays else "generation")]
+        if self.rehearsal_samples:
+            n_samples = self.config.batch_prompts // self.config.updates_per_batch * self.rehearsal_samples
+            drawn = min(max(rows, self.rehearsal_samples), n_samples)
+            parts.append(
+                MemoryPart(
+                    name="rehearsal",
+                    n_bytes=self.footprint.decoder_bytes(drawn, self.tokens),
+                    phase="always" if self.footprint.fixed_cache else "rehearsal",
+                )
+            )
+        return parts
 
 
-def _mend(footprint: Footprint, config: TrainConfig, plan: MemoryPlan) -> str:
-    if config.micro_batch is not None and config.micro_batch > 1:
-        return f"lower --micro-batch (it is {config.micro_batch}) or leave it out"
-    ways = []
-    if not config.lora_rank and 3 * footprint.trained > plan.needed / 3:
-        ways.append("--lora-rank 16")
-    if not config.gradient_checkpointing:
-        ways.append("--gradient-checkpointing")
-    return f"try {' or '.join([*ways, f'--max-tokens below {config.used_max_tokens}'])}, or a smaller model"
+def _taken(parts: Sequence[MemoryPart], phase: Phase) -> float:
+    """Bytes that are taken at that time."""
+    return sum(part.n_bytes for part in parts if part.phase in ("always", phase))
+
+
+def _mend(run: _Run, plan: MemoryPlan) -> str:
+    """What a user may change where one response per pass is too much."""
+    config = run.config
+    ways = {
+        "--engine own": run.engine is not None,
+        "--lora-rank 16": not config.lora_rank and 3 * run.footprint.trained > plan.needed / 3,
+        "--gradient-checkpointing": not config.gradient_checkpointing,
+        "--precision bfloat16": config.precision == "float32",
+    }
+    listed = ", ".join(way for way, is_open in ways.items() if is_open)
+    return f"try {listed}{', ' if listed else ''}--max-tokens below {config.used_max_tokens} or a smaller model"
 
 
 def _kept(network: Network, settings: ForwardSettings, tokens: int) -> tuple[float, float]:

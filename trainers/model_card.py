@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from trainers.config import TrainConfig, settings_of, to_toml
 
 if TYPE_CHECKING:
     from trainers.objectives.contract import Objective
+    from trainers.run_directory import RunPart
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 #: Where the run goes on and lies is no property of the model.
@@ -54,7 +55,8 @@ class CardRecord:
     """What a card says. ``start`` names the base in prose; ``hub_base`` is None unless it is a model of the Hub.
 
     ``tags`` are the objective's names as written, ``metrics`` those of ``step`` by their names in ``metrics.jsonl``
-    (empty at step 0), ``versions`` None for packages that are not installed.
+    (empty at step 0). ``versions`` are by the first step that was made with them, None for packages that are not
+    installed.
     """
 
     name: str
@@ -67,7 +69,7 @@ class CardRecord:
     task: str
     settings: Mapping[str, str | int | float | bool]
     metrics: Mapping[str, float | int]
-    versions: Mapping[str, str | None]
+    versions: Mapping[int, Mapping[str, str | None]]
     is_adapter: bool
     audit_command: str
 
@@ -78,9 +80,12 @@ def card_record(
     *,
     step: int,
     metrics: Mapping[str, float | int],
-    versions: Mapping[str, str | None],
+    parts: Sequence[RunPart],
 ) -> CardRecord:
-    """What is known of the checkpoint after ``step``; ``metrics`` are those of that step, empty for step 0."""
+    """What is known of the checkpoint after ``step``; ``metrics`` are those of that step, empty for step 0.
+
+    ``parts`` are those of the run so far, in the order that they were started.
+    """
     from trainers.objectives import terms
 
     own_base = f"the base of the built-in task {TASK}, trained by supervised fine-tuning"
@@ -96,7 +101,7 @@ def card_record(
         task=config.task or (TASK if config.problems is None else config.problems.name),
         settings={name: value for name, value in settings_of(config).items() if name not in _NOT_SETTINGS},
         metrics=metrics,
-        versions=versions,
+        versions=_versions_by_step(parts, step),
         is_adapter=config.lora_rank > 0,
         audit_command=audit_command(config),
     )
@@ -123,12 +128,12 @@ def model_card(record: CardRecord) -> str:
     """The README.md of a checkpoint."""
     done = f"after {record.step} steps of" if record.step else "before"
     sources = "".join(f"- {part.title} ({part.source})\n" for part in record.parts)
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items() if version is not None)
+    last_versions: Mapping[str, str | None] = record.versions[max(record.versions)] if record.versions else {}
     return f"""{_front_matter(record)}
 # {record.name}, step {record.step}
 
 A language model {done} on-policy reinforcement learning with verifiable rewards on `{record.task}`, trained with
-oversharp {record.versions.get("oversharp") or ""} to study over-sharpening. It started from {record.start}.
+oversharp {last_versions.get("oversharp") or ""} to study over-sharpening. It started from {record.start}.
 
 ## Objective
 
@@ -152,7 +157,7 @@ What the model gained and lost against its base is told by an audit, on problems
 
 ## Versions
 
-{versions}
+{_versions_text(record.versions)}
 """
 
 
@@ -177,6 +182,28 @@ def _front_matter(record: CardRecord) -> str:
         *(f"- {json.dumps(tag)}" for tag in dict.fromkeys(tags)),
     ]
     return "\n".join(["---", *lines, "---", ""])
+
+
+def _versions_by_step(parts: Sequence[RunPart], step: int) -> dict[int, Mapping[str, str | None]]:
+    """The versions behind the checkpoint after ``step``, by the first step made with them.
+
+    Of two parts that began behind the same step the first left nothing. A part with the versions of the one before it
+    is no change: an interrupted run has the card of a whole one.
+    """
+    by_first_step = {part.after_step + 1: part.versions for part in parts if part.after_step < max(step, 1)}
+    changes: dict[int, Mapping[str, str | None]] = {}
+    for first_step in sorted(by_first_step):
+        if not changes or by_first_step[first_step] != changes[max(changes)]:
+            changes[first_step] = by_first_step[first_step]
+    return changes
+
+
+def _versions_text(by_step: Mapping[int, Mapping[str, str | None]]) -> str:
+    lines = {
+        step: ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
+        for step, versions in by_step.items()
+    }
+    return lines[1] if list(lines) == [1] else "\n".join(f"- from step {step}: {line}" for step, line in lines.items())
 
 
 def _metrics(record: CardRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -26,7 +26,7 @@ HEADINGS: Mapping[str, str] = MappingProxyType(
         "surrogate": "Surrogates: the loss of a token",
         "penalty": "Penalties: further losses of a token",
         "aggregation": "Aggregations: from tokens to one number",
-        "correction": "Correction: rollouts of another law",
+        "correction": "Correction: rollouts of another engine, or of DLC",
         "rehearsal": "Rehearsal: samples of the reference",
         "decoding": "Decoding: other rollouts",
         "resampling": "Resampling: other prompts",
@@ -35,15 +35,36 @@ HEADINGS: Mapping[str, str] = MappingProxyType(
 
 INTRODUCTION = """# Objectives
 
-`oversharp train --algorithm EXPRESSION` takes an expression of the parts below, joined by `+`; settings follow a name
-after `:`. An expression may name any number of shapings, calibrations and penalties, and one of every other kind. A
-named part displaces what a preset or another part brings. What is not named is GRPO's: `{defaults}`.
+`oversharp train --algorithm EXPRESSION` takes names of the parts below, joined by `+`, with settings after `:`.
+`oversharp train --list` prints them in short.
 
 ```
-iac:alpha=0.5
-rloo+iac+kl:kind=k3,beta=0.01+token_mean
-dapo:high=0.3+overlong:length=512
+iac:alpha=0.5                                  GRPO with its advantages calibrated
+rloo+iac+kl:kind=k3,beta=0.01+token_mean       another estimator and aggregation, and a penalty
+dapo:high=0.3+overlong:length=512              a preset with one setting changed, and a shaping
 ```
+
+- Any number of shapings, calibrations (they apply in the order written) and penalties; one of every other kind.
+- What is not named is GRPO's: `{defaults}`.
+- A preset stands for several parts, and some parts bring others; a named part displaces these.
+- Two parts of which one can have no effect beside the other are refused, such as `iac+negative_only`.
+
+What verl and TRL call these parts, and where their conventions differ: [agreement](agreement.md). IAC and GRPO-N inside
+those trainers: [integrations](integrations.md).
+
+In the formulas:
+
+- r and A: reward and advantage of a response. All its tokens have the same advantage.
+- G: rollouts of a prompt (`--group-size`). N: the samples of a batch that count, which are all unless a calibration
+  takes some out. |y|: tokens of a response, the end token included.
+- pi: the policy that is trained. pi_old: the one that drew the batch. pi_ref: the reference, which is the policy that
+  the run started from unless `--reference` names another.
+- rho_t: pi(y_t) / pi_old(y_t), which is 1 with one update per batch (`--updates-per-batch`). sg: without gradient.
+- correct: accepted by the verifier with full reward, whatever a shaping makes of that reward.
+
+[A] is *When Sharpening Becomes Collapse* (arXiv 2601.15609), [B] *The Debate on RLVR Reasoning Capability Boundary*
+(arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). Where [A]'s softmax worlds are mentioned, the
+findings are those of our own runs of them.
 
 A part or preset is one file in `trainers/objectives/`, and this page is made from those files' docstrings by
 `python -m trainers.objectives_page`.
@@ -80,16 +101,17 @@ def _section(name: str) -> str:
     if fields(part):  # type: ignore[arg-type]
         paragraphs += [_prose(part), _settings(part)]
     if part.needs:
-        paragraphs.append(f"Needs: {', '.join(_NEEDS[need] for need in sorted(part.needs))}.")
+        paragraphs.append(f"Costs {', '.join(_NEEDS[need] for need in sorted(part.needs))}.")
     if part.brings:
-        paragraphs.append(f"Brings `{part.brings}`.")
+        paragraphs.append(f"Brings `{part.brings}` unless others are named.")
     return "\n\n".join(paragraphs)
 
 
 _NEEDS: Mapping[Need, str] = MappingProxyType(
     {
-        "greedy": "one greedy response per prompt",
-        "reference_logp": "log-probabilities of the rollouts under the reference policy",
+        "entropy": "a pass over the vocabulary's probabilities at every token that is learnt from",
+        "greedy": "one greedy response per prompt and step",
+        "reference_logp": "a forward pass of the reference over the rollouts",
     }
 )
 
@@ -105,7 +127,7 @@ def _settings(part: type[Part]) -> str:
     types = get_type_hints(part)
     rows = ["| setting | value | default |", "|---|---|---|"]
     for field in fields(part):  # type: ignore[arg-type]
-        default = "none" if field.default is None else f"`{str(field.default).lower()}`"
+        default = {None: "not set", MISSING: "must be given"}.get(field.default, f"`{str(field.default).lower()}`")
         rows.append(f"| `{field.name}` | {_values(types[field.name])} | {default} |")
     return "\n".join(rows)
 

@@ -11,6 +11,12 @@ from torch import Tensor
 from diagnostics.errors import TrainingError
 
 
+def count_plain_weights(model: Any) -> int:
+    """How many numbers ``plain_weights`` gives, without making them."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return sum(parameter.numel() for name, parameter in inner.named_parameters() if ".lora_" not in name)
+
+
 @torch.no_grad()
 def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """Names and live tensors; a weight with adapters on it is a new tensor, the sum of both.

@@ -9,7 +9,8 @@ import platform
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import get_type_hints
@@ -20,6 +21,7 @@ from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 
 #: Settings that may differ between the parts of one run.
 _FREE = frozenset({"resume", "output_dir", "tracker"})
+_ELSEWHERE = "choose another --output-dir"
 _PACKAGES = ("oversharp", "torch", "transformers", "tokenizers", "numpy")
 
 
@@ -35,7 +37,7 @@ def opened(config: TrainConfig | SftConfig) -> Iterator[Path]:
         run.mkdir(parents=True, exist_ok=True)
         lock = (run / ".lock").open("w")
     except OSError as error:
-        raise TrainingError(f"{run}: cannot be written ({error}); choose another --output-dir") from error
+        raise TrainingError(f"{run}: cannot be written ({error.strerror}); {_ELSEWHERE}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,35 +50,53 @@ def opened(config: TrainConfig | SftConfig) -> Iterator[Path]:
         yield run
 
 
-def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
-    path = run / "config.toml"
-    given = settings_of(config)
+def held_step(config: TrainConfig | SftConfig) -> int | None:
+    """The last step of the run that ``config`` would continue, None where it would start one. Writes nothing.
+
+    Raises ``TrainingError`` for a directory that ``opened`` would refuse, unless another trainer is writing there.
+    """
+    run, path = config.output_dir, config.output_dir / "config.toml"
+    _require_writable(run)
     written = _read_settings(path, _table(config)) if path.is_file() else {}
     committed = committed_step(run)
-    if written and committed is not None:  # a run that failed before its first commit holds nothing
-        # a setting that the run was written without had its default: settings that came later change no old run
-        before = {**_defaults(type(config)), **written}
-        differing = differing_keys(before, given)
-        # a constant learning rate makes a longer run the continuation of a shorter one; a schedule does not
-        if isinstance(config, TrainConfig):
-            differing = [key for key in differing if key != "max_steps"]
-        if differing:
-            raise TrainingError(
-                f"{run}: holds a run with other settings ({', '.join(differing)}); "
-                "choose another --output-dir or use the settings in its config.toml"
-            )
-        if not config.resume:
-            raise TrainingError(
-                f"{run}: holds a run of these settings at step {committed}; "
-                "pass --resume to continue it or choose another --output-dir"
-            )
-        # what was trained stays on record, whatever a later command asks for
-        given = {**given, "max_steps": max(config.max_steps, committed)}
-    with atomic_file(path) as file:
-        settings = to_toml({key: value for key, value in given.items() if key != "resume"})
-        file.write_text(f"[{_table(config)}]\n{settings}", encoding="utf-8")
-    with atomic_file(run / "environment.json") as file:
-        file.write_text(json.dumps(environment(), indent=1) + "\n", encoding="utf-8")
+    if not written or committed is None:  # a run that failed before its first commit holds nothing
+        return committed
+    # a setting that the run was written without had its default: settings that came later change no old run
+    differing = differing_keys({**_defaults(type(config)), **written}, settings_of(config))
+    # a constant learning rate makes a longer run the continuation of a shorter one; a schedule does not
+    if isinstance(config, TrainConfig):
+        differing = [key for key in differing if key != "max_steps"]
+    if differing:
+        raise TrainingError(
+            f"{run}: holds a run with other settings ({', '.join(differing)}); {_ELSEWHERE} or use the settings in its "
+            "config.toml"
+        )
+    if not config.resume:
+        raise TrainingError(
+            f"{run}: holds a run of these settings at step {committed}; pass --resume to continue it or {_ELSEWHERE}"
+        )
+    return committed
+
+
+def _require_writable(run: Path) -> None:
+    """Where nothing is yet, what is above it is asked."""
+    place = next(place for place in (run, *run.absolute().parents) if os.path.lexists(place))
+    if not place.is_dir():
+        raise TrainingError(f"{run}: cannot be written ({place} is no directory); {_ELSEWHERE}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise TrainingError(f"{run}: cannot be written (no permission to write in {place}); {_ELSEWHERE}")
+
+
+def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
+    committed = held_step(config)
+    settings = settings_of(config)
+    # what was trained stays on record, whatever a later command asks for
+    settings["max_steps"] = max(config.max_steps, committed or 0)
+    with atomic_file(run / "config.toml") as file:
+        text = to_toml({key: value for key, value in settings.items() if key != "resume"})
+        file.write_text(f"[{_table(config)}]\n{text}", encoding="utf-8")
+    if committed is None or committed < config.max_steps:
+        _record_part(run, committed)
 
 
 def _table(config: TrainConfig | SftConfig) -> str:
@@ -94,13 +114,12 @@ def _defaults(kind: type[SftConfig] | type[TrainConfig]) -> dict[str, object]:
 
 
 def _read_settings(path: Path, table: str) -> dict[str, object]:
-    mend = "choose another --output-dir"
     try:
         settings: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8")).get(table, {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TrainingError(f"{path}: not the settings of a run ({error}); {mend}") from error
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TrainingError(f"{path}: not the settings of a run ({error}); {_ELSEWHERE}") from error
     if not settings:
-        raise TrainingError(f"{path}: not the settings of a run (no table [{table}]); {mend}")
+        raise TrainingError(f"{path}: not the settings of a run (no table [{table}]); {_ELSEWHERE}")
     return settings
 
 
@@ -114,30 +133,77 @@ def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list
     return sorted(name for name in names if old.get(name) != new.get(name))
 
 
-def environment() -> dict[str, str | None]:
-    """Versions that a result depends on; None for a package that is not installed as one."""
-    versions: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+@dataclass(frozen=True, kw_only=True)
+class RunPart:
+    """What one part of a run was made with, from the run's start or a resume to its end: ``environment.json``.
+
+    ``after_step`` is the last step before it, 0 for the first. ``started`` is its time in UTC (ISO 8601). ``versions``
+    are those that a result depends on, None for a package that was not installed as one. A directory of an oversharp
+    that kept the last part's versions alone reads as one part without its time.
+    """
+
+    after_step: int
+    started: str | None
+    versions: Mapping[str, str | None]
+
+
+def run_parts(run: Path) -> tuple[RunPart, ...]:
+    """The parts of a run in the order they were started; a part that was killed before its first save is one too.
+
+    Raises ``TrainingError`` for a file that no trainer wrote.
+    """
+    path = run / "environment.json"
+    try:
+        written = json.loads(path.read_bytes())
+        if isinstance(written, dict):
+            return (RunPart(after_step=0, started=None, versions=written),)
+        return tuple(RunPart(**part) for part in written)
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise TrainingError(
+            f"{path}: not the environments of a run ({error}); restore it, or move it away to continue without the "
+            "record so far"
+        ) from error
+
+
+def versions() -> dict[str, str | None]:
+    """Versions that a result depends on, here and now."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         try:
-            versions[package] = version(package)
+            found[package] = version(package)
         except PackageNotFoundError:
-            versions[package] = None
-    return versions
+            found[package] = None
+    return found
+
+
+def _record_part(run: Path, committed: int | None) -> None:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    part = RunPart(after_step=committed or 0, started=started, versions=versions())
+    parts = (*(() if committed is None else run_parts(run)), part)
+    with atomic_file(run / "environment.json") as file:
+        file.write_text(json.dumps([asdict(one) for one in parts], indent=1) + "\n", encoding="utf-8")
 
 
 class MetricsLog:
-    """``metrics.jsonl``: one line per step. Opening it after ``step`` removes the lines of later steps."""
+    """``metrics.jsonl``: one line per step. Opening it after ``step`` removes the lines of later steps.
+
+    ``course`` holds the metrics of every step so far, those of earlier parts of the run included.
+    """
 
     def __init__(self, run: Path, *, after_step: int) -> None:
         self._path = run / "metrics.jsonl"
         kept = list(_lines_up_to(self._path, after_step))
         with atomic_file(self._path) as file:
-            file.write_text("".join(kept), encoding="utf-8")
+            file.write_text("".join(line for line, _ in kept), encoding="utf-8")
+        self.course = [metrics for _, metrics in kept]
 
-    def append(self, metrics: Mapping[str, float | int]) -> None:
+    def append(self, metrics: Mapping[str, float]) -> None:
         """Write one line. Raises ``TrainingError`` on a full disk, ``ValueError`` for NaN."""
         with disk_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics, allow_nan=False) + "\n")
+        self.course.append(dict(metrics))
 
     def flush(self) -> None:
         """Bring the lines written so far to the disk; called before a step is committed."""
@@ -145,8 +211,11 @@ class MetricsLog:
             os.fsync(file.fileno())
 
 
-def _lines_up_to(path: Path, step: int) -> Iterator[str]:
-    """Raises ``TrainingError`` with the line for what no trainer wrote: cutting it out could cut out a metric."""
+def _lines_up_to(path: Path, step: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """The lines and what they say.
+
+    Raises ``TrainingError`` with the line for what no trainer wrote: cutting it out could cut out a metric.
+    """
     mend = "restore it, or move it away to continue without the metrics so far"
     try:
         # a kill can leave the last line half-written: what follows the last line end is no line
@@ -164,7 +233,7 @@ def _lines_up_to(path: Path, step: int) -> Iterator[str]:
         if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise TrainingError(f'{path} line {number}: not the metrics of a step, it has no "step"; {mend}')
         if record["step"] <= step:
-            yield text + "\n"
+            yield text + "\n", record
 
 
 @dataclass(frozen=True, kw_only=True)

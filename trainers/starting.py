@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import torch
 
-from diagnostics.models import LoadedModel, encode_prompt, load_path, pick_device
+from diagnostics.models import LoadedModel, load_path, model_folder, pick_device
 from diagnostics.progress import ProgressSink
-from diagnostics.tasks import countdown, load_problems
-from diagnostics.types import Problem
 from trainers import checkpointing
-from trainers.config import SftConfig, TrainConfig
+from trainers.checking import checked_start, first_model, model_outlines, needs_reference, own_base, policy_source
+from trainers.config import TrainConfig
+from trainers.forward import ForwardSettings
 from trainers.memory import BETAS, Memory, warm_start
-from trainers.memory_estimate import measure, note_memory, plan_memory
+from trainers.memory_estimate import EngineFootprint, measure, note_memory, plan_memory
 from trainers.model_card import card_record, model_card
 from trainers.objectives.contract import Objective
 from trainers.policy import forward_settings, policy_network, prepare_policy, reference_network
 from trainers.rollout import OwnEngine, RolloutEngine
-from trainers.run_directory import environment
-from trainers.seeds import stream_seed
+from trainers.run_directory import run_parts
 from trainers.sft import train_base
 from trainers.step import Learner
 
@@ -30,10 +28,13 @@ from trainers.step import Learner
 def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | None, says: ProgressSink) -> Learner:
     """All that a run works on: from its first model, or as it stood after step ``done``.
 
-    Raises ``TrainingError`` for a run that cannot fit the device's memory.
+    Raises what ``checked_start`` raises, before anything is trained, and ``TrainingError`` for a run that cannot fit
+    the device's memory.
     """
     device = pick_device(config.device)
-    problems = training_problems(config)
+    untrained = own_base(config).output_dir if config.model is None else None
+    with model_outlines(untrained=untrained) as outline:
+        asked = checked_start(config, objective, policy_source(config, done), outline)
     resumed = None if done is None else checkpointing.checkpoint_path(run, done)
     # an adapter lies on the model that the run started from, whatever the step
     start = starting_model(config, says) if resumed is None or config.lora_rank else resumed
@@ -41,7 +42,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     policy = prepare_policy(config, load_path(start, device=device, dtype="float32"), adapter_path=resumed)
     if resumed is None:
         save(run, 0, policy, config, objective, metrics={})
-    first = Path(start) if config.lora_rank else checkpointing.checkpoint_path(run, 0)
+    first = model_folder(start) if config.lora_rank else checkpointing.checkpoint_path(run, 0)
     optimizer = torch.optim.AdamW(
         [parameter for parameter in policy.model.parameters() if parameter.requires_grad],
         lr=config.learning_rate,
@@ -57,16 +58,18 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
 
     # passes that hold other rows round otherwise: a run that goes on takes the size that it began with
     state = None if done is None else checkpointing.load_state(run, done)
-    rows_per_pass = config.micro_batch if state is None else cast("int | None", state.get("rows_per_pass"))
-    prompts = [encode_prompt(policy.tokenizer, problem, config) for problem in problems]
+    rows_per_pass = None if state is None else cast("int | None", state.get("rows_per_pass"))
+    longest_prompt = max(map(len, asked.prompts))
     network = policy_network(config, policy)
     plan = plan_memory(
         measure(network, forward_settings(config, rows_per_pass=None)),
-        replace(config, micro_batch=rows_per_pass),
-        prompt_tokens=max(map(len, prompts)),
-        # gradients and two moments of the memory network are still to come
-        other_weights=0 if memory is None else 3 * sum(weight.nbytes for weight in memory.model.parameters()),
+        config,
+        prompt_tokens=longest_prompt,
         device=device,
+        rows_per_pass=rows_per_pass,
+        memory=None if memory is None else measure(memory.network, ForwardSettings(temperature=1.0)),
+        engine=engine_beside(config, policy, memory, first, longest_prompt=longest_prompt),
+        rehearsal_samples=0 if objective.rehearsal is None else objective.rehearsal.samples_per_prompt,
     )
     note_memory(plan, says)
 
@@ -78,7 +81,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         warm_start(
             memory,
             policy,
-            prompts,
+            asked.prompts,
             batch_prompts=config.batch_prompts,
             group_size=config.group_size,
             max_tokens=config.used_max_tokens,
@@ -88,15 +91,24 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     learner = Learner(
         config=config,
         objective=objective,
-        problems=problems,
+        problems=asked.problems,
         policy=policy,
         network=network,
         optimizer=optimizer,
         engine=rollout_engine(
-            config, policy, memory, first, longest_prompt=max(map(len, prompts)), rows_per_part=plan.rows_per_pass
+            config,
+            policy,
+            memory,
+            first,
+            longest_prompt=longest_prompt,
+            rows_per_part=plan.rows_per_pass,
+            cache_bytes=plan.engine_cache,
         ),
-        reference=reference,
         reference_network=reference_network(config, network, reference) if needs_reference(objective) else None,
+        # the reference never changes: one engine, with its buffers, serves the whole run
+        rehearsal_engine=OwnEngine(reference or policy, rows_per_part=plan.rows_per_pass)
+        if objective.rehearsal is not None
+        else None,
         memory=memory,
         forward=forward_settings(config, rows_per_pass=plan.rows_per_pass),
     )
@@ -115,13 +127,26 @@ def save(
     metrics: Mapping[str, float | int],
 ) -> None:
     """The checkpoint of ``step`` with its model card."""
-    record = card_record(config, objective, step=step, metrics=metrics, versions=environment())
+    record = card_record(config, objective, step=step, metrics=metrics, parts=run_parts(run))
     checkpointing.save_checkpoint(run, step, policy.model, policy.tokenizer, card=model_card(record))
 
 
-def needs_reference(objective: Objective) -> bool:
-    """Whether a part looks at the reference policy."""
-    return objective.asks_for("reference_logp") or objective.rehearsal is not None
+def engine_beside(
+    config: TrainConfig, policy: LoadedModel, memory: Memory | None, first: Path, *, longest_prompt: int
+) -> EngineFootprint | None:
+    """What the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
+    if config.engine == "own":
+        return None
+    from trainers.vllm_rollout import engine_footprint
+
+    return engine_footprint(
+        policy,
+        memory,
+        start=first,
+        max_model_len=longest_prompt + config.used_max_tokens,
+        rows=config.batch_prompts * config.group_size,
+        dtype=config.precision,
+    )
 
 
 def rollout_engine(
@@ -132,6 +157,7 @@ def rollout_engine(
     *,
     longest_prompt: int,
     rows_per_part: int | None,
+    cache_bytes: float | None,
 ) -> RolloutEngine:
     """Who draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
     if config.engine == "own":
@@ -144,6 +170,8 @@ def rollout_engine(
         max_model_len=longest_prompt + config.used_max_tokens,
         rows=config.batch_prompts * config.group_size,
         memory=memory,
+        dtype=config.precision,
+        cache_bytes=cache_bytes,
     )
 
 
@@ -158,26 +186,8 @@ def states(learner: Learner) -> dict[str, object]:
     return found
 
 
-def starting_model(config: TrainConfig, progress: ProgressSink) -> str | Path:
+def starting_model(config: TrainConfig, progress: ProgressSink) -> str:
     """The model named, else the base of the built-in task, trained now unless it lies there already."""
-    if config.model is not None:
-        return config.model
-    return train_base(
-        SftConfig(
-            output_dir=config.output_dir / "base",
-            seed=config.seed,
-            resume=True,
-            device=config.device,
-            threads=config.threads,
-        ),
-        progress,
-    )
-
-
-def training_problems(config: TrainConfig) -> tuple[Problem, ...]:
-    """The problems to train on; never the held-out ones of the built-in task."""
-    if config.trains_on_countdown:
-        return countdown.problems(split="train", limit=config.limit)
-    # a stream of its own: problems generated for the audit come from its plain seed and stay unseen
-    seed = stream_seed(config.seed, "problems") % 2**31
-    return load_problems(config.problems, config.task, limit=config.limit, seed=seed)
+    if config.model is None:
+        train_base(own_base(config), progress)
+    return first_model(config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +22,7 @@ from trainers.memory import Memory
 from trainers.network import Network
 from trainers.objectives.contract import Credit, GroupedRewards, Objective, is_constant
 from trainers.policy import adapter_off
-from trainers.rollout import OwnEngine, RolloutEngine
+from trainers.rollout import RolloutEngine
 from trainers.run_directory import RolloutRow
 from trainers.seeds import batch_positions, stream_seed
 from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, frozen_logps
@@ -35,8 +34,8 @@ class Learner:
     """All that a step works on.
 
     ``network`` and ``reference_network`` say how policy and reference are run; the latter is None unless the objective
-    needs a reference. ``reference`` is None too where that is the policy without its adapter. ``memory`` is None
-    unless the objective has one.
+    needs a reference. ``rehearsal_engine`` draws the reference's samples, from the policy without its adapter where
+    that is the reference; it and ``memory`` are None unless the objective has such a part.
     """
 
     config: TrainConfig
@@ -46,8 +45,8 @@ class Learner:
     network: Network
     optimizer: torch.optim.Optimizer
     engine: RolloutEngine
-    reference: LoadedModel | None
     reference_network: Network | None
+    rehearsal_engine: RolloutEngine | None
     memory: Memory | None
     forward: ForwardSettings
 
@@ -130,6 +129,8 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "correct_rate": float(rewards.correct_PG.double().mean()),
         "frac_zero_std": float(is_constant(rewards.reward_PG).double().mean()),
         "advantage_abs_mean": float(credit.advantage_PG.abs().mean()),
+        "samples_drawn": drawn.n_drawn,
+        "samples_kept": n_rows,
         "samples_skipped": n_rows - sum(report.n_used for report in reports),
         "loss": sum(report.loss for report in reports) / len(reports),
         "grad_norm": max(grad_norms),
@@ -154,8 +155,6 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     if computed and objective.decoding is None:
         metrics["sampler_logp_gap_mean"] = sum(report.logp_gap_mean for report in computed) / len(computed)
         metrics["sampler_logp_gap_max"] = max(report.logp_gap_max for report in computed)
-    if objective.resampling is not None:
-        metrics["samples_drawn"] = drawn.n_drawn
     if objective.penalties:
         metrics["penalty"] = sum(report.penalty for report in reports) / len(reports)
     if objective.rehearsal is not None:
@@ -272,12 +271,11 @@ def grouped(
 
 def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) -> RolloutBatch | None:
     """Samples of the reference policy for these problems, None if the objective rehearses nothing."""
-    rehearsal, config = learner.objective.rehearsal, learner.config
-    if rehearsal is None:
+    rehearsal, engine, config = learner.objective.rehearsal, learner.rehearsal_engine, learner.config
+    if rehearsal is None or engine is None:
         return None
-    # with LoRA the reference is the policy without its adapter
-    with adapter_off(learner.policy) if learner.reference is None else nullcontext():
-        return OwnEngine(learner.reference or learner.policy, rows_per_part=learner.forward.micro_batch).sample(
+    with adapter_off(learner.policy):
+        return engine.sample(
             [encode_prompt(learner.policy.tokenizer, problem, config) for problem in problems],
             group_size=rehearsal.samples_per_prompt,
             max_tokens=config.used_max_tokens,

@@ -89,11 +89,18 @@ def accumulate_gradient(
         place_U[position_N] = torch.arange(len(position_N), device=device)
         place_B = torch.where(copy_of_B >= 0, place_U[copy_of_B.clamp(min=0)], -1)
         row_R = (place_B >= 0).nonzero()[:, 0]
-        logp_UT, entropy_UT = token_logps(network, rollouts, distinct_U[position_N], settings, layout=layout)
-        logp_RT, entropy_RT = logp_UT[place_B[row_R]], entropy_UT[place_B[row_R]]
+        logp_UT, entropy_UT = token_logps(
+            network,
+            rollouts,
+            distinct_U[position_N],
+            settings,
+            layout=layout,
+            entropies=objective.asks_for("entropy"),
+        )
+        logp_RT = logp_UT[place_B[row_R]]
         tokens = TokenLogps(
             logp_BT=logp_RT,
-            entropy_BT=entropy_RT,
+            entropy_BT=None if entropy_UT is None else entropy_UT[place_B[row_R]],
             old_logp_BT=logp_RT.detach() if batch.old_logp_BT is None else batch.old_logp_BT[row_R],
             mask_BT=rollouts.response_mask_BT[row_R],
             reference_logp_BT=None if batch.reference_logp_BT is None else batch.reference_logp_BT[row_R],
@@ -140,7 +147,7 @@ def rehearse(model: Network | PreTrainedModel, samples: RolloutBatch, beta: floa
     row_B = torch.arange(len(samples.response_ids_BT), device=samples.response_ids_BT.device)
     loss = torch.zeros((), device=row_B.device)
     for row_R, layout in passes(network, samples, row_B, settings):
-        logp_RT, _ = token_logps(network, samples, row_R, settings, layout=layout)
+        logp_RT, _ = token_logps(network, samples, row_R, settings, layout=layout, entropies=False)
         part = -beta * (logp_RT.sum(dim=1) / samples.n_tokens_B[row_R]).sum() / len(row_B)
         part.backward()
         loss = loss + part.detach()
@@ -157,7 +164,9 @@ def frozen_logps(
     distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
     logp_UT = torch.zeros(len(distinct_U), rollouts.response_ids_BT.shape[1], device=distinct_U.device)
     for position_N, layout in passes(network, rollouts, distinct_U, settings):
-        logp_UT[position_N] = token_logps(network, rollouts, distinct_U[position_N], settings, layout=layout)[0]
+        logp_UT[position_N], _ = token_logps(
+            network, rollouts, distinct_U[position_N], settings, layout=layout, entropies=False
+        )
     return logp_UT[copy_of_B]
 
 

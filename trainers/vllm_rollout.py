@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,9 @@ from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
 from diagnostics.samplers.vllm_support import why_not
 from diagnostics.types import Checkpoint
 from trainers.batch import RolloutBatch
-from trainers.plain_weights import plain_weights
-from trainers.vllm_fingerprint import PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
+from trainers.memory_estimate import EngineFootprint
+from trainers.plain_weights import count_plain_weights, plain_weights
+from trainers.vllm_fingerprint import HIDDEN_NATS, PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
 from trainers.vllm_pair import pair_overrides, register_pair
 from trainers.vllm_sampler import EXTRA_COLUMNS, LawColumns
 
@@ -42,6 +44,13 @@ if TYPE_CHECKING:
 LEAST_TEMPERATURE = 0.01
 #: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
 _CACHE_SHARE = 0.5
+#: A share of the GPU's memory that vLLM wants to be free when it starts. To a cache whose size is given the share is of
+#: no other use, and what must be free is said by the run's memory plan.
+_LEAST_SHARE = 0.01
+#: What vLLM holds on a CPU, measured with 40 million weights: its weights packed for products, with the room in the
+#: heap that the unpacked ones left, and its code.
+_CPU_COPIES = 2
+_CPU_CODE_BYTES = 256 << 20
 
 
 class VllmEngine:
@@ -49,7 +58,9 @@ class VllmEngine:
 
     ``start`` is a checkpoint of the policy's architecture, from which the engine is built; its weights are overwritten
     at once. ``max_model_len`` is the longest prompt and response together, ``rows`` how many responses are drawn at a
-    time. Raises ``TrainingError`` if vLLM does not run here or computes another model than the networks do.
+    time. ``dtype`` is that of the engine's weights and products, on a CPU as on a GPU; rollouts then come from a law
+    that is rounded to it. ``cache_bytes`` bounds keys and values, None: see ``engine_footprint``. Raises
+    ``TrainingError`` if vLLM does not run here or computes another model than the networks do.
     """
 
     def __init__(
@@ -61,12 +72,15 @@ class VllmEngine:
         rows: int,
         memory: Memory | None = None,
         dtype: Dtype = "float32",
+        cache_bytes: float | None = None,
     ) -> None:
         self._policy = policy
         self._memory = memory if memory is not None and memory.mu else None
-        _require_vllm(policy.device, [start] if self._memory is None else [start, self._memory.path])
+        for folder in [start] if self._memory is None else [start, self._memory.path]:
+            require_vllm(policy.device, folder, name=str(folder))
         self._plan = _plan(policy, self._memory, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
-        self._llm = _started(self._plan, _pair_arguments(policy, self._memory), policy.device)
+        cache = self._plan.cache_bytes if cache_bytes is None else min(self._plan.cache_bytes, int(cache_bytes))
+        self._llm = _started(self._plan, _pair_arguments(policy, self._memory), cache_bytes=cache)
         # everything runs in this process, so the worker and the model in it are ours to hold
         self._worker: Any = self._llm.collective_rpc(_itself)[0]
         self._model: Any = self._worker.model_runner.get_model()
@@ -81,10 +95,7 @@ class VllmEngine:
         self, prompts: Sequence[Sequence[int]], *, group_size: int, max_tokens: int, temperature: float, seed: int
     ) -> RolloutBatch:
         """See ``RolloutEngine.sample``."""
-        if temperature < LEAST_TEMPERATURE:
-            raise TrainingError(
-                f"--temperature {temperature}: vLLM draws at {LEAST_TEMPERATURE} or above; raise it or use --engine own"
-            )
+        require_temperature(temperature)
         self._prepare(prompts)
         generator = torch.Generator().manual_seed(seed)
         # response i of a request is drawn with its seed + i: far apart, two prompts never share their noise
@@ -157,9 +168,12 @@ class VllmEngine:
                 f"vLLM computes other log-probabilities than the policy (off by {now.gap_nats:.2g} nats, allowed "
                 f"{tolerance:g}); use --engine own"
             )
-        if now.is_stale_after(self._fingerprint):
+        before = self._fingerprint
+        if before is not None and now.is_stale_after(before, hidden_nats=HIDDEN_NATS[self._plan.dtype]):
             raise TrainingError("vLLM answers bit for bit as before the last update; use --engine own")
-        self._fingerprint = now
+        # moves that are hidden add up: they count from when the engine last answered something new
+        if before is None or not now.is_repeated(before):
+            self._fingerprint = now
         return now.gap_nats
 
     # ---------------------------------------------------------------- draws
@@ -256,17 +270,47 @@ def _itself(worker: Any) -> Any:
     return worker
 
 
-def _require_vllm(device: torch.device, folders: Sequence[Path]) -> None:
+def require_temperature(temperature: float) -> None:
+    """Raise ``TrainingError`` for a temperature that vLLM would raise in silence."""
+    if temperature < LEAST_TEMPERATURE:
+        raise TrainingError(
+            f"--temperature {temperature}: vLLM draws at {LEAST_TEMPERATURE} or above; raise it or use --engine own"
+        )
+
+
+def require_vllm(device: torch.device, folder: Path, *, name: str) -> None:
+    """Raise ``TrainingError`` where vLLM cannot run the model in ``folder``, which the error calls ``name``.
+
+    Decided without importing it; what it refuses by itself is found when the engine starts.
+    """
     if device.index not in (None, 0):
         raise TrainingError(
             f"--device {device}: vLLM in this process takes the first GPU it sees; set CUDA_VISIBLE_DEVICES and use "
             "--device cuda, or use --engine own"
         )
-    for folder in folders:
-        checkpoint = Checkpoint(step=0, label=folder.name, path=folder, kind="full", weights_hash="")
-        reason = why_not(checkpoint, device=device.type)
-        if reason is not None:
-            raise TrainingError(f"{folder}: {reason.replace('--sampler transformers', '--engine own')}")
+    checkpoint = Checkpoint(step=0, label=folder.name, path=folder, kind="full", weights_hash="")
+    reason = why_not(checkpoint, device=device.type)
+    if reason is not None:
+        raise TrainingError(f"{name}: {reason.replace('--sampler transformers', '--engine own')}")
+
+
+def engine_footprint(
+    policy: LoadedModel, memory: Memory | None, *, start: Path, max_model_len: int, rows: int, dtype: Dtype
+) -> EngineFootprint:
+    """What a ``VllmEngine`` of these settings will hold; nothing is started.
+
+    Its cache has room for all rows at their longest, but no more than half of a GPU's free memory or 2 GiB of a CPU's.
+    """
+    read = memory if memory is not None and memory.mu else None
+    plan = _plan(policy, read, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
+    models = [policy.model] if read is None else [policy.model, read.model]
+    weights = sum(map(count_plain_weights, models)) * getattr(torch, dtype).itemsize
+    return EngineFootprint(
+        weights=_CPU_COPIES * weights + _CPU_CODE_BYTES if plan.on_cpu else weights,
+        cache=plan.cache_bytes,
+        least_cache=replace(plan, max_num_seqs=1).cache_bytes,
+        rests=not plan.on_cpu,
+    )
 
 
 def _plan(
@@ -300,15 +344,16 @@ def _pair_arguments(policy: LoadedModel, memory: Memory | None) -> dict[str, Any
     return {"hf_overrides": pair_overrides(policy_architecture=architecture, memory_path=str(memory.path))}
 
 
-def _started(plan: EnginePlan, pair_arguments: dict[str, Any], device: torch.device) -> Any:
+def _started(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: int) -> Any:
     """The engine. vLLM reads these variables when it is imported; what the user set stays."""
     wanted = engine_environment(None, plan.settings, {}) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     for name, setting in wanted.items():
         if name.startswith("VLLM_"):  # the others are for a process of vLLM's own
             os.environ.setdefault(name, setting)
     arguments = plan.arguments() | pair_arguments | {"max_logprobs": EXTRA_COLUMNS, "use_tqdm_on_load": False}
+    arguments |= {"kv_cache_memory_bytes": cache_bytes}
     if not plan.on_cpu:
-        arguments |= {"enable_sleep_mode": True, "kv_cache_memory_bytes": plan.cache_bytes}
+        arguments |= {"enable_sleep_mode": True, "gpu_memory_utilization": _LEAST_SHARE}
     with _undisturbed(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

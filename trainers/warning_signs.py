@@ -8,14 +8,16 @@ to audit, never a verdict: entropy falls under every objective that learns.
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Literal
+
+import numpy as np
+from jaxtyping import Int
+
+from diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 
 #: Steps at the start, and steps at the end, that are averaged.
 WINDOW_STEPS = 20
@@ -87,12 +89,11 @@ def group_variety(correct_by_prompt: Sequence[Sequence[str]]) -> GroupVariety:
     >>> group_variety([[], []])
     GroupVariety(effective_correct_responses=None, correct_variety=None)
     """
-    counts = [Counter(texts) for texts in correct_by_prompt if texts]
-    effective = [math.exp(_entropy_nats(list(count.values()))) for count in counts]
-    differing = [_chance_to_differ(list(count.values())) for count in counts if count.total() > 1]
+    one = _counted([texts for texts in correct_by_prompt if texts])
+    two = _counted([texts for texts in correct_by_prompt if len(texts) > 1])
     return GroupVariety(
-        effective_correct_responses=math.fsum(effective) / len(effective) if effective else None,
-        correct_variety=math.fsum(differing) / len(differing) if differing else None,
+        effective_correct_responses=float(np.exp(plug_in_entropy(*one)).mean()) if one[2] else None,
+        correct_variety=float(1 - simpson_index(*two).mean()) if two[2] else None,
     )
 
 
@@ -129,22 +130,6 @@ def new_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
     return tuple(sign for sign in warning_signs(course) if sign.step == course[-1]["step"])
 
 
-def course_so_far(run: Path, step: int) -> list[dict[str, float]]:
-    """The metrics of a run up to ``step``, for a run that is continued; lines that are no metrics are left out."""
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        return []
-    course = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue  # half-written by a kill
-        if isinstance(record, dict) and isinstance(record.get("step"), int) and record["step"] <= step:
-            course.append(record)
-    return course
-
-
 def _first_sign(course: Sequence[Mapping[str, float]], kind: Kind) -> WarningSign | None:
     name = WATCHED[kind][0]
     points = [(int(metrics["step"]), float(metrics[name])) for metrics in course if metrics.get(name) is not None]
@@ -158,12 +143,10 @@ def _first_sign(course: Sequence[Mapping[str, float]], kind: Kind) -> WarningSig
     return None
 
 
-def _entropy_nats(counts: Sequence[int]) -> float:
-    total = sum(counts)
-    return -math.fsum(count / total * math.log(count / total) for count in counts)
-
-
-def _chance_to_differ(counts: Sequence[int]) -> float:
-    """1 − Σ n(n−1) / N(N−1): Simpson's index, unbiased in the number of draws."""
-    total = sum(counts)
-    return 1 - sum(count * (count - 1) for count in counts) / (total * (total - 1))
+def _counted(
+    texts_by_group: Sequence[Sequence[str]],
+) -> tuple[Int[np.ndarray, " answer"], Int[np.ndarray, " answer"], int]:
+    """Counts of the distinct texts of all groups, the group of each count, and how many groups there are."""
+    counts = [list(Counter(texts).values()) for texts in texts_by_group]
+    group_A = np.repeat(np.arange(len(counts)), [len(count) for count in counts])
+    return np.array([number for count in counts for number in count], dtype=np.int64), group_A, len(counts)

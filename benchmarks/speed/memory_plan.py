@@ -1,6 +1,6 @@
-"""How far the memory plan of a run lies from the peak that two steps of it reach.
+"""How far the memory plan of a run lies from the peak that its first steps reach.
 
-``python benchmarks/speed/memory_plan.py`` writes ``benchmarks/results/memory_plan.json`` (two minutes). The model has
+``python benchmarks/speed/memory_plan.py`` writes ``benchmarks/results/memory_plan.json`` (five minutes). The model has
 the layers of a 14-million-parameter Qwen3 with random weights; each case runs in a process of its own. The plan covers
 what comes on top of the weights: gradients, optimizer, activations, logits.
 """
@@ -23,13 +23,15 @@ from trainers.memory_estimate import measure, plan_memory
 from trainers.network import find_network
 
 SEED = 0
+#: The heap of a process grows for so many steps: what one frees, the next cannot all fill.
+STEPS = 4
 PROMPTS, GROUP, PROMPT_TOKENS, RESPONSE_TOKENS = 4, 4, 64, 192
 #: Vocabulary, whether activations are recomputed, and the arithmetic.
 CASES = ((8_192, False, "float32"), (60_000, False, "float32"), (8_192, True, "float32"), (8_192, False, "bfloat16"))
 
 
 def planned_and_reached(vocabulary: int, recompute: bool, precision: str) -> tuple[float, float]:
-    """Bytes that the plan says, and that two steps take, in this process."""
+    """Bytes that the plan says, and that ``STEPS`` steps take, in this process."""
     torch.manual_seed(SEED)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = Qwen3Config(
@@ -69,7 +71,7 @@ def planned_and_reached(vocabulary: int, recompute: bool, precision: str) -> tup
     )
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     before = resident_bytes(device)
-    for _ in range(2):
+    for _ in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
         logp_BT, _ = token_logps(network, rollouts, torch.arange(n_rows, device=device), settings)
         logp_BT.sum().backward()
@@ -97,7 +99,7 @@ def main() -> None:
     write(
         "memory_plan",
         {
-            "what": f"two steps of {PROMPTS * GROUP} responses of {RESPONSE_TOKENS} tokens behind {PROMPT_TOKENS}, "
+            "what": f"{STEPS} steps of {PROMPTS * GROUP} responses of {RESPONSE_TOKENS} tokens behind {PROMPT_TOKENS}, "
             f"{'cuda' if torch.cuda.is_available() else 'cpu'}; error: planned over reached, less 1",
             "cases": cases,
             "seed": SEED,

@@ -18,6 +18,7 @@ View = Literal[
     "mode_scores",
     "sample_entropies",
     "graded_samples",
+    "regraded_samples",
     "panel_scores",
     "own_scores",
     "repeated_scores",

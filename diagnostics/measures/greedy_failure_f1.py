@@ -117,7 +117,7 @@ MEASURE = Measure(
     unit="F1 score",
     section="dynamics",
     needs=("graded_samples",),
-    missing="some problem lacks its greedy response or planned samples (run the audit again to complete them), "
+    missing="some problem lacks its greedy response or planned samples, "
     "or F1 is 0/0 because no problem is of the kind to be found and none is predicted to be",
     plot=Plot(x="step", group="scope", y_label="F1 score", y_range=(0.0, 1.0)),
     sql=SQL,

@@ -2,7 +2,8 @@
 
 Meaning: a cut response has rarely given its answer. A checkpoint that writes longer then looks as if it had lost modes.
 Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
-Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit.
+Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. Of samples that
+another tool drew, those count that tell why they ended; where none does, the rate is unknown.
 Source: sample health; finish reasons as the sampler reports them.
 
 >>> import duckdb, pandas as pd
@@ -24,7 +25,7 @@ SELECT
     avg((finish_reason = 'length')::INTEGER) AS value,
     NULL::DOUBLE AS low,
     NULL::DOUBLE AS high,
-    count(*) AS n
+    count(finish_reason) AS n
 FROM graded_samples
 WHERE series = $series AND NOT greedy
 GROUP BY checkpoint_id, step
@@ -37,7 +38,7 @@ MEASURE = Measure(
     unit="share of samples",
     section="health",
     needs=("graded_samples",),
-    missing="no graded samples",
+    missing="no graded sample tells why it ended",
     plot=Plot(x="step", y_label="share of samples cut off", y_range=(0.0, 1.0)),
     sql=SQL,
 )

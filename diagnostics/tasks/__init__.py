@@ -27,7 +27,8 @@ def load_problems(
 
     Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
-    generators alone. Raises ``ProblemError``; never returns an empty tuple.
+    generators, and to benchmarks of which a limit draws problems at random. Raises ``ProblemError``; never returns an
+    empty tuple.
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
@@ -96,7 +97,7 @@ def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Pr
     if name == "benchmark":
         from diagnostics.tasks.benchmarks import benchmark_problems
 
-        return benchmark_problems(argument, limit=limit)
+        return benchmark_problems(argument, limit=limit, seed=seed)
     outside = _outside()
     if name not in outside:
         raise ProblemError(f"task {task!r} is unknown; {nearest_names(task, task_names())}")

@@ -1,95 +1,216 @@
-"""Mathematics benchmarks by name, through ``datasets``: from a hub, or from a local copy.
+"""Benchmarks by name, through ``datasets``: from the hub at a pinned commit, or from a local copy.
 
-``benchmark:gsm8k`` asks the hub (or its cache); ``benchmark:gsm8k@PATH`` reads a copy: a directory written by
-``save_to_disk``, a directory with the files of the hub's repository, or one JSONL or Parquet file.
+``benchmark:gsm8k`` looks into the directory of OVERSHARP_BENCHMARKS, then asks the hub (or its cache);
+``benchmark:gsm8k=PATH`` reads a copy. docs/benchmarks.md lists data sets, commits and fields.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib import import_module
-from itertools import islice
 from pathlib import Path
-from types import ModuleType
+from random import Random
+from string import ascii_uppercase
 from typing import Any, Literal
 
 from diagnostics.errors import ProblemError
 from diagnostics.tasks import nearest_names
-from diagnostics.tasks.files import Row, problem_of_row, read_rows
+from diagnostics.tasks.benchmark_sources import HubData, data_rows
+from diagnostics.tasks.files import Row, problem_of_row
 from diagnostics.types import Problem
 from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.extraction import hash_answer
+from diagnostics.verifiers.extraction import hash_answer, last_boxed
+
+#: Ends every multiple-choice prompt.
+LETTER_REQUEST = "Answer with the letter of the correct option."
+
+AnswerForm = Literal["plain", "hashes", "boxed", "list"]
+
+_E_NOTATION = re.compile(r"(-?\d+(?:\.\d+)?)[eE]([+-]?\d+)", re.ASCII)
+# a few solutions of MATH end with "\boxed 2$"
+_BOX_WITHOUT_BRACES = re.compile(r"\\boxed\s+([^{}$]+)\$")
+_LEVEL = re.compile(r"(?:Level )?(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Benchmark:
     """Where a benchmark lies and how its fields are read.
 
-    ``answer_form``: "plain", the answer itself; "hashes", after ``####``; "list", items to be joined by commas.
+    ``question``, ``answer``, ``options``, ``context``, ``difficulty`` name columns. ``answer_form``: "plain", the
+    answer itself; "hashes", after ``####``; "boxed", in the last box of a solution; "list", items to be joined by
+    commas. With ``options`` the question is multiple choice and the answer the label of one of them. ``limit_draws``:
+    a limit takes problems at random, since the first ones are of one subject or the papers drew them so.
     """
 
-    path: str
-    split: str
-    prompt: str
+    title: str
+    data: HubData
+    n_problems: int
+    question: str
     answer: str
-    config: str | None = None
-    answer_form: Literal["plain", "hashes", "list"] = "plain"
+    answer_form: AnswerForm = "plain"
+    options: str | None = None
+    context: str | None = None
     difficulty: str | None = None
+    limit_draws: bool = False
+
+    @property
+    def verifier(self) -> str:
+        """Who grades: "choice" for letters of options, else "math"."""
+        return "math" if self.options is None else "choice"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a copy must have."""
+        return (self.question, self.answer) if self.options is None else (self.question, self.options, self.answer)
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
-    "aime24": Benchmark(path="HuggingFaceH4/aime_2024", split="train", prompt="problem", answer="answer"),
-    "aime25": Benchmark(path="math-ai/aime25", split="test", prompt="problem", answer="answer"),
-    "amc23": Benchmark(path="math-ai/amc23", split="test", prompt="question", answer="answer"),
+    "aime24": Benchmark(
+        title="AIME 2024, I and II",
+        data=HubData(
+            path="HuggingFaceH4/aime_2024", revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", split="train"
+        ),
+        n_problems=30,
+        question="problem",
+        answer="answer",
+    ),
+    "aime25": Benchmark(
+        title="AIME 2025, I and II",
+        data=HubData(path="math-ai/aime25", revision="563bb8404243c5f09de6ec262f2db674fe5bce9b", split="test"),
+        n_problems=30,
+        question="problem",
+        answer="answer",
+    ),
+    "amc23": Benchmark(
+        title="AMC 12 2023",
+        data=HubData(path="math-ai/amc23", revision="80815d37005feb82cd7f8fbc6901d5d3eff43057", split="test"),
+        n_problems=40,
+        question="question",
+        answer="answer",
+    ),
+    "arc_c": Benchmark(
+        title="ARC, challenge set",
+        data=HubData(
+            path="allenai/ai2_arc",
+            config="ARC-Challenge",
+            revision="210d026faf9955653af8916fad021475a3f00453",
+            split="test",
+        ),
+        n_problems=1172,
+        question="question",
+        answer="answerKey",
+        options="choices",
+        limit_draws=True,
+    ),
     "gsm8k": Benchmark(
-        path="openai/gsm8k", config="main", split="test", prompt="question", answer="answer", answer_form="hashes"
+        title="GSM8K",
+        data=HubData(
+            path="openai/gsm8k", config="main", revision="740312add88f781978c0658806c59bc2815b9866", split="test"
+        ),
+        n_problems=1319,
+        question="question",
+        answer="answer",
+        answer_form="hashes",
+    ),
+    "math": Benchmark(
+        title="MATH, all 5,000 test problems (LightEval's copy)",
+        data=HubData(
+            path="DigitalLearningGmbH/MATH-lighteval",
+            config="default",
+            revision="0530c78699ea5e8eb5530600900e1f328b48acad",
+            split="test",
+        ),
+        n_problems=5000,
+        question="problem",
+        answer="solution",
+        answer_form="boxed",
+        difficulty="level",
+        limit_draws=True,
     ),
     "math500": Benchmark(
-        path="HuggingFaceH4/MATH-500", split="test", prompt="problem", answer="answer", difficulty="level"
+        title="MATH-500",
+        data=HubData(path="HuggingFaceH4/MATH-500", revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", split="test"),
+        n_problems=500,
+        question="problem",
+        answer="answer",
+        difficulty="level",
     ),
-    "minerva": Benchmark(path="math-ai/minervamath", split="test", prompt="question", answer="answer"),
+    "minerva": Benchmark(
+        title="Minerva math (undergraduate science)",
+        data=HubData(path="math-ai/minervamath", revision="ee46ddc498933b1977577953250ca5c66be64f96", split="test"),
+        n_problems=272,
+        question="question",
+        answer="answer",
+    ),
+    "mmlu_pro": Benchmark(
+        title="MMLU-Pro",
+        data=HubData(path="TIGER-Lab/MMLU-Pro", revision="b189ec765aa7ed75c8acfea42df31fdae71f97be", split="test"),
+        n_problems=12032,
+        question="question",
+        answer="answer",
+        options="options",
+        limit_draws=True,
+    ),
     "olympiadbench": Benchmark(
-        path="Hothan/OlympiadBench",
-        config="OE_TO_maths_en_COMP",
-        split="train",
-        prompt="question",
+        title="OlympiadBench, open-ended mathematics in English without images",
+        data=HubData(
+            path="Hothan/OlympiadBench",
+            config="OE_TO_maths_en_COMP",
+            revision="91184b52131e7fc9455fef848035173aea8cc01a",
+            split="train",
+        ),
+        n_problems=674,
+        question="question",
         answer="final_answer",
         answer_form="list",
+        context="context",
     ),
 }
 
 
-def benchmark_problems(argument: str, *, limit: int | None = None) -> tuple[Problem, ...]:
-    """The problems of ``NAME`` or ``NAME@PATH``, in the benchmark's order.
-
-    Nobody can mend a published benchmark, so what would be an error in a file of the user's own is not one here: an
-    answer that "math" cannot read is graded by "exact" (the problem's ``verifier`` says so), and a problem that comes
-    up again is left out.
-    """
-    name, _, local = argument.partition("@")
+def benchmark_of(name: str) -> Benchmark:
+    """The benchmark called ``name``; ``ProblemError`` names the nearest if there is none."""
     if name not in BENCHMARKS:
         asked, known = f"benchmark:{name}", (f"benchmark:{known}" for known in BENCHMARKS)
         raise ProblemError(f"task {asked!r} is unknown; {nearest_names(asked, known)}")
-    benchmark = BENCHMARKS[name]
-    rows = _local_rows(Path(local).expanduser(), name) if local else _hub_rows(name)
+    return BENCHMARKS[name]
+
+
+def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
+    """The problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` different ones.
+
+    A limit takes the first, or draws by ``seed`` where the benchmark says so; a larger limit keeps what a smaller one
+    took. Nobody can mend a published benchmark, so what would be an error in a file of the user's own is not one
+    here: an answer that "math" cannot read is graded by "exact" (the problem's ``verifier`` says so), and a problem
+    that comes up again is left out.
+    """
+    name, _, local = argument.partition("=")
+    benchmark = benchmark_of(name)
     problems: dict[tuple[str, str], Problem] = {}
-    with Verifiers() as verifiers:
-        for row in islice(rows, limit):
+    with (
+        closing(data_rows(name, benchmark.data, Path(local).expanduser() if local else None)) as rows,
+        Verifiers() as verifiers,
+    ):
+        drawn = _shuffled(rows, seed) if benchmark.limit_draws and limit is not None else rows
+        for row in drawn:
+            if limit is not None and len(problems) == limit:
+                break
             problem = problem_of_row(_translated(row, benchmark), f"benchmark:{name}")
-            try:
-                verifiers.check_gold(problem)
-            except ProblemError:
-                problem = replace(problem, verifier="exact")
-            problems.setdefault((problem.prompt, problem.gold), problem)
+            key = (problem.prompt, problem.gold)
+            if key not in problems:
+                problems[key] = _gradable(problem, verifiers)
     return tuple(problems.values())
 
 
-def benchmark_answer(value: Any, form: str) -> str | None:
-    r"""The gold out of a benchmark's answer field; None if it does not have the expected form.
+def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
+    r"""The gold out of a benchmark's answer column; None if it does not have the expected form.
 
     >>> benchmark_answer("6 + 7 = 13\n#### 1,300", "hashes"), benchmark_answer(["$5$"], "list")
     ('1300', '$5$')
+    >>> benchmark_answer(r"Thus $\boxed{\frac{1}{2}}$.", "boxed"), benchmark_answer("4.5e33", "plain")
+    ('\\frac{1}{2}', '4.5 \\times 10^{33}')
     """
     if form == "list":
         return ", ".join(str(item) for item in value) if isinstance(value, list) and value else None
@@ -98,90 +219,101 @@ def benchmark_answer(value: Any, form: str) -> str | None:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # some tables keep 27 as 27.0
     text = str(value)
-    if form == "plain":
-        return text
-    found = hash_answer(text)
-    return found.replace(",", "") if found else None
+    if form == "boxed":
+        return _boxed_answer(text)
+    if form == "hashes":
+        found = hash_answer(text)
+        return found.replace(",", "") if found else None
+    number = _E_NOTATION.fullmatch(text.strip())
+    # math-verify takes the e for Euler's number
+    return f"{number.group(1)} \\times 10^{{{int(number.group(2))}}}" if number else text
+
+
+def lettered_options(value: Any) -> dict[str, str] | None:
+    """Label in the data set → text of each option, in order; None if ``value`` holds no options.
+
+    A list is labelled A, B, …; a mapping brings its own labels, under "label" and "text".
+
+    >>> lettered_options(["red", "blue"]), lettered_options({"text": ["red", "blue"], "label": ["1", "2"]})
+    ({'A': 'red', 'B': 'blue'}, {'1': 'red', '2': 'blue'})
+    """
+    texts = value.get("text") if isinstance(value, Mapping) else value
+    if not isinstance(texts, list) or not 2 <= len(texts) <= len(ascii_uppercase):
+        return None
+    labels = value.get("label") if isinstance(value, Mapping) else list(ascii_uppercase[: len(texts)])
+    if not isinstance(labels, list) or len(labels) != len(texts):
+        return None
+    return {str(label): str(text).strip() for label, text in zip(labels, texts, strict=True)}
+
+
+def multiple_choice_prompt(question: str, options: Iterable[str]) -> str:
+    r"""The question, its options with letters, and what to answer with.
+
+    >>> multiple_choice_prompt("Which is warm?", ["red", "blue"])
+    'Which is warm?\n\nA. red\nB. blue\n\nAnswer with the letter of the correct option.'
+    """
+    lines = (f"{letter}. {text}" for letter, text in zip(ascii_uppercase, options, strict=False))
+    return "\n\n".join((question.strip(), "\n".join(lines), LETTER_REQUEST))
+
+
+def _shuffled(rows: Iterable[Row], seed: int) -> Iterator[Row]:
+    held = list(rows)
+    Random(seed).shuffle(held)
+    return iter(held)
+
+
+def _gradable(problem: Problem, verifiers: Verifiers) -> Problem:
+    try:
+        verifiers.check_gold(problem)
+    except ProblemError:
+        return replace(problem, verifier="exact")
+    return problem
 
 
 def _translated(row: Row, benchmark: Benchmark) -> Row:
     """The row under the names that problem files use. Other columns (solutions, images) stay behind."""
-    for column in (benchmark.prompt, benchmark.answer):
+    for column in benchmark.columns:
         if column not in row.fields:
             columns = ", ".join(sorted(row.fields))
             raise ProblemError(
-                f'{row.where}: no column "{column}" among {columns}; is this a copy of {benchmark.path}?'
+                f'{row.where}: no column "{column}" among {columns}; is this a copy of {benchmark.data.path}?'
             )
-    answer = benchmark_answer(row.fields[benchmark.answer], benchmark.answer_form)
-    if answer is None:
+    asked = _open_question if benchmark.options is None else _multiple_choice
+    prompt, gold, form = asked(row.fields, benchmark)
+    if gold is None:
         raise ProblemError(
-            f'{row.where}: "{benchmark.answer}" does not hold an answer ({benchmark.answer_form}); '
-            f"is this a copy of {benchmark.path}?"
+            f'{row.where}: "{benchmark.answer}" does not hold an answer ({form}); '
+            f"is this a copy of {benchmark.data.path}?"
         )
-    fields: dict[str, Any] = {"prompt": row.fields[benchmark.prompt], "answer": answer}
-    if benchmark.difficulty is not None:
-        fields["difficulty"] = row.fields.get(benchmark.difficulty)
+    fields: dict[str, Any] = {"prompt": prompt, "answer": gold, "verifier": benchmark.verifier}
+    level = _LEVEL.fullmatch(str(row.fields.get(benchmark.difficulty))) if benchmark.difficulty else None
+    if level:
+        fields["difficulty"] = int(level.group(1))
     return Row(where=row.where, place=row.place, fields=fields)
 
 
-def _local_rows(path: Path, name: str) -> Iterator[Row]:
-    if not path.exists():
-        raise ProblemError(f"{path}: no local copy of {name} there; {_how_to_copy(name)}")
-    if path.is_file():
-        return read_rows(path)
-    datasets = _datasets()
-    benchmark = BENCHMARKS[name]
-    try:
-        if any((path / marker).exists() for marker in ("dataset_dict.json", "state.json")):
-            loaded = datasets.load_from_disk(str(path))
-            if isinstance(loaded, datasets.DatasetDict):
-                loaded = _split_of(loaded, benchmark.split, path)
-        else:
-            loaded = datasets.load_dataset(str(path), benchmark.config, split=benchmark.split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise ProblemError(
-            f"{path}: cannot be read as a data set ({_one_line(error)}); {_how_to_copy(name)}"
-        ) from error
-    return _numbered(loaded, str(path))
+def _open_question(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any, str | None, str]:
+    """Prompt, gold (None: there is none) and the form that the answer must have."""
+    question = fields[benchmark.question]
+    context = fields.get(benchmark.context) if benchmark.context else None
+    gold = benchmark_answer(fields[benchmark.answer], benchmark.answer_form)
+    return f"{context}\n\n{question}" if context else question, gold, benchmark.answer_form
 
 
-def _hub_rows(name: str) -> Iterator[Row]:
-    datasets = _datasets()
-    benchmark = BENCHMARKS[name]
-    try:
-        loaded = datasets.load_dataset(benchmark.path, benchmark.config, split=benchmark.split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise ProblemError(f"benchmark:{name} cannot be fetched ({_one_line(error)}); {_how_to_copy(name)}") from error
-    return _numbered(loaded, f"benchmark:{name}")
+def _multiple_choice(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any, str | None, str]:
+    """Prompt, gold (None: there is none) and the form that the answer must have."""
+    assert benchmark.options is not None
+    question, label = fields[benchmark.question], str(fields[benchmark.answer])
+    options = lettered_options(fields[benchmark.options]) or {}
+    prompt = multiple_choice_prompt(question, options.values()) if isinstance(question, str) else question
+    gold = ascii_uppercase[list(options).index(label)] if label in options else None
+    return prompt, gold, f"the label of one of {len(options)} options"
 
 
-def _datasets() -> ModuleType:
-    try:
-        return import_module("datasets")
-    except ImportError as error:
-        raise ProblemError(f"benchmarks need the package datasets ({error}); run: pip install datasets") from error
-
-
-def _split_of(splits: Mapping[str, Any], split: str, path: Path) -> Any:
-    if split not in splits:
-        raise ProblemError(f'{path}: no split "{split}" among {", ".join(sorted(splits))}; save that split')
-    return splits[split]
-
-
-def _numbered(rows: Iterable[Mapping[str, Any]], source: str) -> Iterator[Row]:
-    for number, fields in enumerate(rows, start=1):
-        yield Row(where=f"{source} row {number}", place=f"row {number}", fields=fields)
-
-
-def _how_to_copy(name: str) -> str:
-    benchmark = BENCHMARKS[name]
-    config = f', "{benchmark.config}"' if benchmark.config else ""
-    return (
-        f"where there is a network, run: python -c 'from datasets import load_dataset; load_dataset("
-        f'"{benchmark.path}"{config}, split="{benchmark.split}").save_to_disk("{name}")\' '
-        f"and use --task benchmark:{name}@{name}"
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    return (str(error).partition("\n")[0] or type(error).__name__)[:160]
+def _boxed_answer(solution: str) -> str | None:
+    solution = solution.replace("\\fbox", "\\boxed")
+    found = last_boxed(solution)
+    if found is None:
+        bare = _BOX_WITHOUT_BRACES.findall(solution)
+        found = bare[-1].strip() if bare else None
+    return found or None

@@ -21,6 +21,7 @@ ENTRY_POINT_GROUP = "oversharp.verifiers"
 
 # name -> module and class; imported when asked for, so that --help never loads sympy
 _BUILT_IN = {
+    "choice": ("diagnostics.verifiers.choice", "ChoiceVerifier"),
     "exact": ("diagnostics.verifiers.exact", "ExactVerifier"),
     "expression": ("diagnostics.verifiers.expression", "ExpressionVerifier"),
     "math": ("diagnostics.verifiers.math", "MathVerifier"),
@@ -34,7 +35,7 @@ def verifier_names() -> tuple[str, ...]:
     """All names that ``get_verifier`` knows, sorted.
 
     >>> verifier_names()[:3]
-    ('exact', 'expression', 'math')
+    ('choice', 'exact', 'expression')
     """
     return tuple(sorted({*_BUILT_IN, *_outside()}))
 

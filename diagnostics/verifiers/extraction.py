@@ -35,6 +35,10 @@ def last_boxed(text: str) -> str | None:
     start = text.rfind("\\boxed")
     if start < 0:
         return None
+    end = text.find("}", start)
+    content = text[start + len("\\boxed{") : end]
+    if end > 0 and text.startswith("{", start + len("\\boxed")) and "{" not in content and "\\" not in content:
+        return content.strip()
     # the last box is nearly always closed; only when it is cut short does an earlier one count
     found = _last_closed_box(text[start:])
     return found if found is not None else _last_closed_box(text)
@@ -106,6 +110,8 @@ def unwrap(text: str) -> str:
     ('7', 'x+1', '3.5')
     """
     text = text.strip()
+    if text.isalnum():
+        return text
     while True:
         shorter = text.rstrip(".").rstrip() if not text.endswith("..") else text
         for left, right in _WRAPPERS:

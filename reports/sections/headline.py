@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from diagnostics.graders import correct_means
 from diagnostics.verdict import largest_fall
 from reports import citations, numbers
 from reports.comparable import not_alike
@@ -178,13 +179,13 @@ def _partly_exact(context: Context, series: SeriesSource) -> str:
 def _limits(context: Context) -> tuple[str, ...]:
     source = context.source
     tasks = sorted({str(task) for task in source.problems["task"]})
-    verifiers = sorted({str(name) for name in source.problems["verifier"]})
+    verifiers = sorted({name for series in context.series for name in series.graders})
     ks = sorted({max(found) for series in context.series if (found := context.inference_ks(series))})
     limits = [
         "What another training seed would have done: each series is one training run.",
         f"What happens on problems unlike these: they are {numbers.plural(len(source.problems), 'problem')} "
         f"of {numbers.listing(tuple(tasks))}.",
-        f"Whether the grader is right: correct means what {numbers.listing(tuple(verifiers))} accepted.",
+        f"Whether the grader is right: {correct_means(verifiers)}.",
     ]
     if any(_ends(context, series).chosen is not None for series in context.series):
         limits.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnostics.verdict import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
+from reports.disagreements import disagreement_tables
 from reports.records import Section
 from reports.source import SeriesSource
 
@@ -12,6 +13,7 @@ MEASURES = (
     "truncation_rate",
     "parse_failure_rate",
     "timeout_rate",
+    "verifier_disagreement",
     "response_length",
     "sampler_scorer_gap",
     "scoring_noise",
@@ -41,7 +43,10 @@ def health(context: Context) -> Section:
         section_id="health",
         title="Sample health",
         lead=tuple(lead),
-        blocks=context.blocks((*MEASURES, *context.others("health", MEASURES))),
+        blocks=(
+            *disagreement_tables(context.source),
+            *context.blocks((*MEASURES, *context.others("health", MEASURES))),
+        ),
     )
 
 

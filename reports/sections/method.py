@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +15,17 @@ from reports.source import SeriesSource
 
 #: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
 _CLOCK = "local time of the machine that ran the audit; the store keeps no time zone"
+#: What a sentence says of how samples were drawn, where some of it is unknown.
+_DRAWN: Mapping[str, str] = MappingProxyType(
+    {
+        "temperature": "at temperature {:g}",
+        "top_p": "top-p {:g}",
+        "max_tokens": "at most {} tokens",
+        "seed": "seed {}",
+    }
+)
+_CALLED: Mapping[str, str] = MappingProxyType({"top_p": "top-p", "max_tokens": "most tokens"})
+_TOLD_APART = ("left_out", "regraded")
 _COMMAND_KEYS = ("command", "argv", "command_line")
 _SQL = """oversharp sql {store} "
 SELECT series, step, k, value, low, high
@@ -47,6 +59,7 @@ def method(context: Context) -> Section:
         if isinstance(left_out, Mapping) and left_out:
             why = tuple(f"{name}: {reason}" for name, reason in sorted(left_out.items()))
             blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why))
+        blocks += _problems_left_out(series)
     blocks.append(_events(context))
     blocks.append(findings_download(context.source))
     blocks.append(
@@ -68,16 +81,14 @@ def method(context: Context) -> Section:
 
 def _lead(context: Context) -> tuple[str, ...]:
     same = len({series.settings_id for series in context.series}) == 1 and len({s.n for s in context.series}) == 1
-    settings = context.series[0].settings
     lead = []
     if same:
         first = context.series[0]
         more = "" if first.n_base == first.n else f", the base {numbers.plural(first.n_base, 'time')},"
-        at_most = "up to " if any("fewer samples" in key for key in settings) else ""
+        at_most = "up to " if any("fewer samples" in key for key in first.settings) else ""
         lead.append(
-            f"Every checkpoint was sampled {at_most}{numbers.plural(first.n, 'time')} per problem{more} at temperature "
-            f"{settings['temperature']:g}, top-p {settings['top_p']:g} and at most {settings['max_tokens']} tokens, "
-            f"seed {settings['seed']}, by {settings['sampler']}."
+            f"Every checkpoint was sampled {at_most}{numbers.plural(first.n, 'time')} per problem{more} "
+            f"{_drawn(first.settings)}."
         )
     else:
         lead.append("The series were sampled under different settings: differences between them mix with that.")
@@ -90,6 +101,28 @@ def _lead(context: Context) -> tuple[str, ...]:
     updated = "; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series)
     lead.append(f"{updated} ({_CLOCK}).")
     return tuple(lead)
+
+
+def _drawn(settings: Mapping[str, Any]) -> str:
+    """How samples were drawn, as far as that is known, and what is not.
+
+    >>> _drawn({"sampler": "vllm", "temperature": 0.6, "top_p": 0.95, "max_tokens": 4096, "seed": 0})
+    'at temperature 0.6, top-p 0.95 and at most 4096 tokens, seed 0, by vllm'
+    >>> _drawn({"sampler": "verl", "temperature": 1.0, "top_p": None, "max_tokens": None, "seed": None})
+    'at temperature 1, by verl; top-p, most tokens and seed are not told by verl'
+    """
+    known = {name: settings[name] for name in _DRAWN if settings[name] is not None}
+    unknown = tuple(name for name in _DRAWN if name not in known)
+    if not unknown:
+        return (
+            f"at temperature {known['temperature']:g}, top-p {known['top_p']:g} and at most {known['max_tokens']} "
+            f"tokens, seed {known['seed']}, by {settings['sampler']}"
+        )
+    told = [form.format(known[name]) for name, form in _DRAWN.items() if name in known]
+    missing = numbers.listing(tuple(_CALLED.get(name, name) for name in unknown))
+    verb = "is" if len(unknown) == 1 else "are"
+    at = f"{numbers.listing(tuple(told))}, " if told else ""
+    return f"{at}by {settings['sampler']}; {missing} {verb} not told by {settings['sampler']}"
 
 
 def _settings(context: Context) -> Table:
@@ -111,6 +144,8 @@ def _settings(context: Context) -> Table:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return numbers.UNKNOWN
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, str):
@@ -144,6 +179,16 @@ def _checkpoints(context: Context) -> Table:
     )
 
 
+def _problems_left_out(series: SeriesSource) -> list[Block]:
+    """Problems whose gold the verifier of samples that were graded again cannot read."""
+    regraded = series.provenance.get("regraded")
+    left_out = regraded.get("problems_left_out") if isinstance(regraded, Mapping) else None
+    if not left_out:
+        return []
+    title = f"{numbers.plural(len(left_out), 'problem')} left out of {series.name}"
+    return [Missing(title=title, why=tuple(f"{name}: {why}" for name, why in sorted(left_out.items())))]
+
+
 def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The command line, and everything else the audit wrote down, flattened."""
     command = ""
@@ -152,7 +197,7 @@ def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]
         if value:
             command = " ".join(str(part) for part in value) if isinstance(value, list) else str(value)
             break
-    rest = {key: value for key, value in series.provenance.items() if key not in (*_COMMAND_KEYS, "left_out")}
+    rest = {key: value for key, value in series.provenance.items() if key not in (*_COMMAND_KEYS, *_TOLD_APART)}
     return command, tuple(_flat(rest))
 
 

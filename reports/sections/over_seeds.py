@@ -25,6 +25,7 @@ _POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 def over_seeds(context: Context) -> Section | None:
     """None where no two series carry a seed in their name, or where they were audited differently."""
+    context = context.compared
     chosen = objectives(context.series)
     if not chosen or (differences(context.series) and not context.allow):
         return None

@@ -11,7 +11,7 @@ from reports.context import Context
 from reports.plots import described, series_colour
 from reports.problem_cases import problem_cases
 from reports.problem_changes import lost_by_chance, problem_changes
-from reports.problem_table import SHOWN_ROWS, lost_beside_gained, problem_table
+from reports.problem_table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
 from reports.records import Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
 from reports.source import SeriesSource
 from reports.tables import Display
@@ -67,7 +67,7 @@ def _lead(context: Context, series: SeriesSource, changes: pd.DataFrame) -> str:
 def _confirmed(context: Context, series: SeriesSource) -> str:
     fresh = context.details.fresh[context.details.fresh["series"] == series.name]
     if fresh.empty:
-        return "None of them is confirmed: run oversharp confirm, which draws fresh samples of them."
+        return f"None of them is confirmed: {fresh_samples(series)}."
     sure = fresh[fresh["confirmed"].astype(bool)]
     lost, gained = (int((sure["change"] == change).sum()) for change in ("lost", "gained"))
     return (

@@ -34,6 +34,7 @@ SAMPLE = {
     "token_logps": None,
     "token_entropies": None,
     "panel": False,  # drawn from the base for the panel
+    "own_correct": None,  # by the problem's own verifier, where the audit grades by another
 }
 BASE = "base"
 
@@ -158,6 +159,14 @@ class World:
             SELECT checkpoint, problem, CASE WHEN panel THEN 'panel' ELSE 'settings' END, greedy, sample_index,
                    response_id, text, NULL, n_tokens, finish_reason, logp_sum, NULL
             FROM rows""")
+        if rows["own_correct"].notna().any():
+            db.execute("UPDATE problems SET verifier = 'recorded:tool'")
+            db.execute("UPDATE audits SET verifier = 'exact'")
+            db.execute("""
+                INSERT INTO grades
+                SELECT problem, response_id, 'recorded:tool', answer, NULL, own_correct::DOUBLE, own_correct, 'ok', ''
+                FROM rows
+                WHERE own_correct IS NOT NULL""")
         db.execute("""
             INSERT INTO grades
             SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '' FROM rows""")

@@ -42,6 +42,7 @@ def random_samples(seed: int = 0) -> list[dict]:
                         "answer": "4" if correct else str(rng.choice(["5", "6", "NA"])),
                         "mode": mode,
                         "correct": correct,
+                        "own_correct": correct != (index == 0),
                         "state": "ok" if correct else str(rng.choice(["ok", "parse_fail", "timeout", "error"])),
                         "entropy_sum": float(rng.random() * 5),
                         "logp_sum": -6.0,

@@ -123,5 +123,5 @@ def test_a_verifier_that_is_no_reward_function_is_named(model_path: Path, tmp_pa
 
 @pytest.mark.usefixtures("trl")
 def test_what_changes_the_divisor_is_refused(model_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="OverlongFilter: takes samples out of the divisor"):
-        trained(model_path, tmp_path, Seen(), "overlong_filter")  # five tokens truncate most of them
+    with pytest.raises(ConfigError, match="calibration overlong_filter: takes samples out of the divisor"):
+        trained(model_path, tmp_path, Seen(), "overlong_filter")

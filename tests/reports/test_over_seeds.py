@@ -50,6 +50,7 @@ def seeded(context: Context, runs: Mapping[str, Course] = RUNS, extra: Sequence[
             "checkpoint": ["a", "b"],
             "checkpoint_id": ["base-0", "late"],
             "is_base": [True, False],
+            "kind": "full",
             "path": "a",
         }
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from hashlib import blake2b
@@ -17,8 +18,10 @@ from trainers.checkpointing import (
     load_state,
     remove_leftovers,
     restore,
+    save_checkpoint,
     save_state,
 )
+from trainers.countdown_base import build_model, build_tokenizer
 
 
 def an_optimizer() -> torch.optim.Optimizer:
@@ -49,6 +52,21 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with atomic_folder(tmp_path / "checkpoint-3") as folder:
         (folder / "whole").write_text("x")
     assert [entry.name for entry in (tmp_path / "checkpoint-3").iterdir()] == ["whole"]
+
+
+def test_a_tokenizer_that_finds_no_room_is_one_line(tmp_path: Path) -> None:
+    """The tokenizers library raises plain Exception for it; here its file is the largest."""
+    model, tokenizer = build_model(seed=0), build_tokenizer()
+    tokenizer.add_tokens([f"{number}-th word" for number in range(20_000)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, hard))
+    try:
+        with pytest.raises(TrainingError, match=r"checkpoint-0: cannot be written .*File too large.* --resume"):
+            save_checkpoint(tmp_path, 0, model, tokenizer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "tmp-checkpoint-0" / "model.safetensors").is_file()
+    assert not (tmp_path / "checkpoint-0").exists()
 
 
 def test_a_folder_written_again_replaces_the_old_one(tmp_path: Path) -> None:

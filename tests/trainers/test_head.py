@@ -104,6 +104,24 @@ def test_chunks_give_the_values_and_gradients_of_all_logits(
             torch.testing.assert_close(parameter.grad, expected[name], rtol=2e-5, atol=2e-6 * scale, msg=name)
 
 
+@pytest.mark.parametrize("logits_per_chunk", [20, 1000])
+def test_without_entropies_the_rest_is_the_same_to_the_last_bit(logits_per_chunk: int) -> None:
+    torch.manual_seed(0)
+    head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), law=LogitLaw(scale=0.5, cap=2.0))
+    hidden_ND, target_N = torch.randn(9, 4, requires_grad=True), torch.arange(9)
+    found = []
+    for entropies in (True, False):
+        hidden_ND.grad = None
+        logp_N, entropy_N = chunked_logps(
+            head, hidden_ND, target_N, temperature=0.7, entropies=entropies, logits_per_chunk=logits_per_chunk
+        )
+        assert (entropy_N is not None) == entropies
+        logp_N.square().sum().backward()
+        assert hidden_ND.grad is not None
+        found.append(torch.cat([logp_N.detach()[:, None], hidden_ND.grad], dim=1))
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("law", [LogitLaw(), LogitLaw(scale=0.5, cap=2.0)])
 @pytest.mark.parametrize("rows", [2, 99])
 def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
@@ -116,7 +134,7 @@ def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
     target_N = torch.tensor([0, 6, 3, 3, 1])
 
     def total() -> torch.Tensor:
-        logp_N, entropy_N = _ChunkedLogps.apply(hidden_ND, weight_VD, bias_V, target_N, law, 0.8, rows, None)
+        logp_N, entropy_N = _ChunkedLogps.apply(hidden_ND, weight_VD, bias_V, target_N, law, 0.8, rows, None, True)
         return (logp_N * torch.linspace(-1, 2, 5)).sum() + (entropy_N * torch.linspace(1, -1, 5)).sum()
 
     total().backward()

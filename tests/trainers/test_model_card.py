@@ -15,6 +15,7 @@ from huggingface_hub import ModelCard
 from trainers import objectives
 from trainers.config import TrainConfig
 from trainers.model_card import CardRecord, card_record, model_card, unit_of
+from trainers.run_directory import RunPart
 
 METRICS = {
     "step": 160,
@@ -28,9 +29,13 @@ METRICS = {
 VERSIONS = {"python": "3.11.9", "oversharp": "0.1.0", "torch": "2.13.0", "vllm": None}
 
 
+def part(after_step: int, **versions: str) -> RunPart:
+    return RunPart(after_step=after_step, started="2026-01-01T00:00:00+00:00", versions={**VERSIONS, **versions})
+
+
 def record(**settings: Any) -> CardRecord:
     config = TrainConfig(**{"model": "runs/base/checkpoint-1200", "output_dir": Path("runs/iac"), **settings})
-    return card_record(config, objectives.parse(config.algorithm), step=160, metrics=METRICS, versions=VERSIONS)
+    return card_record(config, objectives.parse(config.algorithm), step=160, metrics=METRICS, parts=[part(0)])
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -110,6 +115,21 @@ def test_versions_of_what_is_not_installed_are_left_out() -> None:
     card = model_card(record())
     assert "python 3.11.9, oversharp 0.1.0, torch 2.13.0" in card
     assert "vllm" not in card.split("## Versions")[1]
+
+
+def test_a_run_that_went_on_elsewhere_names_the_versions_of_every_stretch() -> None:
+    config, objective = TrainConfig(), objectives.parse("grpo")
+
+    def versions(step: int, *parts: RunPart) -> str:
+        card = model_card(card_record(config, objective, step=step, metrics={}, parts=parts))
+        return card.split("## Versions\n\n")[1].strip()
+
+    # the part behind step 20 that was killed before its first save left nothing
+    moved = part(0), part(20, torch="2.12.0"), part(20, torch="2.14.0"), part(40, torch="2.14.0")
+    then = "python 3.11.9, oversharp 0.1.0, torch 2.13.0"
+    assert versions(20, *moved) == then
+    assert versions(60, *moved) == f"- from step 1: {then}\n- from step 21: {then.replace('2.13.0', '2.14.0')}"
+    assert versions(60, part(0), part(20), part(40)) == then
 
 
 def test_hostile_names_do_not_break_the_front_matter() -> None:

@@ -16,7 +16,7 @@ from trainers.objectives.dr_grpo import centred
 from trainers.objectives.easy_filter import easiest
 from trainers.objectives.grpo import CONVENTIONS, standardised
 from trainers.objectives.iac import calibrated
-from trainers.objectives.reference_weighting import weighted_by_reference
+from trainers.objectives.reference_weighting import rarity
 from trainers.objectives.reinforce_pp import whitened_over_tokens
 from trainers.objectives.rloo import leave_one_out
 
@@ -212,7 +212,7 @@ def test_iac_does_not_punish_a_correct_sample_below_its_group_harder() -> None:
 def test_scale_matching_keeps_the_mean_absolute_advantage_of_the_batch(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     plain_PG = population(reward_PG)
-    matched_PG = calibrated(plain_PG, reward_PG > 0, scale_matched=True)
+    matched_PG = credit_of("grpo:ddof=0,eps=0+iac:scale_matched=true", rewards_of(rewards)).advantage_PG
     assert matched_PG.abs().mean().item() == pytest.approx(plain_PG.abs().mean().item(), rel=1e-9, abs=1e-12)
     assert torch.equal(matched_PG.sign(), calibrated(plain_PG, reward_PG > 0).sign())
 
@@ -271,26 +271,24 @@ def test_overlong_filter_takes_truncated_samples_out_after_they_were_compared() 
     assert credit.counted_PG.tolist() == [[True, False]]
 
 
-def test_reference_weighting_by_hand() -> None:
-    advantage_PG = torch.tensor([[1.0, 1.0, -1.0, -1.0]], dtype=torch.float64)
+def test_the_rarity_of_a_response_by_hand_up_to_its_cap() -> None:
     logp_PG = torch.tensor([[0.5, 1e-3, 0.25, 0.1]], dtype=torch.float64).log()
-    correct_PG = torch.tensor([[True, True, False, False]])
-    weighted_PG = weighted_by_reference(advantage_PG, logp_PG, correct_PG, cap=100.0)
-    torch.testing.assert_close(weighted_PG, torch.tensor([[2.0, 100.0, -1.0, -1.0]], dtype=torch.float64))
-    everything_PG = weighted_by_reference(advantage_PG, logp_PG, correct_PG | True, cap=1e6)
-    torch.testing.assert_close(everything_PG, torch.tensor([[2.0, 1000.0, -4.0, -10.0]], dtype=torch.float64))
-    matched_PG = weighted_by_reference(advantage_PG, logp_PG, correct_PG, cap=100.0, scale_matched=True)
-    torch.testing.assert_close(matched_PG, weighted_PG / 26)  # mean |A| of 26 is set back to 1
+    expected_PG = torch.tensor([[2.0, 100.0, 4.0, 10.0]], dtype=torch.float64)
+    torch.testing.assert_close(rarity(logp_PG, cap=100.0), expected_PG)
+    # a long response: 1 / pi_ref overflows, its cap does not
+    torch.testing.assert_close(rarity(torch.full((1, 2), -5000.0), cap=100.0), torch.full((1, 2), 100.0))
 
 
-def test_reference_weighting_of_a_long_response_is_its_cap_and_not_infinite() -> None:
-    advantage_PG, true_PG = torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
-    weighted_PG = weighted_by_reference(advantage_PG, torch.full((1, 2), -5000.0), true_PG, cap=100.0)
-    torch.testing.assert_close(weighted_PG, torch.tensor([[100.0, 0.0]]))
-
-
-@pytest.mark.parametrize("samples", ["correct", "all"])
-def test_reference_weighting_reaches_the_samples_that_it_says(samples: str) -> None:
+@pytest.mark.parametrize(
+    ("settings_text", "expected"),
+    [
+        ("samples=correct", [2.0, -1.0]),
+        ("samples=all", [2.0, -4.0]),
+        ("samples=all,cap=3", [2.0, -3.0]),
+        ("samples=all,scale_matched=true", [2 / 3, -4 / 3]),  # mean |A| of 3 is set back to 1
+    ],
+)
+def test_reference_weighting_by_hand(settings_text: str, expected: list[float]) -> None:
     rewards = GroupedRewards(
         reward_PG=torch.tensor([[1.0, 0.0]]),
         correct_PG=torch.tensor([[True, False]]),
@@ -298,5 +296,5 @@ def test_reference_weighting_reaches_the_samples_that_it_says(samples: str) -> N
         truncated_PG=torch.zeros(1, 2, dtype=torch.bool),
         reference_logp_PG=torch.tensor([[0.5, 0.25]]).log(),
     )
-    found_PG = credit_of(f"grpo:ddof=0,eps=0+reference_weighting:samples={samples}", rewards).advantage_PG
-    torch.testing.assert_close(found_PG, torch.tensor([[2.0, -1.0 if samples == "correct" else -4.0]]))
+    found_PG = credit_of(f"grpo:ddof=0,eps=0+reference_weighting:{settings_text}", rewards).advantage_PG
+    torch.testing.assert_close(found_PG, torch.tensor([expected]))

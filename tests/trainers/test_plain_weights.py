@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from diagnostics.errors import TrainingError
-from trainers.plain_weights import plain_weights
+from trainers.plain_weights import count_plain_weights, plain_weights
 
 
 def test_a_plain_model_gives_its_live_tensors(model_path: Path) -> None:
@@ -32,6 +32,7 @@ def test_adapters_are_merged_and_the_model_stays_as_it_was(model_path: Path) -> 
     merged = AutoModelForCausalLM.from_pretrained(model_path)
     given = dict(plain_weights(adapted))
     assert given.keys() == names
+    assert count_plain_weights(adapted) == sum(tensor.numel() for tensor in given.values())
     merged.load_state_dict(given, strict=False)  # the tied head is in no list of parameters
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():

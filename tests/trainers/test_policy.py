@@ -12,7 +12,6 @@ from diagnostics.models import LoadedModel, load_model, load_path
 from diagnostics.series import find_series
 from trainers.checkpointing import save_checkpoint
 from trainers.config import TrainConfig
-from trainers.memory_estimate import measure, plan_memory
 from trainers.network import find_network
 from trainers.policy import adapter_off, forward_settings, prepare_policy, reference_network
 
@@ -127,37 +126,3 @@ def test_models_with_windows_or_a_state_keep_every_response_in_a_row_of_its_own(
 def test_precision_and_micro_batch_reach_the_passes(config: TrainConfig) -> None:
     settings = forward_settings(replace(config, precision="bfloat16", temperature=0.5), rows_per_pass=3)
     assert (settings.autocast, settings.temperature, settings.micro_batch) == (torch.bfloat16, 0.5, 3)
-
-
-def test_the_memory_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_out(
-    config: TrainConfig, loaded: LoadedModel
-) -> None:
-    footprint = measure(find_network(loaded.model), forward_settings(config, rows_per_pass=None))
-    n_bytes = sum(one.numel() * 4 for one in loaded.model.parameters())
-    assert (footprint.parameters, footprint.trained, footprint.whole_logits) == (n_bytes, n_bytes, False)
-    # keys and values of 2 heads of 24 in 3 layers
-    assert footprint.cache_per_token == 2 * 2 * 24 * 3 * 4
-    wide = replace(config, batch_prompts=64, group_size=8, max_tokens=256)
-    ample = plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=1e12)
-    assert ample.rows_per_pass == 512
-    short = plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=ample.needed / 4)
-    assert 1 <= short.rows_per_pass < 512
-    assert short.needed <= 0.85 * ample.needed / 4
-    with pytest.raises(TrainingError, match=r"too little by .*try .*--gradient-checkpointing"):
-        plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=n_bytes)
-    with pytest.raises(TrainingError, match="lower --micro-batch"):
-        plan_memory(footprint, replace(wide, micro_batch=512), prompt_tokens=64, device=CPU, free=ample.needed / 4)
-
-
-def test_an_adapter_needs_less_than_the_weights(config: TrainConfig, loaded: LoadedModel) -> None:
-    settings = forward_settings(config, rows_per_pass=None)
-    whole = measure(find_network(loaded.model), settings)
-    adapted = measure(find_network(prepare_policy(replace(config, lora_rank=2), loaded).model), settings)
-    assert adapted.trained < 0.1 * whole.trained
-
-
-def test_recomputing_keeps_less_of_every_token(config: TrainConfig, loaded: LoadedModel) -> None:
-    settings = forward_settings(config, rows_per_pass=None)
-    kept = measure(find_network(loaded.model), settings)
-    recomputed = measure(find_network(loaded.model, recompute=True), settings)
-    assert recomputed.per_token < 0.8 * kept.per_token

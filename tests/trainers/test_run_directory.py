@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow.parquet as parquet
@@ -10,7 +11,7 @@ import pytest
 
 from diagnostics.errors import TrainingError
 from trainers.config import SftConfig, TrainConfig
-from trainers.run_directory import MetricsLog, RolloutRow, opened, write_rollouts
+from trainers.run_directory import MetricsLog, RolloutRow, held_step, opened, run_parts, write_rollouts
 
 
 def claimed(config: TrainConfig | SftConfig) -> None:
@@ -32,7 +33,51 @@ def test_settings_and_versions_are_written(tmp_path: Path) -> None:
     settings = tomllib.loads((config.output_dir / "config.toml").read_text())["train"]
     assert settings["seed"] == 7
     assert settings["max_steps"] == 160
-    assert "torch" in json.loads((config.output_dir / "environment.json").read_text())
+    (part,) = run_parts(config.output_dir)
+    assert part.after_step == 0
+    assert part.started is not None
+    assert part.versions["torch"] == version("torch")
+
+
+def test_every_part_of_a_run_keeps_its_environment(tmp_path: Path) -> None:
+    config = TrainConfig(output_dir=tmp_path, resume=True, max_steps=40)
+    committed(config, 20)
+    path = tmp_path / "environment.json"
+    (first,) = json.loads(path.read_text())
+    first["versions"]["torch"] = "1.0"
+    path.write_text(json.dumps([first]))
+    for _ in range(2):  # the first of them was killed before it saved
+        claimed(config)
+    parts = run_parts(tmp_path)
+    assert [part.after_step for part in parts] == [0, 20, 20]
+    assert [part.versions["torch"] for part in parts] == ["1.0", version("torch"), version("torch")]
+    claimed(replace(config, max_steps=20))  # nothing to do
+    assert run_parts(tmp_path) == parts
+
+
+def test_a_run_that_starts_over_forgets_the_parts_that_left_nothing(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        claimed(TrainConfig(output_dir=tmp_path, seed=seed))
+    assert len(run_parts(tmp_path)) == 1
+
+
+def test_the_one_environment_of_an_older_directory_becomes_its_first_part(tmp_path: Path) -> None:
+    config = TrainConfig(output_dir=tmp_path, resume=True)
+    committed(config, 20)
+    (tmp_path / "environment.json").write_text('{"python": "3.10.0", "torch": null}')
+    claimed(config)
+    old, new = run_parts(tmp_path)
+    assert (old.after_step, old.started, old.versions) == (0, None, {"python": "3.10.0", "torch": None})
+    assert new.after_step == 20
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '[{"step": 3}]', "3"])
+def test_environments_that_no_trainer_wrote_are_reported(tmp_path: Path, content: str) -> None:
+    (tmp_path / "environment.json").write_text(content)
+    with pytest.raises(
+        TrainingError, match=r"environment\.json: not the environments of a run .*; restore it, or move"
+    ):
+        run_parts(tmp_path)
 
 
 def test_a_directory_with_other_settings_is_refused_by_their_names(tmp_path: Path) -> None:
@@ -84,10 +129,25 @@ def test_two_trainers_do_not_share_a_directory(tmp_path: Path) -> None:
     claimed(config)
 
 
-def test_a_file_in_the_way_is_reported(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_reported_before_and_when_the_directory_is_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingError, match="cannot be written"):
-        claimed(TrainConfig(output_dir=tmp_path / "file"))
+    for place in ("file", "file/run"):
+        config = TrainConfig(output_dir=tmp_path / place)
+        for look in (claimed, held_step):
+            with pytest.raises(TrainingError, match=rf"{place}: cannot be written \(.*\); choose another --output-dir"):
+                look(config)
+
+
+def test_looking_at_a_directory_writes_nothing(tmp_path: Path) -> None:
+    assert held_step(TrainConfig(output_dir=tmp_path / "a" / "run")) is None
+    assert not (tmp_path / "a").exists()
+    config = TrainConfig(output_dir=tmp_path / "b", resume=True)
+    committed(config, 20)
+    before = {path: path.stat().st_mtime_ns for path in config.output_dir.rglob("*")}
+    assert held_step(config) == 20
+    with pytest.raises(TrainingError, match=r"other settings \(seed\)"):
+        held_step(replace(config, seed=2))
+    assert {path: path.stat().st_mtime_ns for path in config.output_dir.rglob("*")} == before
 
 
 def test_foreign_settings_are_reported(tmp_path: Path) -> None:
@@ -102,14 +162,13 @@ def test_metrics_are_cut_back_to_the_resumed_step(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         log.append({"step": step, "loss": 0.5})
     log.flush()
+    assert [metrics["step"] for metrics in log.course] == [1, 2, 3]
     path = tmp_path / "metrics.jsonl"
     path.write_text(path.read_text() + '{"step": 4, "lo')  # a kill in the middle of a line
-    MetricsLog(tmp_path, after_step=2).append({"step": 3, "loss": 0.25})
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [
-        {"step": 1, "loss": 0.5},
-        {"step": 2, "loss": 0.5},
-        {"step": 3, "loss": 0.25},
-    ]
+    again = MetricsLog(tmp_path, after_step=2)
+    again.append({"step": 3, "loss": 0.25})
+    assert again.course == [json.loads(line) for line in path.read_text().splitlines()]
+    assert again.course == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.5}, {"step": 3, "loss": 0.25}]
 
 
 @pytest.mark.parametrize("line", [b"rubbish", b"\xff\xfe", b"{}", b"[1]", b"1", b'{"step": "2"}', b"", b"[" * 100_000])

@@ -13,6 +13,7 @@ from trainers import objectives
 from trainers.batch import RolloutBatch, joined
 from trainers.config import TrainConfig
 from trainers.loop import train
+from trainers.rollout import OwnEngine
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -71,7 +72,25 @@ def test_dynamic_sampling_draws_on_until_groups_are_mixed(config: TrainConfig, t
     assert sum(line["frac_zero_std"] for line in metrics(plain)) > 0
     for line in metrics(dynamic):
         assert line["frac_zero_std"] == 0 or line["samples_drawn"] == 4 * config.batch_prompts * config.group_size
+        assert line["samples_kept"] == config.batch_prompts * config.group_size
+        assert line["samples_per_s"] == pytest.approx(line["samples_drawn"] / line["wall_s"])
     assert max(line["samples_drawn"] for line in metrics(dynamic)) > config.batch_prompts * config.group_size
+
+
+def test_what_is_rehearsed_is_drawn_by_one_engine_for_the_whole_run(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[OwnEngine] = []
+    make = OwnEngine.__init__
+
+    def noted(engine: OwnEngine, *args: Any, **settings: Any) -> None:
+        made.append(engine)
+        make(engine, *args, **settings)
+
+    monkeypatch.setattr(OwnEngine, "__init__", noted)
+    run = train(replace(config, algorithm="self:beta=0.1", max_steps=3, updates_per_batch=3, learning_rate=1e-2))
+    assert len(made) == 2  # the other one draws the rollouts
+    assert all(line["rehearsal_loss"] > 0 for line in metrics(run))
 
 
 def test_a_run_with_a_memory_network_goes_on_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:

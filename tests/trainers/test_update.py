@@ -12,7 +12,7 @@ from trainers import objectives
 from trainers.batch import RolloutBatch
 from trainers.forward import ForwardSettings, _unshared, token_logps
 from trainers.network import Network, find_network
-from trainers.objectives.contract import Credit
+from trainers.objectives.contract import Credit, PartDefaults, Surrogate, SurrogateLoss, TokenLogps
 from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, distinct_rollouts, frozen_logps, rehearse
 
 PLAIN = ForwardSettings(temperature=1.0)
@@ -140,6 +140,28 @@ def test_micro_batches_change_neither_loss_nor_gradient(
         report, found = run(network, batch, expression, ForwardSettings(temperature=1.0, micro_batch=micro_batch))
         assert report.loss == pytest.approx(whole.loss, rel=1e-5, abs=1e-6)
         assert_same(found, expected, within=5e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "grpo+entropy_bonus:coefficient=0.1"])
+def test_entropies_are_made_where_a_part_needs_them(
+    model: PreTrainedModel, rollouts: RolloutBatch, algorithm: str
+) -> None:
+    seen: list[TokenLogps] = []
+
+    class Seen(PartDefaults):
+        def __init__(self, surrogate: Surrogate) -> None:
+            self._surrogate = surrogate
+
+        def token_loss(self, tokens: TokenLogps, advantage_B: torch.Tensor) -> SurrogateLoss:
+            seen.append(tokens)
+            return self._surrogate.token_loss(tokens, advantage_B)
+
+    objective = objectives.parse(algorithm)
+    watched = replace(objective, surrogate=Seen(objective.surrogate))
+    for network in (find_network(model), model):
+        accumulate_gradient(network, batch_of(rollouts, ADVANTAGES), watched, PLAIN, max_tokens=4)
+    assert len(seen) == 2
+    assert all((tokens.entropy_BT is not None) == ("entropy_bonus" in algorithm) for tokens in seen)
 
 
 def test_a_bare_model_gives_the_same_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:

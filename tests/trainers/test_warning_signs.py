@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainers.run_directory import MetricsLog
 from trainers.warning_signs import (
     WATCHED,
     WINDOW_STEPS,
-    course_so_far,
     group_variety,
     new_signs,
     step_variety,
@@ -70,13 +70,10 @@ def test_a_continued_run_is_not_warned_again(tmp_path: Path) -> None:
     planted = course(falling(to=0.0))
     lines = [json.dumps(point) for point in planted]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 101, "tok', encoding="utf-8")
-    so_far = course_so_far(tmp_path, 80)
-    assert so_far == planted[:80]
-    assert new_signs([*so_far, planted[80]]) == ()
-
-
-def test_a_run_without_metrics_has_no_course(tmp_path: Path) -> None:
-    assert course_so_far(tmp_path, 10) == []
+    log = MetricsLog(tmp_path, after_step=80)
+    assert log.course == planted[:80]
+    log.append(planted[80])
+    assert new_signs(log.course) == ()
 
 
 def test_variety_of_known_groups() -> None:

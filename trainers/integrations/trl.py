@@ -15,8 +15,8 @@
     trainer.train()
 
 Everything else is TRL's: generation, vLLM, loss types, ``scale_rewards``, accelerate. On a cluster the script is
-started as any of TRL's, with ``accelerate launch``. The calibration is any of ours that changes advantages alone:
-``iac``, ``negative_only``, or several joined by ``+``.
+started as any of TRL's, with ``accelerate launch``. The calibration is any of ours that changes advantages alone and
+asks for nothing more: ``iac`` with its settings, or ``negative_only``.
 
 What counts as correct: a sample for which the reward function ``verdict_from`` says more than ``correct_above``; by
 default the weighted sum of all of them must. Name the verifier as soon as other rewards are added to it.
@@ -37,7 +37,8 @@ from torch import Tensor
 
 from diagnostics.errors import ConfigError
 from trainers import objectives
-from trainers.objectives.contract import Calibration, Credit, GroupedRewards
+from trainers.objectives.composition import rollouts_of_every_kind
+from trainers.objectives.contract import Calibration, Credit, GroupedRewards, name_of
 
 if TYPE_CHECKING or find_spec("trl") is not None:
     from trl import GRPOConfig, GRPOTrainer
@@ -57,12 +58,12 @@ else:  # the module can be read and documented without TRL; making one of its cl
 class CalibratedGRPOConfig(GRPOConfig):  # type: ignore[misc]
     """TRL's ``GRPOConfig`` and how its advantages are calibrated.
 
-    ``calibration`` is an expression such as ``iac:alpha=0.5`` or ``negative_only``. ``verdict_from`` names the reward
-    function that decides whether a sample is correct, None for the weighted sum of all; ``correct_above`` is the
-    reward that a correct sample exceeds.
+    ``calibration`` is ``iac`` with its settings, as in ``iac:alpha=0.5``, or ``negative_only``. ``verdict_from`` names
+    the reward function that decides whether a sample is correct, None for the weighted sum of all; ``correct_above``
+    is the reward that a correct sample exceeds.
     """
 
-    calibration: str = field(default="iac", metadata={"help": "Expression of calibrations, such as iac:alpha=0.5."})
+    calibration: str = field(default="iac", metadata={"help": "Calibration, such as iac:alpha=0.5."})
     verdict_from: str | None = field(default=None, metadata={"help": "Reward function that is the verifier."})
     correct_above: float = field(default=0.5, metadata={"help": "Reward that a correct sample exceeds."})
 
@@ -90,6 +91,8 @@ def calibrations(expression: str) -> tuple[Calibration, ...]:
             f"calibration {expression!r}: only calibrations can be given to TRL, such as iac or negative_only, and of "
             "these none that needs a reference or a greedy response; the rest are settings of GRPOConfig"
         )
+    rewards = rollouts_of_every_kind(partial_rewards=True)
+    recalibrated(chosen, torch.zeros_like(rewards.reward_PG), rewards)
     return chosen
 
 
@@ -101,8 +104,10 @@ def recalibrated(
     for calibration in chosen:
         credit = calibration.calibrate(credit, rewards)
     if not bool(credit.counted_PG.all()):
-        names = " and ".join(type(calibration).__name__ for calibration in chosen)
-        raise ConfigError(f"{names}: takes samples out of the divisor of the loss, which TRL's does not allow")
+        names = " and ".join(name_of(calibration) for calibration in chosen)
+        raise ConfigError(
+            f"calibration {names}: takes samples out of the divisor of the loss; TRL's has no such setting"
+        )
     return credit.advantage_PG
 
 

@@ -26,10 +26,12 @@ one to the same prompt; verl gives that its plain reward.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -43,6 +45,7 @@ from trainers.objectives.iac import calibrated
 
 VERDICT_KEY = "acc"
 
+Kind = Literal["iac", "iac_scale_matched", "grpo_n"]
 Estimate = tuple[Float[Tensor, "row token"], Float[Tensor, "row token"]]
 
 
@@ -65,47 +68,41 @@ class IacSettings:
             raise ConfigError(f"algorithm.iac.alpha={self.alpha}: must be 0 or more")
 
 
-def iac(
+def estimate(
+    kind: Kind,
     token_level_rewards: Float[Tensor, "row token"],
     response_mask: Float[Tensor, "row token"],
     index: Sequence[Hashable],
     config: AlgorithmConfig | None = None,
     non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
 ) -> Estimate:
-    """Inverse-success calibrated GRPO; see ``trainers.objectives.iac``. Advantages and returns, as verl wants them.
+    """Advantages and returns per token; verl passes its arguments by these names.
 
     ``index`` holds the uid of each row's prompt; groups may differ in size.
 
     >>> reward_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    >>> iac(reward_BT, torch.ones(4, 2), ["q"] * 4)[0][:, 0]
+    >>> estimate("iac", reward_BT, torch.ones(4, 2), ["q"] * 4)[0][:, 0]
     tensor([ 4.5000, -0.5000, -0.5000, -0.5000])
     """
-    return _estimate("iac", token_level_rewards, response_mask, index, config, non_tensor_batch)
+    settings = _settings(kind, config)
+    with torch.no_grad():
+        # over all tokens, as verl does: the mask leaves out tool outputs, and the reward may lie on the last of them
+        reward_B = token_level_rewards.sum(dim=-1)
+        if non_tensor_batch is not None and VERDICT_KEY in non_tensor_batch:
+            verdicts = [bool(verdict) for verdict in non_tensor_batch[VERDICT_KEY]]
+            correct_B = torch.tensor(verdicts, device=reward_B.device)
+        else:
+            correct_B = reward_B > settings.correct_above
+        by_std = True if config is None else bool(config.get("norm_adv_by_std_in_grpo", True))
+        advantage_B = advantages(kind, reward_B, correct_B, index, alpha=settings.alpha, by_std=by_std)
+        advantage_BT = advantage_B[:, None] * response_mask
+    return advantage_BT, advantage_BT
 
 
-def iac_scale_matched(
-    token_level_rewards: Float[Tensor, "row token"],
-    response_mask: Float[Tensor, "row token"],
-    index: Sequence[Hashable],
-    config: AlgorithmConfig | None = None,
-    non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
-) -> Estimate:
-    """``iac``, rescaled to GRPO's mean absolute advantage over the samples of the batch."""
-    return _estimate("iac_scale_matched", token_level_rewards, response_mask, index, config, non_tensor_batch)
-
-
-def grpo_n(
-    token_level_rewards: Float[Tensor, "row token"],
-    response_mask: Float[Tensor, "row token"],
-    index: Sequence[Hashable],
-    config: AlgorithmConfig | None = None,
-    non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
-) -> Estimate:
-    """GRPO-N: the negative advantages of GRPO alone. All samples stay in the divisor of the loss."""
-    return _estimate("grpo_n", token_level_rewards, response_mask, index, config, non_tensor_batch)
-
-
-ESTIMATORS = (iac, iac_scale_matched, grpo_n)
+#: What verl calls, by the name in ``algorithm.adv_estimator``.
+ESTIMATORS: Mapping[str, Callable[..., Estimate]] = MappingProxyType(
+    {kind: partial(estimate, kind) for kind in get_args(Kind)}
+)
 
 
 def register() -> None:
@@ -114,12 +111,12 @@ def register() -> None:
         raise ConfigError("verl is not installed; see its installation guide, then import trainers.integrations.verl")
     from verl.trainer.ppo.core_algos import register_adv_est
 
-    for estimator in ESTIMATORS:
-        register_adv_est(estimator.__name__)(estimator)
+    for name, estimator in ESTIMATORS.items():
+        register_adv_est(name)(estimator)
 
 
 def advantages(
-    kind: Literal["iac", "iac_scale_matched", "grpo_n"],
+    kind: Kind,
     reward_B: Float[Tensor, " row"],
     correct_B: Bool[Tensor, " row"],
     index: Sequence[Hashable],
@@ -128,6 +125,9 @@ def advantages(
     by_std: bool = True,
 ) -> Float[Tensor, " row"]:
     """One advantage per row. Rows with one entry of ``index`` are a group; 0 for a row that is alone.
+
+    ``iac_scale_matched`` has GRPO's mean absolute advantage over the samples of the batch, ``grpo_n`` GRPO's negative
+    advantages alone.
 
     >>> advantages("grpo_n", torch.tensor([1.0, 7.0, 0.0]), torch.tensor([True, True, False]), ["a", "b", "a"])
     tensor([ 0.0000,  0.0000, -0.7071])
@@ -154,32 +154,11 @@ def _rows_by_size(index: Sequence[Hashable]) -> list[Tensor]:
     return [torch.tensor([rows for rows in groups.values() if len(rows) == size]) for size in sizes]
 
 
-def _estimate(
-    kind: Literal["iac", "iac_scale_matched", "grpo_n"],
-    token_level_rewards: Float[Tensor, "row token"],
-    response_mask: Float[Tensor, "row token"],
-    index: Sequence[Hashable],
-    config: AlgorithmConfig | None,
-    non_tensor_batch: Mapping[str, Iterable[Any]] | None,
-) -> Estimate:
-    settings = _settings(config)
-    with torch.no_grad():
-        # over all tokens, as verl does: the mask leaves out tool outputs, and the reward may lie on the last of them
-        reward_B = token_level_rewards.sum(dim=-1)
-        if non_tensor_batch is not None and VERDICT_KEY in non_tensor_batch:
-            verdicts = [bool(verdict) for verdict in non_tensor_batch[VERDICT_KEY]]
-            correct_B = torch.tensor(verdicts, device=reward_B.device)
-        else:
-            correct_B = reward_B > settings.correct_above
-        by_std = True if config is None else bool(config.get("norm_adv_by_std_in_grpo", True))
-        advantage_B = advantages(kind, reward_B, correct_B, index, alpha=settings.alpha, by_std=by_std)
-        advantage_BT = advantage_B[:, None] * response_mask
-    return advantage_BT, advantage_BT
-
-
-def _settings(config: AlgorithmConfig | None) -> IacSettings:
+def _settings(kind: Kind, config: AlgorithmConfig | None) -> IacSettings:
     given = None if config is None else config.get("iac", None)
     given = {} if given is None else given
+    if given and kind == "grpo_n":
+        raise ConfigError(f"algorithm.iac.{sorted(given)[0]}: grpo_n has no settings; leave algorithm.iac out")
     known = {field.name for field in fields(IacSettings)}
     unknown = sorted(set(given) - known)
     if unknown:

@@ -2,16 +2,17 @@
 
 One file in this folder is one part of an objective, or a preset; the file's name is its name. A file ``NAME.py``
 that defines ``PART`` (a class of settings) or ``PRESET`` is all it takes to add one. An expression joins names with
-``+``; settings follow a name after ``:``. What nobody names is GRPO's: its estimator, surrogate and aggregation.
-Listing names imports none of them.
+``+``; settings follow a name after ``:``. What nobody names is GRPO's: its estimator, surrogate and aggregation. A part
+that can have no effect beside the others is refused. Listing names imports none of them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from diagnostics.errors import ConfigError
 if TYPE_CHECKING:
     from trainers.objectives.contract import Objective, Part, Preset
 
-_NOT_OBJECTIVES = frozenset({"contract"})
+_NOT_OBJECTIVES = frozenset({"contract", "composition"})
 #: What holds where an expression says nothing.
 DEFAULTS = "grpo+clip+seq_mean_token_mean"
 #: A plus sign before a digit belongs to a number such as 1e+3.
@@ -31,6 +32,7 @@ _JOINT = re.compile(r"\+(?![0-9])")
 Setting = bool | int | float | str
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Names of all parts and presets, sorted.
 
@@ -74,8 +76,10 @@ def terms(expression: str) -> list[Term]:
 def parse(expression: str) -> Objective:
     """The objective that an expression describes; loads torch.
 
-    Raises ``ConfigError`` for unknown names and settings, values out of range, and two parts for one place.
+    Raises ``ConfigError`` for unknown names and settings, values out of range, two parts for one place, and a part
+    that has no effect beside the others.
     """
+    from trainers.objectives import composition
     from trainers.objectives.contract import Objective
 
     chosen = _parts(expression)
@@ -93,7 +97,7 @@ def parse(expression: str) -> Objective:
     def one(kind: str) -> Any:
         return next(iter(by_kind.get(kind, [])), None)
 
-    return Objective(
+    objective = Objective(
         expression="+".join(_written(name, part) for name, part in chosen.items()),
         shapings=tuple(by_kind.get("shaping", ())),
         estimator=one("estimator"),
@@ -106,6 +110,9 @@ def parse(expression: str) -> Objective:
         decoding=one("decoding"),
         resampling=one("resampling"),
     )
+    for fault in composition.faults(objective):
+        raise ConfigError(f"algorithm {expression!r}: {fault}")
+    return objective
 
 
 #: Kinds of which an objective takes any number; of the others it takes one.
@@ -131,7 +138,7 @@ _TOLD_BY: Mapping[str, str] = MappingProxyType(
 
 def kind_of(part: type[Part]) -> str:
     """Which of the ten places in an objective a part takes."""
-    known = {*dir(part), *get_type_hints(part)}
+    known = {*dir(part), *(field.name for field in fields(part))}  # type: ignore[arg-type]
     kinds = [kind for kind, told in _TOLD_BY.items() if told in known]
     if len(kinds) != 1:
         raise TypeError(f"{part.__module__}: must be exactly one of {', '.join(_TOLD_BY)}; it looks like {kinds}")
@@ -140,11 +147,16 @@ def kind_of(part: type[Part]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A part or preset as a list shows it. ``settings`` are written as an expression takes them, with the defaults."""
+    """A part or preset as a list shows it.
+
+    ``settings`` are written as an expression takes them, with the defaults; ``...`` stands where there is none. A
+    preset has its expression there. ``brings`` names further parts that come with it unless others are named.
+    """
 
     name: str
     kind: str
     settings: str
+    brings: str
     title: str
     source: str
 
@@ -153,8 +165,8 @@ def entries() -> list[Entry]:
     """All parts and presets, presets first, then in the order of a step; loads torch.
 
     >>> [entry for entry in entries() if entry.name == "iac"]
-    [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false',
-           title='Inverse-success Advantage Calibration', source='arXiv 2601.15609, 3.1')]
+    [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false', brings='',
+           title='Inverse-success Advantage Calibration', source='arXiv 2601.15609, section 3.1')]
     """
     found = [_entry(name, _load(name)) for name in names()]
     order = ["preset", *_TOLD_BY]
@@ -163,9 +175,21 @@ def entries() -> list[Entry]:
 
 def _entry(name: str, entry: type[Part] | Preset) -> Entry:
     if not isinstance(entry, type):
-        return Entry(name=name, kind="preset", settings=entry.expression, title=entry.title, source=entry.source)
-    defaults = [f"{field.name}={_text(field.default)}" for field in fields(entry)]  # type: ignore[arg-type]
-    return Entry(name=name, kind=kind_of(entry), settings=",".join(defaults), title=entry.title, source=entry.source)
+        return Entry(
+            name=name, kind="preset", settings=entry.expression, brings="", title=entry.title, source=entry.source
+        )
+    defaults = [
+        f"{field.name}={'...' if field.default is MISSING else _text(field.default)}"
+        for field in fields(entry)  # type: ignore[arg-type]
+    ]
+    return Entry(
+        name=name,
+        kind=kind_of(entry),
+        settings=",".join(defaults),
+        brings=entry.brings,
+        title=entry.title,
+        source=entry.source,
+    )
 
 
 def _check_name(name: str, expression: str) -> None:
@@ -234,12 +258,19 @@ def _build(name: str, entry: type[Part] | Preset, written: Mapping[str, str]) ->
             hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(types) or 'no settings'}"
             raise ConfigError(f"algorithm {name}: no setting is called {key!r}; {hint}")
         given[key] = _value(name, key, text, types[key])
+    for field in fields(entry):  # type: ignore[arg-type]
+        if field.default is MISSING and field.name not in given:
+            example = f"{name}:{field.name}=..."
+            raise ConfigError(
+                f"algorithm {name}: {field.name} must be given, {_ARTICLES[types[field.name]]}: {example}"
+            )
     try:
         return entry(**given)
     except ValueError as error:
         raise ConfigError(f"algorithm {name}: {error}") from error
 
 
+@cache
 def _field_types(entry: type[Part] | Preset) -> dict[str, Any]:
     if not isinstance(entry, type):
         return {}

@@ -3,11 +3,12 @@
     loss_t = -sg[clip(rho_t, 1 - low, 1 + high)] * A * log pi(y_t)          sg: no gradient
 
 PPO's clip stops the gradient of a token whose ratio left the bounds; here only its weight is bounded, and every token
-keeps a gradient. ``clipped_BT`` therefore tells where a weight was bounded.
+keeps a gradient: ``clip_fraction`` in the metrics tells how many weights were bounded.
 
-Source: MiniMax-M1 (arXiv 2506.13585), Eq 4 and 5, with the mean over tokens, which this part brings. The bounds differ
-by codebase: the paper sets no lower one (``low=1``) and does not print the upper; TRL clamps at ``epsilon_high``
-itself and advises 5, which is ``high=4``, the default here; verl has 1 - 0.2 and 1 + 0.2: ``cispo:low=0.2,high=0.2``.
+Source: MiniMax-M1 (arXiv 2506.13585), section 3.1, Eq 4 and 5, with the mean over tokens, which this part brings. The
+bounds differ by codebase: the paper sets no lower one (``low=1``) and does not print the upper; TRL clamps at
+``epsilon_high`` itself and advises 5, which is ``high=4``, the default here; verl has 1 - 0.2 and 1 + 0.2:
+``cispo:low=0.2,high=0.2``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Cispo(PartDefaults):
     """Clipped weights. They lie from 1 - low to 1 + high; ``low=1`` is no lower bound."""
 
     title: ClassVar[str] = "Clipped IS-weight Policy Optimization"
-    source: ClassVar[str] = "arXiv 2506.13585, Eq 4-5"
+    source: ClassVar[str] = "arXiv 2506.13585, Eq 4 and 5"
     brings: ClassVar[str] = "token_mean"
 
     low: float = 1.0
@@ -35,8 +36,7 @@ class Cispo(PartDefaults):
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1:
             raise ValueError(f"low {self.low}: must lie in [0, 1]")
-        if not 0 <= self.high < float("inf"):
-            raise ValueError(f"high {self.high}: must be 0 or more")
+        check_range(0, high=self.high)
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
         """Weighted log-probability of each token.

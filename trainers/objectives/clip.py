@@ -5,7 +5,8 @@
 
 With one update per batch every rho is 1, nothing is clipped, and the gradient is the plain policy gradient.
 
-Sources: PPO (arXiv 1707.06347), Eq 7; clip-higher: DAPO (arXiv 2503.14476), 3.1; dual clip: arXiv 1912.09729, Eq 5.
+Source: PPO (arXiv 1707.06347), Eq 7; clip-higher: DAPO (arXiv 2503.14476), section 3.1, Eq 10; dual clip: Ye et al.
+(arXiv 1912.09729), Eq 5.
 """
 
 from __future__ import annotations
@@ -17,28 +18,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(PartDefaults):
-    """Token-level clipped surrogate. ``low`` and ``high`` bound the ratio at 1 - low and 1 + high.
-
-    ``dual`` bounds the loss of samples with negative advantage at ``dual`` |A|; 0 is off.
-    """
+    """``low`` and ``high`` bound the ratio at 1 - low and 1 + high; ``dual`` is c, above 1, or 0 for none."""
 
     title: ClassVar[str] = "PPO's clipped surrogate"
-    source: ClassVar[str] = "arXiv 1707.06347, Eq 7; 2503.14476, 3.1; 1912.09729, Eq 5"
+    source: ClassVar[str] = "arXiv 1707.06347, Eq 7; 2503.14476, Eq 10; 1912.09729, Eq 5"
 
     low: float = 0.2
     high: float = 0.2
     dual: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low < 1:
-            raise ValueError(f"low {self.low}: must lie in [0, 1)")
-        if not 0 <= self.high < float("inf"):
-            raise ValueError(f"high {self.high}: must be 0 or more")
+        check_range(0, 1, low=self.low)
+        check_range(0, high=self.high)
         if self.dual and not 1 < self.dual < float("inf"):
             raise ValueError(f"dual {self.dual}: must be above 1, or 0 for none")
 
@@ -54,8 +50,7 @@ class Clip(PartDefaults):
         ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).exp()
         free_BT = -advantage_B1 * ratio_BT
         held_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
-        loss_BT = torch.maximum(free_BT, held_BT)
-        clipped_BT = held_BT > free_BT
+        loss_BT, clipped_BT = torch.maximum(free_BT, held_BT), held_BT > free_BT
         if self.dual:
             most_B1 = -advantage_B1 * self.dual
             too_much_BT = (advantage_B1 < 0) & (loss_BT > most_B1)

@@ -8,16 +8,17 @@ reference, *decoding* changes how rollouts are drawn, and *resampling* which pro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-#: What a part asks of the step beyond rewards: log-probabilities of the rollouts under the reference policy, or
-#: whether the greedy response of each prompt is correct.
-Need = Literal["reference_logp", "greedy"]
+#: What a part asks of the step beyond rewards: log-probabilities of the rollouts under the reference policy, whether
+#: the greedy response of each prompt is correct, or the entropies of the policy that is being trained.
+Need = Literal["reference_logp", "greedy", "entropy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,15 @@ class Credit:
     advantage_PG: Float[Tensor, "prompt group"]
     counted_PG: Bool[Tensor, "prompt group"]
 
+    def with_advantages(self, advantage_PG: Float[Tensor, "prompt group"], *, keep_scale: bool = False) -> Credit:
+        """The same samples with other advantages; ``keep_scale``: at the batch's mean |A| before."""
+        kept_PG = scale_matched(advantage_PG, self.advantage_PG) if keep_scale else advantage_PG
+        return replace(self, advantage_PG=kept_PG)
+
+    def without(self, out_PG: Bool[Tensor, "prompt one_or_group"]) -> Credit:
+        """These samples count no more and have advantage 0."""
+        return Credit(advantage_PG=self.advantage_PG.masked_fill(out_PG, 0.0), counted_PG=self.counted_PG & ~out_PG)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLogps:
@@ -54,13 +64,13 @@ class TokenLogps:
 
     ``logp_BT`` and ``entropy_BT`` (full vocabulary) belong to the policy that is being trained and carry gradient,
     ``old_logp_BT`` is that of the policy before the first update on this batch, ``reference_logp_BT`` that of the
-    reference policy, None unless a part needs it.
+    reference policy. Entropies and the reference's are None unless a part needs them.
     """
 
     logp_BT: Float[Tensor, "row token"]
-    entropy_BT: Float[Tensor, "row token"]
     old_logp_BT: Float[Tensor, "row token"]
     mask_BT: Bool[Tensor, "row token"]
+    entropy_BT: Float[Tensor, "row token"] | None = None
     reference_logp_BT: Float[Tensor, "row token"] | None = None
 
 
@@ -76,13 +86,15 @@ class Part(Protocol):
     """What all parts have: a title, the paper and place they come from, and what they ask of the step.
 
     ``brings`` is an expression of other parts that belong to this one; whoever names one of their kind overrides it.
-    ``caution`` is said when a run with this part starts; empty for none.
+    ``acts_on`` names what a shaping or calibration changes, or what an estimator's setting weighs: the reason that is
+    given where nothing of it is left. ``caution`` is said when a run with this part starts; empty for none.
     """
 
     title: ClassVar[str]
     source: ClassVar[str]
     needs: ClassVar[frozenset[Need]]
     brings: ClassVar[str]
+    acts_on: ClassVar[str]
     caution: ClassVar[str]
 
 
@@ -91,6 +103,7 @@ class PartDefaults:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     brings: ClassVar[str] = ""
+    acts_on: ClassVar[str] = ""
     caution: ClassVar[str] = ""
 
 
@@ -229,7 +242,7 @@ class Objective:
     def credit(self, rewards: GroupedRewards) -> Credit:
         """Shape the rewards, estimate advantages, calibrate them."""
         for shaping in self.shapings:
-            rewards = with_rewards(rewards, shaping.shape(rewards))
+            rewards = replace(rewards, reward_PG=shaping.shape(rewards))
         advantage_PG = self.estimator.advantages(rewards)
         credit = Credit(advantage_PG=advantage_PG, counted_PG=torch.ones_like(advantage_PG, dtype=torch.bool))
         for calibration in self.calibrations:
@@ -237,16 +250,23 @@ class Objective:
         return credit
 
 
-def with_rewards(rewards: GroupedRewards, reward_PG: Float[Tensor, "prompt group"]) -> GroupedRewards:
-    """The same samples with other rewards."""
-    return GroupedRewards(
-        reward_PG=reward_PG,
-        correct_PG=rewards.correct_PG,
-        n_tokens_PG=rewards.n_tokens_PG,
-        truncated_PG=rewards.truncated_PG,
-        reference_logp_PG=rewards.reference_logp_PG,
-        greedy_correct_P=rewards.greedy_correct_P,
-    )
+def name_of(part: Part) -> str:
+    """What an expression calls a part: its file's name."""
+    return type(part).__module__.rpartition(".")[2]
+
+
+def check_range(least: float, below: float = math.inf, /, **settings: float | None) -> None:
+    """Raise ``ValueError`` for a setting outside [least, below); None is no value.
+
+    >>> check_range(0, beta=-1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: beta -1.0: must be 0 or more
+    """
+    for name, value in settings.items():
+        if value is not None and not least <= value < below:
+            wanted = f"be {least:g} or more" if below == math.inf else f"lie in [{least:g}, {below:g})"
+            raise ValueError(f"{name} {value}: must {wanted}")
 
 
 def scale_matched(changed: Float[Tensor, "*axes"], before: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:

@@ -1,6 +1,6 @@
 """DAPO: GRPO with clip-higher, dynamic sampling and the mean over tokens.
 
-The fourth piece, overlong shaping, depends on the run's longest response: add ``overlong:length=N``, or
+The fourth piece, overlong shaping, depends on the run's ``--max-tokens``: add ``overlong:length=N``, or
 ``overlong_filter``. The dual clip is not in the paper; verl, where DAPO was run, has it on at 3, and it changes the
 loss where a ratio is above 3 and A < 0. ``dapo:dual=0`` switches it off.
 

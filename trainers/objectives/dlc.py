@@ -5,9 +5,9 @@
 What was drawn often has a large memory logit and is drawn less. A memory equal to the policy gives
 softmax((1 - mu) * f), a flatter policy.
 
-Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), 3.2. Rollouts are then not the policy's own: without
-``importance`` they are learnt from as if they were, which [A]'s toy benefit needs; with exact weights it vanishes.
-Compose it with ``iac`` for [A]'s full method: ``iac+dlc``.
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.2. Rollouts are then not the policy's own:
+without ``importance`` they are learnt from as if they were, which [A]'s toy benefit needs; with exact weights it
+vanishes. Compose it with ``iac`` for [A]'s full method: ``iac+dlc``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from trainers.objectives.contract import PartDefaults
+from trainers.objectives.contract import PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dlc(PartDefaults):
     """Decoding against a memory network.
 
-    ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy) or the folder of
-    a smaller model with the same tokenizer; the path may hold neither ``,`` nor ``+``.
+    ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy) or the folder or
+    hub name of a smaller model with the same tokenizer, which may hold neither ``,`` nor ``+``.
     ``learning_rate`` and ``optimizer`` train the memory, at the policy's rate unless given. ``warm_start_steps`` are
     steps of cross-entropy on the policy's samples before the first rollout.
 
@@ -34,7 +34,7 @@ class Dlc(PartDefaults):
     """
 
     title: ClassVar[str] = "Distribution-Level Calibration"
-    source: ClassVar[str] = "arXiv 2601.15609, 3.2"
+    source: ClassVar[str] = "arXiv 2601.15609, section 3.2"
 
     mu: float = 0.5
     memory: str = "copy"
@@ -43,14 +43,11 @@ class Dlc(PartDefaults):
     warm_start_steps: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.mu < float("inf"):
-            raise ValueError(f"mu {self.mu}: must be 0 or more")
+        check_range(0, mu=self.mu, warm_start_steps=self.warm_start_steps)
         if not self.memory:
             raise ValueError("memory: must be copy, or the folder of a model")
         if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate {self.learning_rate}: must be above 0")
-        if self.warm_start_steps < 0:
-            raise ValueError(f"warm_start_steps {self.warm_start_steps}: must be 0 or more")
 
 
 PART = Dlc

@@ -4,9 +4,9 @@
 
 L is constant (the run's longest response), so a token weighs the same in a short and in a long response.
 
-Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), 3.2. The name is used for three things: the centring
-(verl: ``norm_adv_by_std_in_grpo=False``), the constant divisor (TRL: ``loss_type="dr_grpo"``), and both. The paper has
-both, and so has this part: it brings ``seq_sum_constant``, and naming another aggregation overrides that.
+Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), section 3.2. The name is used for three things: the
+centring (verl: ``norm_adv_by_std_in_grpo=False``), the constant divisor (TRL: ``loss_type="dr_grpo"``), and both. The
+paper has both, and so has this part: it brings ``seq_sum_constant``, and naming another aggregation overrides that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DrGrpo(PartDefaults):
     """Group-centred rewards, with the constant length divisor."""
 
     title: ClassVar[str] = "GRPO Done Right"
-    source: ClassVar[str] = "arXiv 2503.20783, 3.2"
+    source: ClassVar[str] = "arXiv 2503.20783, section 3.2"
     brings: ClassVar[str] = "seq_sum_constant"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:

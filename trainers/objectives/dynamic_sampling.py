@@ -5,7 +5,7 @@ of the data are drawn until enough groups are mixed, at most ``max_rounds`` time
 with groups of equal rewards. Costs up to ``max_rounds`` times the rollouts. Prompts that are always or never solved
 leave the batch, and with them every penalty on their samples.
 
-Source: DAPO (arXiv 2503.14476), 3.2 and Eq 11. DAPO has no limit of rounds; verl's is ``max_num_gen_batches``.
+Source: DAPO (arXiv 2503.14476), section 3.2, Eq 11. DAPO has no limit of rounds; verl's is ``max_num_gen_batches``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainers.objectives.contract import PartDefaults
+from trainers.objectives.contract import PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,12 @@ class DynamicSampling(PartDefaults):
     """
 
     title: ClassVar[str] = "dynamic sampling"
-    source: ClassVar[str] = "arXiv 2503.14476, 3.2"
+    source: ClassVar[str] = "arXiv 2503.14476, section 3.2, Eq 11"
 
     max_rounds: int = 4
 
     def __post_init__(self) -> None:
-        if self.max_rounds < 1:
-            raise ValueError(f"max_rounds {self.max_rounds}: must be 1 or more")
+        check_range(1, max_rounds=self.max_rounds)
 
 
 PART = DynamicSampling

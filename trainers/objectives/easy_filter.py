@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
 
 
 def easiest(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:
@@ -40,19 +40,17 @@ class EasyFilter(PartDefaults):
 
     title: ClassVar[str] = "easy-query filter"
     source: ClassVar[str] = "arXiv 2601.15609, Table 5"
+    acts_on: ClassVar[str] = "the easiest prompts"
 
     share: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share < 1:
-            raise ValueError(f"share {self.share}: must lie in [0, 1)")
+        check_range(0, 1, share=self.share)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
         """Takes the ``easiest`` prompts out."""
         easy_P1 = easiest(rewards.correct_PG, share=self.share)[:, None]
-        return Credit(
-            advantage_PG=credit.advantage_PG.masked_fill(easy_P1, 0.0), counted_PG=credit.counted_PG & ~easy_P1
-        )
+        return credit.without(easy_P1)
 
 
 PART = EasyFilter

@@ -5,7 +5,7 @@
 The gradient is that of the entropy at the sampled prefixes; that the prefixes themselves would change is left out, as
 everywhere. Reaches every sample that counts, whatever its advantage.
 
-Source: A3C (arXiv 1602.01783), 4; in RLVR e.g. [B] (arXiv 2510.04028), C.2, with coefficient 1e-4.
+Source: A3C (arXiv 1602.01783), section 4; in RLVR e.g. [B] (arXiv 2510.04028), appendix C.2, with coefficient 1e-4.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, TokenLogps
+from trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +24,13 @@ class EntropyBonus(PartDefaults):
     """Entropy of each token's law. ``coefficient`` is 0 or more."""
 
     title: ClassVar[str] = "entropy bonus"
-    source: ClassVar[str] = "arXiv 1602.01783, 4"
+    source: ClassVar[str] = "arXiv 1602.01783, section 4"
+    needs: ClassVar[frozenset[Need]] = frozenset({"entropy"})
 
     coefficient: float = 0.001
 
     def __post_init__(self) -> None:
-        if not 0 <= self.coefficient < float("inf"):
-            raise ValueError(f"coefficient {self.coefficient}: must be 0 or more")
+        check_range(0, coefficient=self.coefficient)
 
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
         """Minus the coefficient times the entropy.
@@ -41,6 +41,8 @@ class EntropyBonus(PartDefaults):
         >>> EntropyBonus(coefficient=0.1).token_penalty(one)
         tensor([[-0.2000]])
         """
+        if tokens.entropy_BT is None:
+            raise ValueError("entropy_bonus: the tokens have no entropies")
         return -self.coefficient * tokens.entropy_BT
 
 

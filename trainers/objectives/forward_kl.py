@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainers.objectives.contract import PartDefaults
+from trainers.objectives.contract import PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,8 @@ class ForwardKl(PartDefaults):
     samples_per_prompt: int = 2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"beta {self.beta}: must be 0 or more")
-        if self.samples_per_prompt < 1:
-            raise ValueError(f"samples_per_prompt {self.samples_per_prompt}: must be 1 or more")
+        check_range(0, beta=self.beta)
+        check_range(1, samples_per_prompt=self.samples_per_prompt)
 
 
 PART = ForwardKl

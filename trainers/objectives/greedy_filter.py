@@ -2,12 +2,12 @@
 
     A~_i = A_i * 1{greedy response to x_i is wrong}
 
-Source: *The Reasoning Boundary Paradox* [C], Eq 9. The indicator printed there reads "r(x, y_greedy) not in C(x)"; what
+Source: *The Reasoning Boundary Paradox* [C], Eq 9. The indicator printed there reads "r(x, y*) not in C(x)"; what
 is meant, and what [C] says in words, is that the greedy response is not correct.
 
 Eq 9 multiplies by the indicator inside the mean over all prompts, so filtered samples stay in the divisor and the step
 shrinks as the policy solves more. ``counted=false`` takes them out of it, so that the prompts left over weigh as a
-full batch. Penalties such as ``kl`` reach samples that count. Costs one greedy response per prompt and step.
+full batch. Penalties such as ``kl`` reach samples that count.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class GreedyFilter(PartDefaults):
     title: ClassVar[str] = "learn only where the greedy response fails"
     source: ClassVar[str] = "The Reasoning Boundary Paradox, Eq 9"
     needs: ClassVar[frozenset[Need]] = frozenset({"greedy"})
+    acts_on: ClassVar[str] = "prompts whose greedy response is correct"
 
     counted: bool = True
 
@@ -42,10 +43,8 @@ class GreedyFilter(PartDefaults):
         if rewards.greedy_correct_P is None:
             raise ValueError("greedy_filter: it is not known which greedy responses are correct")
         solved_P1 = rewards.greedy_correct_P[:, None]
-        return Credit(
-            advantage_PG=credit.advantage_PG.masked_fill(solved_P1, 0.0),
-            counted_PG=credit.counted_PG if self.counted else credit.counted_PG & ~solved_P1,
-        )
+        silenced = credit.without(solved_P1)
+        return credit.with_advantages(silenced.advantage_PG) if self.counted else silenced
 
 
 PART = GreedyFilter

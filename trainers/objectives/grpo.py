@@ -2,8 +2,8 @@
 
     A_i = (r_i - mean(r)) / (std(r) + eps)          A_i = 0 where all rewards of the group are equal
 
-Source: DeepSeekMath (arXiv 2402.03300), 4.1.2. The paper leaves std's degrees of freedom and eps open and codebases
-differ, so both are settings: ``convention`` takes them from one codebase.
+Source: DeepSeekMath (arXiv 2402.03300), section 4.1.2. The paper leaves std's degrees of freedom and eps open and
+codebases differ, so both are settings: ``convention`` takes them from one codebase.
 """
 
 from __future__ import annotations
@@ -17,29 +17,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, is_constant
+from trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, check_range, is_constant
+
+Convention = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
 
 #: (ddof, eps) of the group's standard deviation, as verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct have them.
-CONVENTIONS: Mapping[str, tuple[int, float]] = MappingProxyType(
-    {
-        "verl": (1, 1e-6),
-        "trl": (1, 1e-4),
-        "openrlhf": (1, 1e-9),
-        "oat": (1, 1e-8),
-        "open-instruct": (0, 1e-8),
-    }
+CONVENTIONS: Mapping[Convention, tuple[int, float]] = MappingProxyType(
+    {"verl": (1, 1e-6), "trl": (1, 1e-4), "openrlhf": (1, 1e-9), "oat": (1, 1e-8), "open-instruct": (0, 1e-8)}
 )
 
 
 def standardised(reward_PG: Float[Tensor, "prompt group"], *, ddof: int, eps: float) -> Float[Tensor, "prompt group"]:
-    """Rewards less their group's mean, over its standard deviation. ``ValueError`` for groups of one, or of ``ddof``.
+    """Rewards less their group's mean, over its standard deviation. ``ValueError`` for groups of one.
 
     >>> standardised(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), ddof=0, eps=0.0)
     tensor([[ 1.7321, -0.5774, -0.5774, -0.5774]])
     """
     check_group(reward_PG)
-    if ddof >= reward_PG.shape[1]:
-        raise ValueError(f"ddof {ddof} leaves nothing of groups of {reward_PG.shape[1]}; lower it")
     centred_PG = reward_PG - reward_PG.mean(dim=1, keepdim=True)
     std_P1 = reward_PG.std(dim=1, correction=ddof, keepdim=True)
     return torch.where(is_constant(reward_PG)[:, None], 0.0, centred_PG / (std_P1 + eps))
@@ -47,32 +41,24 @@ def standardised(reward_PG: Float[Tensor, "prompt group"], *, ddof: int, eps: fl
 
 @dataclass(frozen=True, kw_only=True)
 class Grpo(PartDefaults):
-    """Group-standardised rewards.
-
-    ``convention`` is the codebase whose degrees of freedom and epsilon are taken; ``ddof`` and ``eps`` override it.
-    """
+    """``convention`` is the codebase whose ``ddof`` (0 or 1) and ``eps`` are taken; each of these overrides it."""
 
     title: ClassVar[str] = "Group Relative Policy Optimization"
-    source: ClassVar[str] = "arXiv 2402.03300, 4.1.2"
+    source: ClassVar[str] = "arXiv 2402.03300, section 4.1.2"
 
-    convention: Literal["verl", "trl", "openrlhf", "oat", "open-instruct"] = "verl"
+    convention: Convention = "verl"
     ddof: int | None = None
     eps: float | None = None
 
     def __post_init__(self) -> None:
-        if self.ddof is not None and self.ddof < 0:
-            raise ValueError(f"ddof {self.ddof}: must be 0 or more")
-        if self.eps is not None and not 0 <= self.eps < float("inf"):
-            raise ValueError(f"eps {self.eps}: must be 0 or more")
+        check_range(0, 2, ddof=self.ddof)
+        check_range(0, eps=self.eps)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """``standardised`` rewards."""
         ddof, eps = CONVENTIONS[self.convention]
-        return standardised(
-            rewards.reward_PG,
-            ddof=ddof if self.ddof is None else self.ddof,
-            eps=eps if self.eps is None else self.eps,
-        )
+        ddof, eps = (ddof if self.ddof is None else self.ddof), (eps if self.eps is None else self.eps)
+        return standardised(rewards.reward_PG, ddof=ddof, eps=eps)
 
 
 PART = Grpo

@@ -1,6 +1,6 @@
 """GRPO-N: GRPO that learns from relative negatives only.
 
-Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), B.5; see ``negative_only``.
+Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), appendix B.5; see ``negative_only``.
 
 >>> from trainers.objectives import parse
 >>> parse("grpo_n").expression
@@ -11,4 +11,6 @@ from __future__ import annotations
 
 from trainers.objectives.contract import Preset
 
-PRESET = Preset(title="GRPO, relative negatives only", source="arXiv 2510.04028, B.5", expression="grpo+negative_only")
+PRESET = Preset(
+    title="GRPO, relative negatives only", source="arXiv 2510.04028, appendix B.5", expression="grpo+negative_only"
+)

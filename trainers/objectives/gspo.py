@@ -5,10 +5,10 @@
 
 s_it has the value of s_i at every token and the gradient of its own token, so any aggregation can weigh tokens; with
 ``seq_mean_token_mean``, the default, the gradient is that of the paper's sequence-level loss. A clip cuts off a whole
-sequence, and the bounds are a thousand times tighter than PPO's.
+sequence, and the bounds, the paper's of section 5.1, are a thousand times tighter than PPO's.
 
-Source: *Group Sequence Policy Optimization* (arXiv 2507.18071), Eq 5 to 7; token form: its GSPO-token, Eq 13 and 14.
-verl and TRL cap log s_it at 10 or not at all; there is no such cap here.
+Source: *Group Sequence Policy Optimization* (arXiv 2507.18071), section 4.1, Eq 5 and 7; token form: section 4.3,
+Eq 13 and 14. verl caps log s_it at 10, TRL does not, nor does this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +28,14 @@ class Gspo(PartDefaults):
     """Sequence-level clipped surrogate. ``low`` and ``high`` bound the ratio at 1 - low and 1 + high."""
 
     title: ClassVar[str] = "Group Sequence Policy Optimization"
-    source: ClassVar[str] = "arXiv 2507.18071, Eq 5-7 and 13-14"
+    source: ClassVar[str] = "arXiv 2507.18071, Eq 5, 7, 13, 14"
 
     low: float = 3e-4
     high: float = 4e-4
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low < 1:
-            raise ValueError(f"low {self.low}: must lie in [0, 1)")
-        if not 0 <= self.high < float("inf"):
-            raise ValueError(f"high {self.high}: must be 0 or more")
+        check_range(0, 1, low=self.low)
+        check_range(0, high=self.high)
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
         """Clipped loss of each token.

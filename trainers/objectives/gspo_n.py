@@ -1,10 +1,11 @@
 """GSPO-N: GSPO that learns from relative negatives only.
 
-Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), 4.1 and B.5; see ``negative_only``.
+Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), section 4.1 and appendix
+B.5; see ``negative_only``.
 
 >>> from trainers.objectives import parse
 >>> parse("gspo_n").expression
-'gspo+negative_only+grpo+seq_mean_token_mean'
+'grpo+negative_only+gspo+seq_mean_token_mean'
 """
 
 from __future__ import annotations
@@ -12,5 +13,7 @@ from __future__ import annotations
 from trainers.objectives.contract import Preset
 
 PRESET = Preset(
-    title="GSPO, relative negatives only", source="arXiv 2510.04028, 4.1 and B.5", expression="gspo+negative_only"
+    title="GSPO, relative negatives only",
+    source="arXiv 2510.04028, section 4.1 and appendix B.5",
+    expression="grpo+negative_only+gspo",
 )

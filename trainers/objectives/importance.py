@@ -1,16 +1,16 @@
-"""Importance weights for rollouts that another law drew: a sampler of lower precision, or a memory network (DLC).
+"""Importance weights for rollouts that the policy did not draw itself, but a rounding engine, or DLC's sampler.
 
     w_t = pi_old(y_t) / behaviour(y_t)                      level=token
     w   = product of w_t over the response                  level=sequence, one weight for all its tokens
 
     mode=truncate: min(w, cap)        mode=mask: w where w <= cap, else 0        mode=exact: w
 
-Without a correction the rollouts are taken for the policy's own. Exact sequence weights are unbiased, and their
-variance grows exponentially with length; token weights are biased and tame. With DLC the choice decides the outcome:
-in the softmax worlds its benefit needs no weights and vanishes with exact ones.
+Exact sequence weights are unbiased, and their variance grows exponentially with length; token weights are biased and
+tame. With DLC the choice decides the outcome: in the softmax worlds its benefit needs no weights and vanishes with
+exact ones.
 
-Source: truncated: Ionides 2008; for RL with a foreign sampler: verl's rollout correction (``rollout_is``: token,
-sequence; cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio to +-20; nothing here does.
+Source: truncated: Ionides 2008, *Truncated Importance Sampling*; in RL with a second engine: verl's rollout correction
+(``rollout_is``, cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio to +-20; this does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainers.objectives.contract import PartDefaults
 
 @dataclass(frozen=True, kw_only=True)
 class Importance(PartDefaults):
-    """Weights of the sampler-to-policy mismatch. ``cap`` is above 0; mode=exact does not use it."""
+    """``cap`` is above 0; ``mode=exact`` does not use it."""
 
     title: ClassVar[str] = "importance correction of rollouts"
     source: ClassVar[str] = "Ionides 2008; verl 0.9 rollout correction"
@@ -53,11 +53,9 @@ class Importance(PartDefaults):
         if self.level == "sequence":
             log_weight_BT = log_weight_BT.sum(dim=1, keepdim=True).expand_as(mask_BT)
         weight_BT = torch.where(mask_BT, log_weight_BT.exp(), 0.0)
-        if self.mode == "truncate":
-            return weight_BT.clamp(max=self.cap)
-        if self.mode == "mask":
-            return torch.where(weight_BT <= self.cap, weight_BT, 0.0)
-        return weight_BT
+        if self.mode == "exact":
+            return weight_BT
+        return weight_BT.clamp(max=self.cap) if self.mode == "truncate" else weight_BT.where(weight_BT <= self.cap, 0.0)
 
 
 PART = Importance

@@ -4,11 +4,9 @@
 
 The values of k1 and k3 estimate KL(pi||pi_ref) without bias; as a *loss* only k2 has the gradient of that KL in
 expectation. k1's expected gradient is 0: it adds noise and no pull. k3's is that of the forward KL(pi_ref||pi).
-``straight_through`` shows the value of ``kind`` and takes the gradient of k2 (verl's suffix "+").
 
-A sample pays whatever its advantage, as long as it counts: groups of equal rewards, which teach nothing, are still
-pulled towards the reference, as in verl and TRL. ``dynamic_sampling`` avoids such groups; ``nsr``, ``easy_filter`` and
-``overlong_filter`` take samples out of the penalty too.
+Every sample that counts pays, also where a group of equal rewards teaches nothing, as in verl and TRL; ``nsr``,
+``easy_filter`` and ``overlong_filter`` take samples out of the penalty too.
 
 Source: Schulman, *Approximating KL Divergence* (2020); k3 as GRPO's penalty: DeepSeekMath (arXiv 2402.03300), Eq 4.
 For k3 verl clamps d to +-20 and the value to +-10, TRL does not; there is no clamp here. The default beta is verl's.
@@ -23,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import Need, PartDefaults, TokenLogps
+from trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
 
 Kind = Literal["k1", "k2", "k3"]
 
@@ -38,16 +36,14 @@ def kl_estimate(
     [0.6931, 0.2402, 0.1931]
     """
     d_BT = logp_BT - reference_logp_BT
-    if kind == "k1":
-        return d_BT
-    if kind == "k2":
-        return d_BT**2 / 2
-    return torch.expm1(-d_BT) + d_BT
+    if kind == "k3":
+        return torch.expm1(-d_BT) + d_BT
+    return d_BT if kind == "k1" else d_BT**2 / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kl(PartDefaults):
-    """KL penalty. ``beta`` is its coefficient, 0 or more; ``straight_through`` takes the gradient of k2."""
+    """``beta`` is the coefficient, 0 or more; ``straight_through``: the value of ``kind``, the gradient of k2."""
 
     title: ClassVar[str] = "KL penalty to the reference"
     source: ClassVar[str] = "Schulman 2020; arXiv 2402.03300, Eq 4"
@@ -58,8 +54,7 @@ class Kl(PartDefaults):
     straight_through: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"beta {self.beta}: must be 0 or more")
+        check_range(0, beta=self.beta)
 
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
         """beta times ``kl_estimate``."""

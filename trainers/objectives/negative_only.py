@@ -4,10 +4,12 @@
 
 With ``grpo`` it is GRPO-N, with ``gspo`` GSPO-N. What is negative is decided by the estimator, not by the verifier: a
 correct but overlong sample below its group's mean is one, and an all-wrong group of equal rewards has none. ``nsr`` is
-the other reading.
+the other reading. The upper bound of a clip acts on positive advantages alone, so it has no effect here:
+``dapo+negative_only`` is without clip-higher.
 
-Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), 4.1 and B.5. [B]'s runs add KL
-(1e-3) and an entropy bonus (1e-4): ``grpo_n+kl:beta=0.001+entropy_bonus:coefficient=0.0001``.
+Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), section 4.1 and appendix
+B.5. [B]'s runs add KL and an entropy bonus, by appendix C.2:
+``grpo_n+kl:beta=0.001+entropy_bonus:coefficient=0.0001``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class NegativeOnly(PartDefaults):
     """Advantages above 0 become 0; everything stays in the divisor."""
 
     title: ClassVar[str] = "relative negative gradients only (-N)"
-    source: ClassVar[str] = "arXiv 2510.04028, B.5"
+    source: ClassVar[str] = "arXiv 2510.04028, appendix B.5"
+    acts_on: ClassVar[str] = "positive advantages"
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
         """min(A, 0); ``rewards`` are not asked.
@@ -35,7 +38,7 @@ class NegativeOnly(PartDefaults):
         >>> NegativeOnly().calibrate(credit, rewards)
         Credit(advantage_PG=tensor([[ 0.0000, -0.5000, -0.5000]]), counted_PG=tensor([[True, True, True]]))
         """
-        return Credit(advantage_PG=credit.advantage_PG.clamp(max=0.0), counted_PG=credit.counted_PG)
+        return credit.with_advantages(credit.advantage_PG.clamp(max=0.0))
 
 
 PART = NegativeOnly

@@ -7,7 +7,7 @@ Without another estimator in the expression it brings ``w_reinforce`` (-1 for wh
 that are all wrong are silent, which they are not in the paper. ``negative_only`` differs twice: it keeps the divisor,
 and it goes by A < 0.
 
-Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), L_NSR.
+Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), section 2.2, L_NSR.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ class Nsr(PartDefaults):
     """Correct samples do not count."""
 
     title: ClassVar[str] = "Negative Sample Reinforcement"
-    source: ClassVar[str] = "arXiv 2506.01347"
+    source: ClassVar[str] = "arXiv 2506.01347, section 2.2"
     brings: ClassVar[str] = "w_reinforce+token_mean"
+    acts_on: ClassVar[str] = "correct samples"
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
         """Takes correct samples out.
@@ -35,10 +36,7 @@ class Nsr(PartDefaults):
         >>> Nsr().calibrate(Credit(advantage_PG=torch.tensor([[0.1, -1.0]]), counted_PG=right | True), rewards)
         Credit(advantage_PG=tensor([[ 0., -1.]]), counted_PG=tensor([[False,  True]]))
         """
-        return Credit(
-            advantage_PG=credit.advantage_PG.masked_fill(rewards.correct_PG, 0.0),
-            counted_PG=credit.counted_PG & ~rewards.correct_PG,
-        )
+        return credit.without(rewards.correct_PG)
 
 
 PART = Nsr

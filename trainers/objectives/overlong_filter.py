@@ -3,7 +3,7 @@
 A response cut off at the limit is wrong only because it was cut; its reward is noise. It still stands in its group's
 mean and standard deviation, because the estimator comes first.
 
-Source: DAPO (arXiv 2503.14476), 3.4, "Overlong Filtering".
+Source: DAPO (arXiv 2503.14476), section 3.4, "Overlong Filtering".
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class OverlongFilter(PartDefaults):
     """Truncated samples do not count."""
 
     title: ClassVar[str] = "overlong filtering"
-    source: ClassVar[str] = "arXiv 2503.14476, 3.4"
+    source: ClassVar[str] = "arXiv 2503.14476, section 3.4"
+    acts_on: ClassVar[str] = "truncated samples"
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
         """Takes truncated samples out.
@@ -30,10 +31,7 @@ class OverlongFilter(PartDefaults):
         >>> OverlongFilter().calibrate(Credit(advantage_PG=torch.tensor([[1.0, -1.0]]), counted_PG=cut | True), rewards)
         Credit(advantage_PG=tensor([[1., 0.]]), counted_PG=tensor([[ True, False]]))
         """
-        return Credit(
-            advantage_PG=credit.advantage_PG.masked_fill(rewards.truncated_PG, 0.0),
-            counted_PG=credit.counted_PG & ~rewards.truncated_PG,
-        )
+        return credit.without(rewards.truncated_PG)
 
 
 PART = OverlongFilter

@@ -5,7 +5,7 @@
 With rewards 0 and 1 only correct samples teach, and each step sharpens on what was drawn; in the softmax worlds of
 [A] this estimator collapses first. Groups of equal rewards are not silent.
 
-Source: REINFORCE (Williams 1992); *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), 2.4.
+Source: REINFORCE (Williams 1992); *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 2.4.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RawReward(PartDefaults):
     """The reward is the advantage."""
 
     title: ClassVar[str] = "raw rewards, no baseline"
-    source: ClassVar[str] = "arXiv 2601.15609, 2.4"
+    source: ClassVar[str] = "arXiv 2601.15609, section 2.4"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """The rewards.

@@ -2,14 +2,12 @@
 
     A~_i = A_i * min(1 / pi_ref(y_i|x), cap)    for correct samples with A_i > 0;     A~_i = A_i    otherwise
 
-Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), 3.1, where it is the "natural solution" that IAC
-replaces. What to know before using it:
+[A] divides *all* advantages and has no cap (``samples=all`` with a large cap); then the lower bound of Z'(q) is 1.
+That does not stop over-sharpening: Z'(q) itself was above 1 in all of 5,000 random draws, so modes that were not
+sampled still lose. Without a cap one response decides the step; with long ones nearly every factor *is* the cap.
 
-- [A] divides *all* advantages and has no cap; then the lower bound of Z'(q) is 1. That does not stop over-sharpening:
-  Z'(q) itself was above 1 in all of 5,000 random draws, so modes that were not sampled still lose.
-- Sequence probabilities span many orders of magnitude; without a cap one response decides the step. With long
-  responses nearly every factor *is* the cap. ``samples=all`` with a large cap is [A]'s printed form.
-- The factor is at least 1, so the step grows; ``scale_matched`` sets the batch's mean |A~| to the mean |A| before.
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1: the "natural solution" that IAC
+replaces.
 """
 
 from __future__ import annotations
@@ -18,68 +16,49 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives import contract
-from trainers.objectives.contract import Credit, GroupedRewards, Need, PartDefaults
+from trainers.objectives.contract import Credit, GroupedRewards, Need, PartDefaults, check_range
 
 
-def weighted_by_reference(
-    advantage_PG: Float[Tensor, "prompt group"],
-    reference_logp_PG: Float[Tensor, "prompt group"],
-    chosen_PG: Bool[Tensor, "prompt group"],
-    *,
-    cap: float,
-    scale_matched: bool = False,
-) -> Float[Tensor, "prompt group"]:
-    """Advantages of the chosen samples times min(1 / pi_ref, cap).
+def rarity(reference_logp_PG: Float[Tensor, "prompt group"], *, cap: float) -> Float[Tensor, "prompt group"]:
+    """min(1 / pi_ref, cap), from log pi_ref.
 
-    >>> half_and_hundredth = torch.tensor([[0.5, 0.01, 0.5]]).log()
-    >>> weighted_by_reference(torch.tensor([[1.0, 1.0, -2.0]]), half_and_hundredth,
-    ...                       torch.tensor([[True, True, False]]), cap=10.0)
-    tensor([[ 2., 10., -2.]])
+    >>> import torch
+    >>> rarity(torch.tensor([[0.5, 0.01]]).log(), cap=10.0)
+    tensor([[ 2., 10.]])
     """
-    # the cap comes before exp: 1 / pi_ref of a long response overflows
-    factor_PG = (-reference_logp_PG).clamp(max=math.log(cap)).exp().to(advantage_PG.dtype)
-    weighted_PG = torch.where(chosen_PG, advantage_PG * factor_PG, advantage_PG)
-    return contract.scale_matched(weighted_PG, advantage_PG) if scale_matched else weighted_PG
+    return (-reference_logp_PG).clamp(max=math.log(cap)).exp()  # capped before exp, which overflows on long responses
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceWeighting(PartDefaults):
-    """Rare responses weigh more, as the reference sees rarity.
+    """``cap`` bounds the factor, 1 or more. ``samples``: ``correct`` ones with a positive advantage, or ``all``.
 
-    ``cap`` bounds the factor, 1 or more. ``samples`` are the ones that it reaches: ``correct`` with a positive
-    advantage, or ``all``. ``scale_matched`` keeps the batch's mean |A|.
+    The factor is at least 1, so the step grows; ``scale_matched`` keeps the batch's mean |A|.
     """
 
     title: ClassVar[str] = "reweighting by the reference probability"
-    source: ClassVar[str] = "arXiv 2601.15609, 3.1"
+    source: ClassVar[str] = "arXiv 2601.15609, section 3.1"
     needs: ClassVar[frozenset[Need]] = frozenset({"reference_logp"})
+    acts_on: ClassVar[str] = "positive advantages of correct samples"
 
     cap: float = 100.0
     samples: Literal["correct", "all"] = "correct"
     scale_matched: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.cap < float("inf"):
-            raise ValueError(f"cap {self.cap}: must be 1 or more")
+        check_range(1, cap=self.cap)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """``weighted_by_reference`` advantages; every sample still counts."""
+        """Advantages times ``rarity``; every sample still counts."""
         if rewards.reference_logp_PG is None:
             raise ValueError("reference_weighting: the rollouts have no log-probabilities under the reference")
-        rewarded_PG = rewards.correct_PG & (credit.advantage_PG > 0)
-        advantage_PG = weighted_by_reference(
-            credit.advantage_PG,
-            rewards.reference_logp_PG,
-            torch.ones_like(rewarded_PG) if self.samples == "all" else rewarded_PG,
-            cap=self.cap,
-            scale_matched=self.scale_matched,
-        )
-        return Credit(advantage_PG=advantage_PG, counted_PG=credit.counted_PG)
+        factor_PG = rarity(rewards.reference_logp_PG, cap=self.cap).to(credit.advantage_PG.dtype)
+        if self.samples == "correct":
+            factor_PG = factor_PG.where(rewards.correct_PG & (credit.advantage_PG > 0), 1.0)
+        return credit.with_advantages(credit.advantage_PG * factor_PG, keep_scale=self.scale_matched)
 
 
 PART = ReferenceWeighting

@@ -5,7 +5,7 @@
 With one update per batch its gradient is that of ``clip``. With several updates per batch it is off policy from the
 second on, uncorrected. Its value depends on log-probabilities and is not comparable with that of clipped surrogates.
 
-Source: Williams 1992, *Machine Learning* 8, Theorem 1.
+Source: REINFORCE (Williams 1992, *Machine Learning* 8, 229-256).
 """
 
 from __future__ import annotations

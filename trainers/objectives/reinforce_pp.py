@@ -2,11 +2,12 @@
 
     A_i = (r_i - m) / sqrt(v + 1e-8)        m, v: mean and unbiased variance of r over all response tokens
 
-Every token carries its sample's reward, so a long response weighs more in m and v than a short one. A batch whose
-rewards are all equal has advantage 0. Works with one rollout per prompt.
+Every token carries its sample's reward, so a long response weighs more in m and v than a short one: verl's form. The
+paper takes both over the samples of the batch and adds its epsilon to the standard deviation. A batch whose rewards
+are all equal has advantage 0. Works with one rollout per prompt.
 
-Source: REINFORCE++ (arXiv 2501.03262), global advantage normalisation; verl 0.9 ``reinforce_plus_plus`` with
-gamma = 1. The paper subtracts a per-token k1 KL from the reward; here KL is a penalty of its own (``kl``).
+Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.1, Eq 5, and appendix B.2; verl 0.9 ``reinforce_plus_plus`` with
+gamma = 1. The paper's Eq 4 subtracts a k1 KL per token from the reward; here KL is a penalty of its own (``kl``).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ReinforcePp(PartDefaults):
     """Rewards whitened over the tokens of the batch."""
 
     title: ClassVar[str] = "REINFORCE++"
-    source: ClassVar[str] = "arXiv 2501.03262"
+    source: ClassVar[str] = "arXiv 2501.03262 v9, Eq 5; verl"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """Rewards, ``whitened_over_tokens``."""

@@ -4,10 +4,11 @@
 
 **A group of equal rewards is not silent here.** Its c is 0, but m is a mean over *tokens*: where right and wrong
 answers differ in length m is not 0, and every sample of the group gets the same advantage -m / sqrt(v). If wrong
-answers are longer, m < 0, and groups that are all wrong are pushed *up*. That is the published formula, offered as it
-is; ``dr_grpo`` and ``grpo`` have no such term.
+answers are longer, m < 0, and groups that are all wrong are pushed *up*. That is verl's form. In the paper's, m and v
+are over the samples of the batch, where m is 0; ``dr_grpo`` and ``grpo`` have no such term either.
 
-Source: REINFORCE++ (arXiv 2501.03262), "w/ baseline"; verl 0.9 ``reinforce_plus_plus_baseline``.
+Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.2, Eq 6 and 7, and appendix B.2; verl 0.9
+``reinforce_plus_plus_baseline``. The paper adds KL as a loss: ``reinforce_pp_baseline+kl:kind=k2``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ReinforcePpBaseline(PartDefaults):
     """Group-centred rewards, whitened over the tokens of the batch; groups of equal rewards are not silent."""
 
     title: ClassVar[str] = "REINFORCE++ with baseline"
-    source: ClassVar[str] = "arXiv 2501.03262"
+    source: ClassVar[str] = "arXiv 2501.03262 v9, Eq 6 and 7; verl"
     caution: ClassVar[str] = (
         "groups of equal rewards are not silent here: all-wrong groups are pushed up where wrong answers are longer"
     )

@@ -5,8 +5,9 @@
 The baseline does not contain the sample itself, so the gradient is unbiased; unlike GRPO's it is not divided by a
 standard deviation.
 
-Source: Kool et al. 2019; RLOO in *Back to Basics* (arXiv 2402.14740). The paper treats the response as one action: add
-``seq_mean_token_sum`` for its sum of log-probabilities over tokens.
+Source: Kool et al. 2019, *Buy 4 REINFORCE Samples, Get a Baseline for Free!*; for language models *Back to Basics*
+(arXiv 2402.14740), as RLOO, where the response is one action: add ``seq_mean_token_sum`` for the sum of
+log-probabilities over its tokens.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 L is the run's longest response unless ``divisor`` is given: ``seq_mean_token_sum`` at a scale that does not depend on
 what was sampled.
 
-Source: Dr. GRPO (arXiv 2503.20783), 3.2 and its code; verl calls it ``seq-mean-token-sum-norm``, where L is the width
-of the padded batch unless ``loss_scale_factor`` is set.
+Source: Dr. GRPO (arXiv 2503.20783), section 3.2 and Listing 1; verl calls it ``seq-mean-token-sum-norm``, where L is
+the width of the padded batch unless ``loss_scale_factor`` is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults
+from trainers.objectives.contract import PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,12 @@ class SeqSumConstant(PartDefaults):
     """Every token weighs 1 / (samples x L). ``divisor`` is L in tokens; the run's longest response unless given."""
 
     title: ClassVar[str] = "mean over samples of the sum over tokens, over a constant length"
-    source: ClassVar[str] = "arXiv 2503.20783, 3.2"
+    source: ClassVar[str] = "arXiv 2503.20783, section 3.2"
 
     divisor: int | None = None
 
     def __post_init__(self) -> None:
-        if self.divisor is not None and self.divisor < 1:
-            raise ValueError(f"divisor {self.divisor}: must be 1 or more")
+        check_range(1, divisor=self.divisor)
 
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int

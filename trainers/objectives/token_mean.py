@@ -2,7 +2,7 @@
 
     loss = 1 / (sum over samples of |y_i|) * sum over samples and tokens of loss_it
 
-Source: DAPO (arXiv 2503.14476), Eq 12; verl calls it ``token-mean``.
+Source: DAPO (arXiv 2503.14476), section 3.3, Eq 12; verl calls it ``token-mean``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ is compared within a group, so the advantage *is* the estimator, not a change to
 word and no reward: shapings do not reach it. ``weight=1`` is plain REINFORCE on +1/-1, ``weight=0`` learns from
 incorrect samples alone but keeps the correct ones in the divisor; ``nsr`` takes them out.
 
-Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), W-REINFORCE with lambda = 0.1. The
+Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), section 5, with lambda = 0.1. The
 authors' code takes the mean over tokens and PPO's clip, so this part brings ``token_mean``.
 """
 
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults
+from trainers.objectives.contract import GroupedRewards, PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +28,14 @@ class WReinforce(PartDefaults):
     """+1/-1 rewards with the correct samples weighted down. ``weight`` is the paper's lambda, 0 or more."""
 
     title: ClassVar[str] = "Weighted REINFORCE"
-    source: ClassVar[str] = "arXiv 2506.01347"
+    source: ClassVar[str] = "arXiv 2506.01347, section 5"
     brings: ClassVar[str] = "token_mean"
+    acts_on: ClassVar[str] = "correct samples"
 
     weight: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.weight < float("inf"):
-            raise ValueError(f"weight {self.weight}: must be 0 or more")
+        check_range(0, weight=self.weight)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """``weight`` where correct, -1 elsewhere.

@@ -12,7 +12,6 @@ from trainers.integrations.trl import CalibratedGRPOConfig, calibrations, recali
 from trainers.objectives.contract import GroupedRewards
 from trainers.objectives.iac import Iac
 from trainers.objectives.negative_only import NegativeOnly
-from trainers.objectives.nsr import Nsr
 
 
 def rewards() -> GroupedRewards:
@@ -25,8 +24,14 @@ def rewards() -> GroupedRewards:
     )
 
 
-def test_calibrations_are_read_in_their_order() -> None:
-    assert calibrations("iac:alpha=0.5+negative_only") == (Iac(alpha=0.5), NegativeOnly())
+def test_a_calibration_is_read_with_its_settings() -> None:
+    assert calibrations("iac:alpha=0.5") == (Iac(alpha=0.5),)
+    assert calibrations("negative_only") == (NegativeOnly(),)
+
+
+def test_iac_is_refused_where_negatives_alone_would_be_kept() -> None:
+    with pytest.raises(ConfigError, match="iac has no effect beside negative_only"):
+        calibrations("iac+negative_only")
 
 
 @pytest.mark.parametrize("expression", ["grpo", "rloo+iac", "iac+token_mean", "iac+kl", "nsr", "self"])
@@ -35,15 +40,16 @@ def test_what_trl_has_settings_of_its_own_for_is_refused(expression: str) -> Non
         calibrations(expression)
 
 
-def test_calibrations_apply_one_after_the_other() -> None:
+def test_calibrations_apply_to_the_advantages_of_trl() -> None:
     advantage_PG = torch.tensor([[1.5, -0.5, -0.5, -0.5]])
     assert recalibrated((Iac(),), advantage_PG, rewards()).tolist() == [[4.5, -0.5, -0.5, -0.5]]
-    assert recalibrated((Iac(), NegativeOnly()), advantage_PG, rewards()).tolist() == [[0.0, -0.5, -0.5, -0.5]]
+    assert recalibrated((NegativeOnly(),), advantage_PG, rewards()).tolist() == [[0.0, -0.5, -0.5, -0.5]]
 
 
-def test_a_calibration_that_changes_the_divisor_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Nsr: takes samples out of the divisor"):
-        recalibrated((Nsr(),), torch.zeros(1, 4), rewards())
+@pytest.mark.parametrize("name", ["easy_filter", "overlong_filter"])
+def test_a_calibration_that_changes_the_divisor_is_refused_before_training(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"calibration {name}: takes samples out of the divisor"):
+        calibrations(name)
 
 
 @pytest.mark.skipif(find_spec("trl") is not None, reason="TRL is installed")

@@ -22,7 +22,9 @@ def estimate(kind: str, rewards: list[float], uids: str, **more: Any) -> list[fl
     """Advantages of responses of two tokens; the first token holds the reward."""
     reward_BT = torch.tensor([[reward, 0.0] for reward in rewards], dtype=torch.float64)
     mask_BT = torch.ones(len(rewards), 2, dtype=torch.long)
-    advantage_BT, return_BT = getattr(integration, kind)(reward_BT, mask_BT, list(uids), **more)
+    advantage_BT, return_BT = integration.ESTIMATORS[kind](
+        token_level_rewards=reward_BT, response_mask=mask_BT, index=list(uids), **more
+    )
     assert torch.equal(advantage_BT, return_BT)
     assert torch.equal(advantage_BT[:, 0], advantage_BT[:, 1])
     return advantage_BT[:, 0].tolist()
@@ -75,12 +77,12 @@ def test_a_verdict_that_is_passed_on_is_believed_before_the_reward() -> None:
 
 def test_the_mask_covers_what_is_no_response() -> None:
     reward_BT, mask_BT = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
-    assert integration.iac(reward_BT, mask_BT, ["a", "a"])[0][1, 1] == 0
+    assert integration.estimate("iac", reward_BT, mask_BT, ["a", "a"])[0][1, 1] == 0
 
 
 def test_a_reward_on_a_token_that_the_mask_leaves_out_counts() -> None:
     reward_BT, mask_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[1, 0], [1, 0]])
-    assert integration.iac(reward_BT, mask_BT, ["a", "a"])[0][0, 0] > 0
+    assert integration.estimate("iac", reward_BT, mask_BT, ["a", "a"])[0][0, 0] > 0
 
 
 def test_without_the_standard_deviation_rewards_are_only_centred() -> None:
@@ -112,6 +114,11 @@ def test_a_misspelt_setting_is_refused() -> None:
         estimate("iac", [1, 0], "aa", config={"iac": {"alhpa": 0.5}})
     with pytest.raises(ConfigError, match="must be 0 or more"):
         estimate("iac", [1, 0], "aa", config={"iac": {"alpha": -1}})
+
+
+def test_a_setting_of_iac_is_refused_where_it_has_no_effect() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.iac\.alpha: grpo_n has no settings"):
+        estimate("grpo_n", [1, 0], "aa", config={"iac": {"alpha": 0.5}})
 
 
 @pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.objectives import iac
+from trainers.objectives import contract, iac
 from trainers.toy.estimators import ESTIMATORS, calibrated, mean_shifted, normalised, reinforce_pp, rloo
 
 binary_groups = st.integers(2, 12).flatmap(
@@ -54,8 +54,9 @@ def test_calibration_is_the_trainers_iac_with_batches_of_one_group(
     correct_SG, plain_SG = reward_SG > 0, normalised(reward_SG)
     trainers_SG = torch.cat(
         [
-            iac.calibrated(plain_1G, correct_1G, alpha=alpha, scale_matched=scale_matched)
+            contract.scale_matched(raised_1G, plain_1G) if scale_matched else raised_1G
             for plain_1G, correct_1G in zip(plain_SG.split(1), correct_SG.split(1), strict=True)
+            for raised_1G in (iac.calibrated(plain_1G, correct_1G, alpha=alpha),)
         ]
     )
     ours_SG = calibrated(plain_SG, correct_SG, alpha=alpha, scale_matched=scale_matched)

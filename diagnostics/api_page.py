@@ -1,0 +1,133 @@
+"""``docs/api.md``: the verbs and records of ``diagnostics.api``; ``python -m diagnostics.api_page`` writes it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnostics import api
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+
+INTRODUCTION = """# Python API
+
+{about}
+
+This page is made from the docstrings by `python -m diagnostics.api_page`.
+"""
+_SETTING = re.compile(r"^(\w+)\n    (.+(?:\n    .+)*)", re.MULTILINE)
+#: Of a store, what an open one can be asked.
+READING = ("path", "frame", "columns", "verdict", "close")
+_WIDTH = 100  # of a signature on one line
+
+
+def page() -> str:
+    """The whole page as Markdown; loads everything that the API has."""
+    verbs = [text for name in api.VERBS for text in _verb(name)]
+    records = [text for name in api.RECORDS for text in _record(name)]
+    head = INTRODUCTION.format(about=_prose(inspect.getdoc(api) or "")).rstrip()
+    return "\n\n".join([head, "## Verbs", *verbs, "## Settings and results", *records]) + "\n"
+
+
+def write() -> None:
+    """Write the page to its place in the source tree."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def _verb(name: str) -> list[str]:
+    verb = getattr(api, name)
+    return [f"### `{name}`", f"```python\n{signature(name, verb)}\n```", _prose(inspect.getdoc(verb) or "")]
+
+
+def signature(name: str, verb: Any) -> str:
+    """How ``verb`` is called, as one would write it; on several lines where it is long.
+
+    >>> signature("open_store", api.open_store)
+    'open_store(path: Path | str) -> Store'
+    """
+    of = inspect.signature(verb)
+    arguments: list[str] = []
+    for one in of.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and "*" not in arguments:
+            arguments.append("*")
+        default = "" if one.default is one.empty else f" = {one.default!r}"
+        arguments.append(f"{one.name}: {one.annotation}{default}")
+    text = f"{name}({', '.join(arguments)}) -> {of.return_annotation}"
+    if len(text) <= _WIDTH:
+        return text
+    inside = "".join(f"    {argument},\n" for argument in arguments)
+    return f"{name}(\n{inside}) -> {of.return_annotation}"
+
+
+def _record(name: str) -> list[str]:
+    """A record's meaning, its fields, and what else it answers."""
+    record = getattr(api, name)
+    about, _, settings = (inspect.getdoc(record) or "").partition("Attributes\n----------\n")
+    parts = [f"### `{name}`", _prose(about)]
+    if is_dataclass(record):
+        parts.append(_fields(record, {match[1]: _line(match[2]) for match in _SETTING.finditer(settings)}))
+    if settings:
+        return parts
+    lines = [
+        f"- `{_called(method, member)}`: {_line(inspect.getdoc(member) or '')}" for method, member in _members(record)
+    ]
+    return [*parts, "\n".join(lines)] if lines else parts
+
+
+def _called(name: str, member: Any) -> str:
+    """A property by its name, a method as one would call it."""
+    if not callable(member):
+        return name
+    return str(inspect.signature(member)).replace("'", "").replace("(self, ", f"{name}(").replace("(self)", f"{name}()")
+
+
+def _fields(record: Any, meanings: Mapping[str, str]) -> str:
+    """Table of a record's fields, with what they mean where the record says it of each."""
+    rows = (
+        ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
+    )
+    for one in fields(record):
+        kind = one.type.removeprefix("Annotated[").split(", Parameter(")[0].replace("|", "\\|")
+        told = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
+        rows.append(f"| `{one.name}` | {kind} |{told}")
+    return "\n".join(rows)
+
+
+def _default(one: Field[Any]) -> str:
+    if one.default is not MISSING:
+        value = str(one.default) if isinstance(one.default, Path) else one.default
+        return "" if value is None else f"`{value!r}`"
+    return "" if one.default_factory is MISSING else f"`{one.default_factory()!r}`"
+
+
+def _members(record: type) -> Iterator[tuple[str, Any]]:
+    """Public methods and properties, without those that write to a store: an open one is read-only."""
+    for name, member in vars(record).items():
+        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
+            continue
+        if record is api.Store and name not in READING:
+            continue
+        yield name, member
+
+
+def _prose(text: str) -> str:
+    """Paragraphs without examples; an indented block after ``::`` is code."""
+    made: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        if paragraph.startswith("    "):
+            made.append(f"```python\n{inspect.cleandoc(paragraph)}\n```")
+        elif paragraph.strip() != "::" and not paragraph.lstrip().startswith(">>>"):
+            made.append(paragraph.strip())
+    return "\n\n".join(filter(None, made))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    write()

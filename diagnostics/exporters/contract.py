@@ -1,0 +1,39 @@
+"""What can be exported, in which formats, and the record of what was. Light: the command's help loads this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+TableWhat = Literal["findings", "verdicts"]
+FolderWhat = Literal["samples", "every_eval_ever", "plots"]
+What = TableWhat | FolderWhat
+TableFormat = Literal["csv", "parquet", "markdown"]
+PictureFormat = Literal["svg", "png"]
+Format = TableFormat | PictureFormat
+
+TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
+FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)
+EVERYTHING: tuple[What, ...] = (*TABLES, *FOLDERS)
+TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
+PICTURE_FORMATS: tuple[PictureFormat, ...] = get_args(PictureFormat)
+#: Small, quick, and what most people come for; samples may be larger than everything else together.
+DEFAULT_WHAT: tuple[What, ...] = TABLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """One file or folder that was written, with the number of its rows, samples or pictures."""
+
+    what: What
+    path: Path
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """What was written, in the order in which it was asked for, and of which series."""
+
+    series: tuple[str, ...]
+    written: tuple[Exported, ...]

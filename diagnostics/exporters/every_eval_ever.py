@@ -1,0 +1,284 @@
+"""Every sample as a record of the shared schema Every Eval Ever, version 0.3.0: one evaluation per checkpoint.
+
+The schema (https://github.com/evaleval/every_eval_ever) wants two files with one UUID for an evaluation: its results,
+and beside them a line per response. Both are made of the store alone, so the same store gives the same bytes.
+
+What the schema has no field for, such as the checkpoint's step, stands in ``metadata`` as text; repeats of a problem
+share its ``sample_id`` and are told apart by ``metadata.sample_index``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pandas as pd
+
+from diagnostics.exporters.names import slug, slugs
+from diagnostics.exporters.samples import Part, read_part
+from diagnostics.store import Store
+from diagnostics.types import NO_ANSWER
+
+SCHEMA_VERSION = "0.3.0"
+#: Who made the model: the store does not know, and the schema's folders need a name.
+DEVELOPER = "local"
+#: The findings that an evaluation reports, and what single responses count towards.
+_OF_SAMPLES, _OF_GREEDY = "pass_at_k", "greedy_accuracy"
+
+_EVALUATIONS = """
+SELECT
+    c.step, c.checkpoint, c.checkpoint_id, c.is_base, a.audit_id, a.n, a.n_base,
+    epoch(a.updated_at)::BIGINT AS made_at_s,
+    coalesce(a.provenance ->> '$.versions.oversharp', 'unknown') AS oversharp_version,
+    a.provenance ->> '$.command' AS command,
+    v.label AS verdict, v.sentence AS verdict_sentence,
+    s.* EXCLUDE (settings_id)
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN settings AS s USING (settings_id)
+LEFT JOIN verdicts AS v USING (series)
+WHERE a.series = $series
+ORDER BY c.step
+"""
+_TASKS = """
+SELECT p.task, count(*) AS n_problems
+FROM current_audits AS a
+JOIN audit_problems AS ap USING (audit_id)
+JOIN problems AS p USING (problem_id)
+WHERE a.series = $series
+GROUP BY p.task
+ORDER BY p.task
+"""
+_RESULTS = """
+SELECT step, measure, k, value, low, high, n, unit
+FROM findings
+WHERE series = $series AND scope = 'all' AND measure IN ($samples, $greedy) AND value IS NOT NULL
+ORDER BY step, measure DESC, k
+"""
+
+
+def write_evaluations(
+    store: Store, planned: Mapping[str, Sequence[Part]], folder: Path, advance: Callable[[int], None]
+) -> int:
+    """Write ``folder/data/TASK/local/SERIES-step-N/``: two files per checkpoint. Returns the number of records.
+
+    ``planned`` are the ``parts`` of every series; ``advance`` hears of samples that were read.
+    """
+    names = slugs(planned)
+    n_written = 0
+    for series, own in planned.items():
+        tasks = store.frame(_TASKS, series=series)
+        results = store.frame(_RESULTS, series=series, samples=_OF_SAMPLES, greedy=_OF_GREEDY)
+        audited = {row["step"]: row for row in _rows(store.frame(_EVALUATIONS, series=series))}
+        for step, same_step in groupby(own, key=lambda part: part.step):
+            about = audited[step]
+            model_id = f"{DEVELOPER}/{names[series]}-step-{step}"
+            collection = slug(str(tasks["task"].iloc[0])) if len(tasks) == 1 else "several-tasks"
+            place = folder / "data" / collection / model_id
+            place.mkdir(parents=True)
+            name = _uuid(about["audit_id"], about["checkpoint_id"], series)
+            aggregate = _aggregate(series, about, tasks, _rows(results[results["step"] == step]), model_id, collection)
+            lines = place / f"{name}_samples.jsonl"
+            n_rows, checksum = _write_lines(lines, _records(store, series, list(same_step), aggregate, about, advance))
+            aggregate["detailed_evaluation_results"] = {
+                "format": "jsonl",
+                "file_path": lines.relative_to(folder).as_posix(),
+                "hash_algorithm": "sha256",
+                "checksum": checksum,
+                "total_rows": n_rows,
+            }
+            (place / f"{name}.json").write_text(_json(aggregate, indent=2) + "\n", encoding="utf-8")
+            n_written += n_rows
+    return n_written
+
+
+def _aggregate(
+    series: str,
+    about: Mapping[str, Any],
+    tasks: pd.DataFrame,
+    results: Sequence[Mapping[str, Any]],
+    model_id: str,
+    collection: str,
+) -> dict[str, Any]:
+    """The results of one checkpoint, without the reference to its responses."""
+    details = {
+        "series": series,
+        "checkpoint": about["checkpoint"],
+        "step": about["step"],
+        "is_base": about["is_base"],
+        "checkpoint_id": about["checkpoint_id"],
+    }
+    verdict = {"verdict_on_series": about["verdict"], "verdict_sentence": about["verdict_sentence"]}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": f"{collection}/{model_id}/{about['made_at_s']}",
+        "evaluation_timestamp": str(about["made_at_s"]),
+        "retrieved_timestamp": str(about["made_at_s"]),
+        "source_metadata": {
+            "source_name": "oversharp audit",
+            "source_type": "evaluation_run",
+            "source_organization_name": DEVELOPER,
+            "evaluator_relationship": "other",
+            "additional_details": _texts(verdict),
+        },
+        "eval_library": {"name": "oversharp", "version": about["oversharp_version"]},
+        "model_info": {
+            "name": f"{series}, {about['checkpoint']}",
+            "id": model_id,
+            "additional_details": {
+                "deployment_type": "self_deployed",
+                "model_availability": "unknown",
+                **_texts(details),
+            },
+        },
+        "evaluation_results": [_result(one, about, tasks) for one in results],
+    }
+
+
+def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.DataFrame) -> dict[str, Any]:
+    """One finding as a result of the evaluation."""
+    of_samples = finding["measure"] == _OF_SAMPLES
+    k = {"k": finding["k"]} if of_samples else {}
+    score: dict[str, Any] = {"score": finding["value"]}
+    if finding["low"] is not None and finding["high"] is not None:
+        bounds = {"lower": finding["low"], "upper": finding["high"], "confidence_level": 0.95}
+        score["uncertainty"] = {"confidence_interval": bounds}
+    drawn = {
+        "temperature": about["temperature"] if of_samples else 0.0,
+        "top_p": about["top_p"],
+        "top_k": about["top_k"],
+        "max_tokens": about["max_tokens"],
+        "prompt_template": about["prompt_template"],
+        "execution_command": about["command"],
+    }
+    n = about["n_base"] if about["is_base"] else about["n"]
+    further = {
+        "samples_per_problem": n if of_samples else 1,
+        **{name: about[name] for name in ("sampler", "seed", "dtype", "chat", "system_prompt")},
+    }
+    return {
+        "evaluation_result_id": _result_id(finding["measure"], finding["k"]),
+        "evaluation_name": ", ".join(str(task) for task in tasks["task"]),
+        "source_data": {
+            "dataset_name": ", ".join(str(task) for task in tasks["task"]),
+            "source_type": "other",
+            "additional_details": {"n_problems": str(tasks["n_problems"].sum())},
+        },
+        "metric_config": {
+            "evaluation_description": f"{finding['measure']} of oversharp, over all problems",
+            "metric_id": finding["measure"],
+            "metric_name": f"pass@{finding['k']}" if of_samples else "greedy accuracy",
+            "metric_kind": "pass_rate" if of_samples else "accuracy",
+            "metric_unit": "proportion",
+            "metric_parameters": k,
+            "lower_is_better": False,
+            "score_type": "continuous",
+            "min_score": 0,
+            "max_score": 1,
+        },
+        "score_details": score,
+        "generation_config": {
+            "generation_args": {name: value for name, value in drawn.items() if value is not None},
+            "additional_details": _texts(further),
+        },
+    }
+
+
+def _records(
+    store: Store,
+    series: str,
+    parts: Sequence[Part],
+    aggregate: Mapping[str, Any],
+    about: Mapping[str, Any],
+    advance: Callable[[int], None],
+) -> Iterator[dict[str, Any]]:
+    """A record per response, in the order of the problem file."""
+    shared = {"schema_version": SCHEMA_VERSION, "evaluation_id": aggregate["evaluation_id"]}
+    shared["model_id"] = aggregate["model_info"]["id"]
+    results = {result["evaluation_result_id"] for result in aggregate["evaluation_results"]}
+    for part in parts:
+        for batch in read_part(store, series, part).to_batches(max_chunksize=1024):
+            for sample in batch.to_pylist():
+                yield {**shared, **record(sample, results, about["checkpoint_id"])}
+        advance(part.n)
+
+
+def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: str) -> dict[str, Any]:
+    """The fields of one response that differ from record to record; ``sample`` is a row of ``samples.SCHEMA``.
+
+    ``results`` are the ids of the results that the evaluation reports: a response counts towards one of them.
+    """
+    result_id = _result_id(_OF_GREEDY, None) if sample["greedy"] else _result_id(_OF_SAMPLES, 1)
+    answer = {
+        "turn_idx": 0,
+        "source": "output.raw",
+        "extracted_value": sample["answer"],
+        "extraction_method": sample["verifier"],
+        "is_terminal": True,
+    }
+    told = ("series", "checkpoint", "step", "is_base", "task", "problem_id", "sample_index", "greedy", "mode")
+    measured = ("n_tokens", "finish_reason", "logp_sum_raw", "state", "reason")
+    return {
+        "evaluation_name": sample["task"],
+        **({"evaluation_result_id": result_id} if result_id in results else {}),
+        "sample_id": sample["source_id"] or sample["problem_id"],
+        "sample_hash": sha256(f"{sample['prompt']}{sample['gold']}".encode()).hexdigest(),
+        "interaction_type": "single_turn",
+        "input": {"raw": sample["prompt"], "reference": [sample["gold"]]},
+        "output": {"raw": [sample["text"]]},
+        "answer_attribution": [] if sample["answer"] == NO_ANSWER else [answer],
+        "evaluation": {"score": sample["reward"], "is_correct": sample["correct"], "num_turns": 1},
+        **({"error": f"{sample['state']}: {sample['reason']}"} if sample["state"] in ("timeout", "error") else {}),
+        "metadata": {
+            **_texts({name: sample[name] for name in (*told, *measured)}),
+            "checkpoint_id": checkpoint_id,
+        },
+    }
+
+
+def _result_id(measure: str, k: int | None) -> str:
+    return measure if k is None else f"{measure}:{k}"
+
+
+def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int, str]:
+    """Write a line per record; how many, and the sha256 of the file."""
+    digest, n_rows = sha256(), 0
+    with path.open("wb") as file:
+        for record in records:
+            line = f"{_json(record)}\n".encode()
+            digest.update(line)
+            file.write(line)
+            n_rows += 1
+    return n_rows, digest.hexdigest()
+
+
+def _uuid(*identity: str) -> UUID:
+    """A UUID of the form that the schema asks for, the same for the same evaluation."""
+    return UUID(bytes=sha256("\n".join(identity).encode()).digest()[:16], version=4)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """The schema's free fields hold text alone; what is unknown or empty is left out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+        if value is not None and value != ""
+    }
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain Python values, with None for what is unknown."""
+    whole = {name: "Int64" for name in ("k", "n", "seed", "top_k", "max_tokens") if name in frame}
+    return [
+        {name: None if pd.isna(value) else value for name, value in row.items()}
+        for row in frame.astype(whole).astype(object).to_dict("records")
+    ]
+
+
+def _json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)

@@ -1,0 +1,36 @@
+"""File names from names that people gave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def slug(text: str) -> str:
+    """``text`` as a part of a file name that every file system and URL takes.
+
+    >>> slug("GRPO α=1, seed 0"), slug("../.."), slug("mode share (exact)")
+    ('GRPO-1-seed-0', 'unnamed', 'mode-share-exact')
+    """
+    return _UNSAFE.sub("-", text).strip("-.") or "unnamed"
+
+
+def slugs(texts: Iterable[str]) -> Mapping[str, str]:
+    """A different slug for every text, also where a file system does not tell upper from lower case.
+
+    >>> slugs(["a b", "A-b", "c"])
+    {'a b': 'a-b', 'A-b': 'A-b-2', 'c': 'c'}
+    """
+    taken: set[str] = set()
+    made: dict[str, str] = {}
+    for text in texts:
+        plain = name = slug(text)
+        number = 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{plain}-{number}"
+        taken.add(name.casefold())
+        made[text] = name
+    return made

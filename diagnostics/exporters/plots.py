@@ -1,0 +1,56 @@
+"""The report's pictures as files: one per figure and panel, which is one per series where a figure shows each apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from diagnostics.exporters.contract import PictureFormat
+from diagnostics.exporters.names import slug, slugs
+from diagnostics.measures import all_measures
+from diagnostics.progress import ProgressSink
+from diagnostics.store import Store
+from reports.pictures import figure_pictures, report_figures
+from reports.raster import svg_png
+from reports.records import Figure
+
+INDEX = "README.md"
+_NUMBERED = re.compile(r"(.+)-\d+")
+
+
+def write_plots(
+    store: Store,
+    series: tuple[str, ...],
+    formats: Sequence[PictureFormat],
+    folder: Path,
+    say: ProgressSink,
+) -> int:
+    """Write every picture in every format into ``folder``, with an index of titles and captions.
+
+    Returns the number of pictures.
+    """
+    figures = report_figures(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
+    names = slugs(_name(figure, panel.title) for figure in figures for panel in figure.panels)
+    lines = ["# Figures", ""]
+    with say.stage("plots", len(figures)) as advance:
+        for figure in figures:
+            for picture in figure_pictures(figure):
+                name = names[_name(figure, picture.panel)]
+                if "svg" in formats:
+                    (folder / f"{name}.svg").write_text(picture.svg, encoding="utf-8")
+                if "png" in formats:
+                    (folder / f"{name}.png").write_bytes(svg_png(picture.svg))
+                title = ": ".join(filter(None, (figure.title, picture.panel)))
+                caption = " ".join((figure.caption, *figure.notes))
+                lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}.** {caption}".rstrip())
+            advance(1)
+    (folder / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return len(names)
+
+
+def _name(figure: Figure, panel: str) -> str:
+    """A name that says what the picture shows: figures that are only numbered are named by their title."""
+    numbered = _NUMBERED.fullmatch(figure.figure_id)
+    name = f"{numbered[1]} {figure.title}" if numbered else figure.figure_id.removeprefix("measure-")
+    return slug(f"{name} {panel}")

@@ -1,0 +1,227 @@
+"""The graded samples as a folder that ``datasets.load_dataset`` reads: Parquet files and a card.
+
+Texts are read and written in parts of bounded size, so that a store larger than memory can be exported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from diagnostics.exporters.names import slugs
+from diagnostics.public_views import meaning_of
+from diagnostics.store import Store
+
+#: Text read at a time, in bytes.
+PART_BYTES = 32 << 20
+#: What the database may hold in memory besides: its cache would otherwise grow with the store.
+DATABASE_GIB = 1.0
+
+SCHEMA = pa.schema(
+    [
+        ("series", pa.string()),
+        ("checkpoint", pa.string()),
+        ("step", pa.int32()),
+        ("is_base", pa.bool_()),
+        ("task", pa.string()),
+        ("problem_id", pa.string()),
+        ("source_id", pa.string()),
+        ("prompt", pa.string()),
+        ("gold", pa.string()),
+        ("greedy", pa.bool_()),
+        ("sample_index", pa.int32()),
+        ("text", pa.string()),
+        ("n_tokens", pa.int32()),
+        ("finish_reason", pa.string()),
+        ("logp_sum_raw", pa.float64()),
+        ("answer", pa.string()),
+        ("mode", pa.string()),
+        ("reward", pa.float64()),
+        ("correct", pa.bool_()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("verifier", pa.string()),
+        ("settings_id", pa.string()),
+    ]
+)
+#: Where a column comes from that ``graded_samples`` does not have.
+RELATION = {
+    "source_id": "problems",
+    "prompt": "problems",
+    "gold": "problems",
+    "verifier": "problems",
+    "settings_id": "settings",
+}
+_COLUMN_BYTES = 256  # of a row, beside its texts
+
+# in the order of the problem file
+_SIZES = """
+SELECT
+    w.step,
+    w.problem_id,
+    count(*) AS n,
+    max(s.sample_index) + 1 AS n_indices,
+    sum(strlen(s.text) + strlen(p.prompt) + strlen(p.gold) + $column_bytes)::BIGINT AS n_bytes
+FROM planned_samples AS w
+JOIN audit_problems AS ap USING (audit_id, problem_id)
+JOIN problems AS p USING (problem_id)
+JOIN samples AS s
+    ON s.checkpoint_id = w.checkpoint_id
+    AND s.problem_id = w.problem_id
+    AND s.settings_id = w.settings_id
+    AND s.sample_index < w.n_planned
+WHERE w.series = $series
+GROUP BY w.step, w.problem_id, ap.position
+ORDER BY w.step, ap.position
+"""
+_SAMPLES = """
+SELECT
+    g.series, g.checkpoint, g.step, g.is_base, g.task, g.problem_id, p.source_id, p.prompt, p.gold,
+    g.greedy, g.sample_index, g.text, g.n_tokens, g.finish_reason, g.logp_sum_raw,
+    g.answer, g.mode, g.reward, g.correct, g.state, g.reason,
+    coalesce(a.verifier, p.verifier) AS verifier, a.settings_id
+FROM graded_samples AS g
+JOIN current_audits AS a USING (series)
+JOIN problems AS p USING (problem_id)
+WHERE g.series = $series AND g.step = $step AND g.problem_id IN (SELECT unnest($problem_ids::VARCHAR[]))
+  AND g.sample_index >= $first_index AND g.sample_index < $end_index
+ORDER BY list_position($problem_ids::VARCHAR[], g.problem_id), g.greedy DESC, g.sample_index
+"""
+_SETTINGS = """
+SELECT a.series, s.*
+FROM current_audits AS a
+JOIN settings AS s USING (settings_id)
+WHERE list_contains($series::VARCHAR[], a.series)
+ORDER BY a.series
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Samples of one step that are read at once: of these problems, with indices from the first to before the end.
+
+    They hold about ``PART_BYTES`` of text at most; ``n`` is how many they are, and an estimate within a problem.
+    """
+
+    step: int
+    problem_ids: tuple[str, ...]
+    n: int
+    first_index: int
+    end_index: int
+
+
+def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[Part]:
+    """All samples of ``series``, in step order and in the order of the problem file, cut into parts."""
+    sizes = store.frame(_SIZES, series=series, column_bytes=_COLUMN_BYTES)
+    made: list[Part] = []
+    for step, rows in sizes.groupby("step", sort=True):
+        held: list[Any] = []
+        n_bytes = 0
+        for row in rows.itertuples():
+            if held and n_bytes + row.n_bytes > part_bytes:
+                made += _cut(int(step), held, math.ceil(n_bytes / part_bytes))
+                held, n_bytes = [], 0
+            held.append(row)
+            n_bytes += row.n_bytes
+        made += _cut(int(step), held, math.ceil(n_bytes / part_bytes))
+    return made
+
+
+def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[Part]:
+    """These rows of ``_SIZES`` in so many parts, as far as their samples go; more than one only for a single row."""
+    end = max(one.n_indices for one in problems)
+    n_cuts = min(end, wanted)
+    edges = [end * cut // n_cuts for cut in range(n_cuts + 1)]
+    n = sum(one.n for one in problems)
+    ids = tuple(one.problem_id for one in problems)
+    return [
+        Part(step=step, problem_ids=ids, n=n * last // end - n * first // end, first_index=first, end_index=last)
+        for first, last in pairwise(edges)
+    ]
+
+
+def read_part(store: Store, series: str, part: Part) -> pa.Table:
+    """The graded samples of a part, with the columns of ``SCHEMA``: by problem, the greedy one first, then by index."""
+    frame = store.frame(
+        _SAMPLES,
+        series=series,
+        step=part.step,
+        problem_ids=list(part.problem_ids),
+        first_index=part.first_index,
+        end_index=part.end_index,
+    )
+    return pa.Table.from_pandas(frame, schema=SCHEMA, preserve_index=False)
+
+
+def write_samples(
+    store: Store, planned: Mapping[str, Sequence[Part]], folder: Path, advance: Callable[[int], None]
+) -> int:
+    """Write ``folder``: ``data/SERIES/step_N.parquet`` for every step, and the card. Returns the number of samples.
+
+    ``planned`` are the ``parts`` of every series; ``advance`` hears of samples that were read.
+    """
+    names = slugs(planned)
+    n_written = 0
+    for series, own in planned.items():
+        for step, same_step in groupby(own, key=lambda part: part.step):
+            path = folder / "data" / names[series] / f"step_{step:06d}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with parquet.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+                for part in same_step:
+                    table = read_part(store, series, part)
+                    writer.write_table(table)
+                    n_written += len(table)
+                    advance(part.n)
+    (folder / "README.md").write_text(_card(store, tuple(planned), n_written), encoding="utf-8")
+    return n_written
+
+
+def _card(store: Store, series: Sequence[str], n_samples: int) -> str:
+    """The dataset card: its head tells ``load_dataset`` what to read, the rest tells people what they have."""
+    configs = {
+        "configs": [{"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}],
+        "tags": ["oversharp"],
+    }
+    settings = store.frame(_SETTINGS, series=list(series)).convert_dtypes()
+    columns = [
+        f"| `{field.name}` | {field.type} | {meaning.unit} | {meaning.text} |"
+        for field in SCHEMA
+        if (meaning := meaning_of(RELATION.get(field.name, "graded_samples"), field.name))
+    ]
+    return "\n".join(
+        [
+            "---",
+            json.dumps(configs, indent=2),  # JSON is YAML
+            "---",
+            "",
+            "# Sampled responses, graded",
+            "",
+            f"{n_samples:,} responses of the checkpoints of {', '.join(series)}, drawn or imported by oversharp, with "
+            "their grades. Problems and models keep their own licences.",
+            "",
+            "```python",
+            "from datasets import load_dataset",
+            "",
+            'samples = load_dataset("PATH/OF/THIS/FOLDER", split="samples")',
+            "```",
+            "",
+            "| column | type | unit | meaning |",
+            "|---|---|---|---|",
+            *columns,
+            "",
+            "How they were drawn; what the tool did not tell is null:",
+            "",
+            "```json",
+            json.dumps(json.loads(settings.to_json(orient="records")), indent=2, ensure_ascii=False),
+            "```",
+            "",
+        ]
+    )

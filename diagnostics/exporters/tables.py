@@ -1,0 +1,127 @@
+"""Findings and verdicts as tables: CSV and Parquet with every column, Markdown to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from diagnostics.exporters.contract import TableFormat
+from diagnostics.measures import all_measures
+from diagnostics.store import Store
+
+#: How the file of each format ends.
+ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md"}
+
+_DIGITS = 4  # of a number in Markdown; CSV and Parquet have all of them
+_FINDINGS = """
+SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why
+FROM findings
+WHERE list_contains($series::VARCHAR[], series)
+ORDER BY list_position($series::VARCHAR[], series), measure, scope, k NULLS FIRST, step
+"""
+_VERDICTS = """
+SELECT series, label, sentence, p_exact, p_population, p_minority, k_most, document::VARCHAR AS document
+FROM verdicts
+WHERE list_contains($series::VARCHAR[], series)
+ORDER BY list_position($series::VARCHAR[], series)
+"""
+
+
+def findings(store: Store, series: Sequence[str]) -> pd.DataFrame:
+    """The findings of ``series``, in their order: the columns of the view, ``k`` and ``n`` as nullable integers."""
+    return store.frame(_FINDINGS, series=list(series)).astype({"k": "Int64", "n": "Int64"})
+
+
+def verdicts(store: Store, series: Sequence[str]) -> pd.DataFrame:
+    """The verdicts on ``series``, in their order; ``document`` is all of a verdict as JSON text."""
+    return store.frame(_VERDICTS, series=list(series)).astype({"k_most": "Int64"})
+
+
+def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]) -> None:
+    """Write every row and column; unknown is empty in CSV and null in Parquet."""
+    if form == "csv":
+        frame.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+    else:
+        parquet.write_table(pa.Table.from_pandas(frame, preserve_index=False), path, compression="zstd")
+
+
+def findings_markdown(frame: pd.DataFrame) -> str:
+    """A section per measure with a table per series: a row per step and scope, a column per k.
+
+    Intervals stand in brackets. A value that is unknown is a dash, and its reason a note under the table.
+    """
+    titles = {measure.name: measure.title for measure in all_measures().values()}
+    paragraphs = ["# Findings", "95 % intervals in brackets, where there are any; – is unknown."]
+    for measure, rows in frame.groupby("measure", sort=True):
+        paragraphs.append(f"## {_cell(titles.get(str(measure), str(measure)))}")
+        paragraphs.append(f"`{measure}`, unit: {_cell(str(rows['unit'].iloc[0]))}.")
+        for series, own in rows.groupby("series", sort=False):
+            paragraphs += [f"### {_cell(str(series))}", _findings_table(own), *_notes(own)]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def verdicts_markdown(frame: pd.DataFrame) -> str:
+    """The sentence on every series, then the numbers behind them."""
+    sentences = [f"- **{_cell(row.series)}**: {_cell(row.sentence)}" for row in frame.itertuples()]
+    columns = ("series", "label", "p_exact", "p_population", "p_minority", "k_most")
+    body = [[_number(value) for value in row] for row in frame[list(columns)].itertuples(index=False)]
+    return "\n\n".join(["# Verdicts", "\n".join(sentences), _table(columns, body)]) + "\n"
+
+
+def _findings_table(rows: pd.DataFrame) -> str:
+    """Steps and scopes down, k across; a column that would say nothing is left out."""
+    ks = sorted(rows["k"].dropna().unique())
+    scoped = set(rows["scope"]) != {"all"}
+    cells = {
+        (row.step, row.scope, None if pd.isna(row.k) else row.k): _estimate(row.value, row.low, row.high)
+        for row in rows.itertuples()
+    }
+    places = rows[["step", "scope"]].drop_duplicates().sort_values(["step", "scope"])
+    head = ["step", *(["scope"] if scoped else []), *([f"k = {k}" for k in ks] or ["value"])]
+    body = [
+        [
+            str(step),
+            *([_cell(scope)] if scoped else []),
+            *(cells.get((step, scope, k), "") for k in ks or [None]),
+        ]
+        for step, scope in places.itertuples(index=False)
+    ]
+    return _table(head, body)
+
+
+def _notes(rows: pd.DataFrame) -> Iterator[str]:
+    """Why values are unknown; a reason that holds for several is told once."""
+    unknown = rows[rows["value"].isna()]
+    for why, own in unknown.groupby("why", sort=True):
+        steps = ", ".join(str(step) for step in sorted(own["step"].unique()))
+        yield f"– at step {steps}: {_cell(str(why))}."
+
+
+def _estimate(value: float, low: float, high: float) -> str:
+    interval = "" if pd.isna(low) or pd.isna(high) else f" [{_number(low)}, {_number(high)}]"
+    return f"{_number(value)}{interval}"
+
+
+def _number(value: object) -> str:
+    if pd.isna(value):  # type: ignore[call-overload]
+        return "–"
+    return f"{value:.{_DIGITS}g}" if isinstance(value, float) else _cell(str(value))
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    r"""Text that cannot end its cell or its line.
+
+    >>> _cell("a|b\nc")
+    'a\\|b c'
+    """
+    return " ".join(text.split()).replace("|", "\\|")

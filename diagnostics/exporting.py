@@ -1,0 +1,252 @@
+"""``oversharp export``: what users take out of a store, written so that it appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from diagnostics import version
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.exporters.contract import (
+    DEFAULT_WHAT,
+    EVERYTHING,
+    FOLDERS,
+    PICTURE_FORMATS,
+    TABLE_FORMATS,
+    TABLES,
+    Exported,
+    ExportResult,
+    FolderWhat,
+    Format,
+    PictureFormat,
+    TableFormat,
+    TableWhat,
+    What,
+)
+from diagnostics.exporters.tables import (
+    ENDINGS,
+    findings,
+    findings_markdown,
+    verdicts,
+    verdicts_markdown,
+    write_table,
+)
+from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.store import Store
+
+Name = TypeVar("Name", bound=str)
+
+#: Lies in every folder that was exported: such a folder may be replaced, any other is somebody's.
+MARKER = "oversharp-export.json"
+
+
+def export(
+    store_path: Path,
+    out: Path | None = None,
+    *,
+    what: Sequence[What] = DEFAULT_WHAT,
+    formats: Sequence[Format] = (),
+    series: Sequence[str] | None = None,
+    replace: bool = False,
+    progress: ProgressSink | None = None,
+) -> ExportResult:
+    """Write ``what`` of ``series`` (default: all) into the folder ``out`` (default: ``export`` beside the store).
+
+    ``findings`` and ``verdicts`` are files, in every one of ``formats`` that is one of tables (default: all three).
+    ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` one of records of that schema,
+    ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg).
+    Each appears whole or not at all. What is there already is an error, unless ``replace``; then what an earlier export
+    left is replaced, and a folder of anybody else is still an error.
+
+    Raises:
+        ConfigError: an unknown name, a format that fits nothing asked for, or an ``out`` that cannot be used.
+        StoreError: no such store or series, nothing in it of what was asked for, or a file that cannot be written.
+    """
+    wanted = _known(what, EVERYTHING, "--what")
+    table_formats, picture_formats = _formats(formats, wanted)
+    folder = store_path.parent / "export" if out is None else out
+    with Store.open(store_path, read_only=True) as store:
+        chosen = _series(store, series)
+        job = _Job(
+            store=store,
+            series=chosen,
+            folder=folder,
+            table_formats=table_formats,
+            picture_formats=picture_formats,
+            say=progress or SilentProgress(),
+        )
+        for target in job.targets(wanted):
+            _require_free(target, replace=replace)
+        written = tuple(one for name in wanted for one in job.write(name))
+    return ExportResult(series=chosen, written=written)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One export, past all checks of its settings."""
+
+    store: Store
+    series: tuple[str, ...]
+    folder: Path
+    table_formats: tuple[TableFormat, ...]
+    picture_formats: tuple[PictureFormat, ...]
+    say: ProgressSink
+
+    def targets(self, wanted: Sequence[What]) -> list[Path]:
+        """Every file and folder that ``write`` will make."""
+        files = [self._file(name, form) for name in TABLES if name in wanted for form in self.table_formats]
+        return files + [self.folder / name for name in FOLDERS if name in wanted]
+
+    def write(self, what: What) -> list[Exported]:
+        """Write one kind of output."""
+        match what:
+            case "findings" | "verdicts":
+                return self._tables(what)
+            case "samples":
+                return [self._in_folder(what, self._samples)]
+            case "every_eval_ever":
+                return [self._in_folder(what, self._every_eval_ever)]
+            case "plots":
+                return [self._in_folder(what, self._plots)]
+
+    def _in_folder(self, what: FolderWhat, fill: Callable[[Path], int]) -> Exported:
+        target = self.folder / what
+        with _landing(target) as partial:
+            partial.mkdir()
+            n = fill(partial)
+            made = {"what": what, "series": self.series, "store": self.store.path.name, "oversharp": version()}
+            (partial / MARKER).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        return Exported(what=what, path=target, n=n)
+
+    def _file(self, name: TableWhat, form: TableFormat) -> Path:
+        return self.folder / f"{name}{ENDINGS[form]}"
+
+    def _tables(self, what: TableWhat) -> list[Exported]:
+        read, as_markdown = (findings, findings_markdown) if what == "findings" else (verdicts, verdicts_markdown)
+        frame = read(self.store, self.series)
+        if frame.empty:
+            raise self._nothing(what)
+        for form in self.table_formats:
+            with _landing(self._file(what, form)) as partial:
+                if form == "markdown":
+                    partial.write_text(as_markdown(frame), encoding="utf-8")
+                else:
+                    write_table(frame, partial, form)
+        return [Exported(what=what, path=self._file(what, form), n=len(frame)) for form in self.table_formats]
+
+    def _nothing(self, what: str) -> StoreError:
+        return StoreError(f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` to its end")
+
+    def _samples(self, folder: Path) -> int:
+        from diagnostics.exporters.samples import write_samples
+
+        return self._from_samples("samples", write_samples, folder)
+
+    def _every_eval_ever(self, folder: Path) -> int:
+        from diagnostics.exporters.every_eval_ever import write_evaluations
+
+        return self._from_samples("every_eval_ever", write_evaluations, folder)
+
+    def _from_samples(self, title: str, write: Callable[..., int], folder: Path) -> int:
+        from diagnostics.exporters.samples import DATABASE_GIB, parts
+
+        self.store.bound_memory(DATABASE_GIB)
+        planned = {name: parts(self.store, name) for name in self.series}
+        n = sum(part.n for own in planned.values() for part in own)
+        with self.say.stage(title, n) as advance:
+            n_written = write(self.store, planned, folder, advance)
+        if not n_written:
+            raise self._nothing("graded samples")
+        return n_written
+
+    def _plots(self, folder: Path) -> int:
+        from diagnostics.exporters.plots import write_plots
+
+        if findings(self.store, self.series).empty:
+            raise self._nothing("findings")
+        return write_plots(self.store, self.series, self.picture_formats, folder, self.say)
+
+
+def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Name, ...]:
+    """The names, each once, in their order. Raises ``ConfigError`` for one that is not known, with the nearest."""
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+            raise ConfigError(f"{flag} {name}: unknown; {hint}")
+    if not names:
+        raise ConfigError(f"{flag}: names nothing; choose from {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _formats(
+    named: Sequence[Format], wanted: Sequence[What]
+) -> tuple[tuple[TableFormat, ...], tuple[PictureFormat, ...]]:
+    """Formats of tables and of pictures. Raises ``ConfigError`` for one that fits nothing of what is ``wanted``."""
+    known: tuple[Format, ...] = (*TABLE_FORMATS, *PICTURE_FORMATS)
+    formats = _known(named, known, "--format") if named else ()
+    tables = tuple(form for form in TABLE_FORMATS if form in formats)
+    pictures = tuple(form for form in PICTURE_FORMATS if form in formats)
+    if tables and not set(TABLES) & set(wanted):
+        raise ConfigError(f"--format {tables[0]}: only {' and '.join(TABLES)} come in it; add one to --what")
+    if pictures and "plots" not in wanted:
+        raise ConfigError(f"--format {pictures[0]}: only plots come in it; add plots to --what")
+    return tables or TABLE_FORMATS, pictures or ("svg",)
+
+
+def _series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:
+    """The audited series of these names, or all. Raises ``StoreError`` for one that the store does not have."""
+    audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
+    if not audited:
+        raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
+    for name in named or ():
+        if name not in audited:
+            raise StoreError(f"--series {name}: {store.path} holds no audit of it; there is: {', '.join(audited)}")
+    return tuple(dict.fromkeys(named)) if named else tuple(audited)
+
+
+def _require_free(target: Path, *, replace: bool) -> None:
+    """Raise ``ConfigError`` where ``target`` must not be written."""
+    folder = target.parent
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {folder}: is a file; name a directory")
+    if not target.exists():
+        return
+    if not replace:
+        raise ConfigError(f"{target}: exists; pass --replace to write it anew, or another --out")
+    if target.is_dir() and not (target / MARKER).is_file():
+        raise ConfigError(f"{target}: exists and is not from an export; remove it, or pass another --out")
+
+
+@contextmanager
+def _landing(target: Path) -> Iterator[Path]:
+    """A place beside ``target`` to write to; what is there in the end replaces ``target``, an error leaves nothing."""
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)
+        try:
+            yield partial
+            if target.is_dir():
+                _remove(target)
+            partial.replace(target)
+        finally:
+            _remove(partial)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        raise StoreError(f"{target}: cannot be written ({error.strerror or error}); pass another --out") from error
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

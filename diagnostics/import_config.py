@@ -1,0 +1,145 @@
+"""Settings of an import. One dataclass field is the flag, the TOML key and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter, Token
+
+from diagnostics.config import CODE_BLOCK, at_least, comma_separated
+from diagnostics.errors import ConfigError
+from diagnostics.types import RecordedSettings
+
+#: What ``--map`` may name.
+MAPPED = (
+    "prompt", "response", "gold", "score", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
+    "greedy",
+)  # fmt: skip
+
+
+def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
+    """``--map prompt=question,response=output`` and several ``--map`` mean the same."""
+    pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
+    named = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
+    if len(named) < len(pairs):
+        raise ValueError(f"{','.join(pairs)!r} is not a list of NAME=FIELD pairs such as prompt=question,score=reward")
+    return named
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ImportConfig:
+    """What the files are, and what they do not tell.
+
+    Attributes
+    ----------
+    store
+        The audit.duckdb to write to; the report is written beside it.
+    format
+        Whose files they are. Default: recognised by their content.
+    map
+        Fields of any JSONL, Parquet or CSV: prompt=…,response=…,gold=…,score=…,step=…; dots reach into objects.
+    base
+        File or folder of the samples before RLVR, if the step in its name does not tell: they count as step 0.
+    name
+        Name of the series. Default: the run's name where the files tell it, else the folder's.
+    step
+        Step of all samples whose files do not tell it.
+    window
+        Merge so many steps into one, named after the last. For rollouts of training: each problem comes once an epoch.
+    steps
+        Import these steps only, comma-separated.
+    score
+        Field that holds the score, where a tool writes several.
+    correct_at
+        A response with at least this score is correct.
+    verifier
+        Who grades samples that come without a score.
+    regrade
+        Leave the tool's scores aside, let the verifier grade every sample.
+    n
+        Use so many samples per problem and step; problems that have fewer somewhere are left out. Default: as many as
+        most problems have at every step.
+    k
+        Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
+    temperature
+        What the samples were drawn at, for the record, if the files do not tell.
+    top_p
+        Nucleus mass, for the record.
+    max_tokens
+        Longest response in tokens, for the record.
+    strategy_regex
+        A response that matches is counted as strategy "code", any other as "prose".
+    allow_pickle
+        Read files that can run code when they are read. Only for files that you made.
+    dry_run
+        Show files, formats, steps and counts; write nothing.
+    """
+
+    store: Path = Path("audit/audit.duckdb")
+    format: str | None = None
+    map: Annotated[
+        Mapping[str, str], Parameter(converter=_pairs, n_tokens=1, accepts_keys=False, negative=(), show_default=False)
+    ] = field(default_factory=dict)
+    base: Path | None = None
+    name: str | None = None
+    step: int | None = None
+    window: int | None = None
+    steps: Annotated[
+        tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
+    ] = ()
+    score: str | None = None
+    correct_at: float = 1.0
+    verifier: str = "math"
+    regrade: Annotated[bool, Parameter(negative=())] = False
+    n: int | None = None
+    k: Annotated[
+        tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
+    ] = ()
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    strategy_regex: str = CODE_BLOCK
+    allow_pickle: Annotated[bool, Parameter(negative=())] = False
+    dry_run: Annotated[bool, Parameter(negative=())] = False
+
+    def __post_init__(self) -> None:
+        for flag, value, least in (
+            ("--step", self.step, 0),
+            ("--window", self.window, 1),
+            ("--n", self.n, 1),
+            ("--max-tokens", self.max_tokens, 1),
+            *(("--k", k, 1) for k in self.k),
+            *(("--steps", step, 0) for step in self.steps),
+        ):
+            at_least(flag, value, least)
+        if self.n is not None and self.k and max(self.k) > self.n:
+            raise ConfigError(f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n")
+        unknown = sorted(self.map.keys() - set(MAPPED))
+        if unknown:
+            raise ConfigError(f"--map {unknown[0]}=…: not a name of ours; there are {', '.join(MAPPED)}")
+        if self.map and not self.map.keys() >= {"prompt", "response"}:
+            raise ConfigError("--map needs prompt=… and response=…, and score=… or gold=…")
+        if self.map and not self.map.keys() & {"score", "gold"}:
+            raise ConfigError("--map needs score=… or gold=…: without either nothing can be graded")
+        if self.map and self.format not in (None, "mapped"):
+            raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+        if not self.correct_at == self.correct_at or abs(self.correct_at) == float("inf"):
+            raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
+        if self.name is not None and (not self.name or not self.name.isprintable()):
+            raise ConfigError(f"--name {self.name!r}: must be printable text")
+
+    @property
+    def chosen_format(self) -> str | None:
+        """The named format; with a mapping of fields that is ``mapped``."""
+        return "mapped" if self.map else self.format
+
+    def settings(self, tool: str, told: Mapping[str, Any]) -> RecordedSettings:
+        """How ``tool`` drew: what the files told, and what was said here."""
+        said = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
+        return RecordedSettings(
+            sampler=tool, **{**told, **{name: value for name, value in said.items() if value is not None}}
+        )

@@ -1,0 +1,98 @@
+"""Which files an import reads, into which series, and what their places tell of steps. Nothing is read but heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from diagnostics.errors import ConfigError, ImportFileError
+from diagnostics.import_config import ImportConfig
+from diagnostics.importers import Found, find_files
+from diagnostics.importers.contract import Importer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFile:
+    """One file. ``step`` is None where only its records can tell; ``fixed``: they have no say."""
+
+    path: Path
+    importer: Importer
+    series: str
+    step: int | None
+    fixed: bool
+    task: str | None
+    told: Mapping[str, Any]  # sampling settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportPlan:
+    """Files in the order in which they are read, and files of which nobody knows what they are."""
+
+    files: tuple[PlannedFile, ...]
+    unknown: tuple[Path, ...]
+
+    @property
+    def by_series(self) -> dict[str, tuple[PlannedFile, ...]]:
+        """The files of each series."""
+        names = dict.fromkeys(file.series for file in self.files)
+        return {name: tuple(file for file in self.files if file.series == name) for name in names}
+
+
+def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan:
+    """What ``paths`` and ``--base`` hold.
+
+    Files of several tools in one run become several series: samples that different tools drew never mix.
+    Raises ``ImportFileError`` or ``ConfigError`` where that cannot be told, or needs a pickle that nobody allowed.
+    """
+    if not paths:
+        raise ConfigError("no files given; pass a dump or a folder of dumps")
+    given = [Path(path).expanduser() for path in paths]
+    found, unknown = find_files(given, name=config.chosen_format)
+    based: list[Found] = []
+    if config.base is not None:
+        based, more = find_files([config.base.expanduser()], name=config.chosen_format)
+        unknown += more
+        at_base = {one.path.resolve() for one in based}
+        found = [one for one in found if one.path.resolve() not in at_base]
+    for one in (*found, *based):
+        if one.importer.pickled and not config.allow_pickle:
+            raise ImportFileError(
+                f"{one.path}: is a pickle, which can run code when it is read; pass --allow-pickle if you made it"
+            )
+    files = [_planned(one, given[0], config) for one in found]
+    runs = dict.fromkeys(file.series for file in files)
+    if len(runs) > 1 and (config.name is not None or based):
+        flag = "--name" if config.name is not None else "--base"
+        raise ConfigError(f"{flag}: the files are of several runs ({', '.join(runs)}); import one at a time")
+    series = config.name or next(iter(runs), config.name or given[0].resolve().name)
+    files = [replace(file, series=series) for file in files] if len(runs) <= 1 else files
+    files += [replace(_planned(one, given[0], config), series=series, step=0, fixed=True) for one in based]
+    return ImportPlan(files=tuple(_without_mixing(files)), unknown=tuple(unknown))
+
+
+def _planned(found: Found, root: Path, config: ImportConfig) -> PlannedFile:
+    place = found.importer.place(found.path)
+    folder = root.resolve() if root.is_dir() else root.resolve().parent
+    return PlannedFile(
+        path=found.path,
+        importer=found.importer,
+        series=place.run or folder.name or "run",
+        step=config.step if place.step is None else place.step,
+        fixed=False,
+        task=place.task,
+        told=found.importer.settings(found.path),
+    )
+
+
+def _without_mixing(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+    tools: dict[str, set[str]] = {}
+    for file in files:
+        tools.setdefault(file.series, set()).add(file.importer.name)
+    mixed = {series for series, names in tools.items() if len(names) > 1}
+    named = [
+        replace(file, series=f"{file.series} ({file.importer.name})") if file.series in mixed else file
+        for file in files
+    ]
+    return sorted(named, key=lambda file: (file.series, -1 if file.step is None else file.step, str(file.path)))

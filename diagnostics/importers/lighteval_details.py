@@ -1,0 +1,147 @@
+"""lighteval: ``details_{task}_{date}.parquet``, in ``{output_dir}/details/{model}/{date}/``.
+
+Struct columns ``doc``, ``metric`` and ``model_response``; ``text`` of the last holds all responses to a problem. The
+metrics are of the problem, not of its responses: with several responses no sample has a score of its own, and the gold
+choice grades them. Where a problem has one response its score counts, of the first metric or the one that ``--score``
+names. The lists of tokens are padded to one length, so responses come without a number of tokens. Temperature and the
+like are in ``{output_dir}/results/{model}/results_{date}.json``, if it still lies there. Step and run are in the
+model's name: ``…/checkpoint-40``.
+
+Source: lighteval 0.13.0, ``EvaluationTracker.save``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import (
+    BadField,
+    first_record,
+    inner,
+    optional_text,
+    records,
+    sampling_settings,
+    score,
+    text,
+)
+from diagnostics.series.folders import run_and_step
+from diagnostics.verifiers.extraction import hash_answer
+
+_KNOWN_BY = frozenset({"doc", "metric", "model_response"})
+_READ = ("doc.query", "doc.choices", "doc.gold_index", "doc.id", "metric", "model_response.text")
+_FILE = re.compile(r"details_(.+)_(\d{4}-\d\d-\d\dT[\d.-]+)\.parquet")
+#: Few rows can be many responses.
+_ROWS_AT_ONCE = 16
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By the columns."""
+    return record.keys() >= _KNOWN_BY
+
+
+def place(path: Path) -> Place:
+    """Run and step in the model's name, which is the folders between ``details`` and the date; the file's task."""
+    run, step = run_and_step(_split(path)[1])
+    named = _FILE.fullmatch(path.name)
+    return Place(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)
+
+
+def settings(path: Path) -> dict[str, Any]:
+    """What the results beside the details tell, and the longest response of the first problem."""
+    of_task = sampling_settings(inner(first_record(path), "doc"), max_tokens="generation_size")
+    model = inner(inner(_results(path), "config_general"), "model_config")
+    of_model = sampling_settings(inner(model, "generation_parameters"), max_tokens="max_new_tokens")
+    system = optional_text(model, "system_prompt")
+    return {**of_task, **of_model, **({"system_prompt": system} if system else {})}
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per response."""
+    greedy = settings(path).get("temperature") == 0
+    for record in records(path, columns=_READ, rows_at_once=_ROWS_AT_ONCE):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        try:
+            yield from _samples(line, fields, options.score, greedy=greedy)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy: bool) -> Iterator[Recorded]:
+    doc = inner(fields, "doc")
+    prompt = text(doc, "query")
+    texts = inner(fields, "model_response").get("text")
+    if not isinstance(texts, list) or not texts:
+        raise BadField("no generated text: a task that compares likelihoods?")
+    if not all(isinstance(one, str) for one in texts):
+        raise BadField("a response is not text")
+    gold = _gold(doc)
+    value = _score(inner(fields, "metric"), metric) if len(texts) == 1 else None
+    for index, response in enumerate(texts):
+        yield Recorded(
+            line=line,
+            prompt=prompt,
+            response=response,
+            gold=(hash_answer(gold) or gold) if gold else None,
+            score=value,
+            problem=optional_text(doc, "id"),
+            index=index,
+            greedy=greedy and len(texts) == 1,  # several are always drawn
+        )
+
+
+def _gold(doc: Mapping[str, Any]) -> str | None:
+    """The one right choice; none where several are right, since no verifier takes several."""
+    choices, which = doc.get("choices"), doc.get("gold_index")
+    if isinstance(which, list) and len(which) == 1:
+        which = which[0]
+    if not isinstance(choices, list) or not isinstance(which, int) or not 0 <= which < len(choices):
+        return None
+    return choices[which] if isinstance(choices[which], str) else None
+
+
+def _score(metrics: Mapping[str, Any], metric: str | None) -> float | None:
+    if metric is not None and metric not in metrics:
+        raise BadField(f"no metric {metric}")
+    name = metric or next(iter(metrics), None)
+    return None if name is None else score(metrics, name)
+
+
+def _split(path: Path) -> tuple[Path | None, str]:
+    """The folder that lighteval wrote to, if a ``details`` tells it, and the model's name, which may hold slashes."""
+    folders = path.absolute().parts[:-2]
+    if "details" not in folders:
+        return None, folders[-1] if folders else ""
+    last = len(folders) - 1 - folders[::-1].index("details")
+    return Path(*folders[:last]), "/".join(folders[last + 1 :])
+
+
+def _results(path: Path) -> Any:
+    """What was written to ``results`` at the same time; nothing if it is not there."""
+    output, model = _split(path)
+    named = _FILE.fullmatch(path.name)
+    if output is None or named is None:
+        return {}
+    try:
+        return orjson.loads((output / "results" / model / f"results_{named[2]}.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+IMPORTER = Importer(
+    name="lighteval",
+    title="lighteval, --save-details",
+    suffixes=(".parquet",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    settings=settings,
+)

@@ -1,0 +1,185 @@
+"""lm-evaluation-harness: ``samples_{task}_{date}.jsonl``, which ``--log_samples`` writes to ``{output_path}/{model}/``.
+
+Every row holds a problem under one *filter* and, in ``resps``, all its responses before any filter: a problem is read
+once. A metric judges the filtered response, or several together, never each of them: with ``repeats`` above 1 no sample
+has a score of its own, and ``target`` grades them. Where a problem has one response its score counts, of the first
+filter and the first metric, or of those that ``--score METRIC`` or ``--score METRIC,FILTER`` names. Tasks that compare
+likelihoods generate no text. The step is in the model's name: ``…__checkpoint-40``.
+
+Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_results_samples``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from diagnostics.errors import ImportFileError
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import (
+    BadField,
+    chat_text,
+    first_record,
+    optional_text,
+    records,
+    sampling_settings,
+    score,
+    whole,
+)
+from diagnostics.series.folders import run_and_step
+from diagnostics.verifiers.extraction import hash_answer
+
+_KNOWN_BY = frozenset({"doc_id", "doc", "target", "arguments", "resps"})
+_FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")
+#: What a filter gives that finds nothing.
+_NO_MATCH = "[invalid]"
+#: The harness's names of the longest response, the first that is there counts.
+_MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By the fields of a row."""
+    return record.keys() >= _KNOWN_BY
+
+
+def place(path: Path) -> Place:
+    """Run and step in the name of the model's folder, where ``__`` stands for a slash; the task in the file's name."""
+    run, step = run_and_step(path.absolute().parent.name.replace("__", "/"))
+    named = _FILE.fullmatch(path.name)
+    return Place(run=run or None, step=step, task=named[1] if named else None)
+
+
+def settings(path: Path) -> dict[str, float | int]:
+    """How the first row's responses were drawn."""
+    try:
+        [(_, _, generation), *_] = _requests(first_record(path))
+    except BadField:
+        return {}
+    longest = next((name for name in _MAX_TOKENS if generation.get(name) is not None), _MAX_TOKENS[0])
+    told = sampling_settings(generation, max_tokens=longest)
+    return {**told, "temperature": 0.0} if _is_greedy(generation) else told
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per response. Raises ``ImportFileError`` if no row is of the filter that ``options.score`` names."""
+    metric, _, wanted = (options.score or "").partition(",")
+    scored_by = wanted or None
+    filters: set[str] = set()
+    seen: set[int] = set()
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        its_filter = str(fields.get("filter"))
+        filters.add(its_filter)
+        scored_by = scored_by or its_filter
+        if wanted and its_filter != wanted:
+            continue
+        try:
+            doc_id = whole(fields, "doc_id")
+            if doc_id is None:
+                raise BadField("no doc_id")
+            if doc_id not in seen:
+                yield from _samples(line, fields, doc_id, metric if its_filter == scored_by else None)
+                seen.add(doc_id)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+    if wanted and filters and wanted not in filters:
+        raise ImportFileError(f"{path}: no filter {wanted!r} for --score; there are {', '.join(sorted(filters))}")
+
+
+def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | None) -> Iterator[Recorded]:
+    """All responses of a row; their score is that of ``metric``, "" for the first, None for no score at all."""
+    requests = _requests(fields)
+    gold = optional_text(fields, "target")
+    alone = len(requests) == len(requests[0][1]) == 1
+    value = _score(fields, metric) if alone and metric is not None else None
+    for number, (prompt, texts, generation) in enumerate(requests):
+        for index, response in enumerate(texts):
+            yield Recorded(
+                line=line,
+                prompt=prompt,
+                response=response,
+                gold=(hash_answer(gold) or gold) if gold else None,
+                score=value,
+                problem=str(doc_id) if len(requests) == 1 else f"{doc_id}.{number}",
+                index=index,
+                answer=None if value is None else _filtered(fields, response),
+                greedy=_is_greedy(generation),
+            )
+
+
+def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str], Mapping[str, Any]]]:
+    """Prompt, responses and generation settings of every request that generated text; at least one."""
+    groups, arguments = fields.get("resps"), fields.get("arguments")
+    if not isinstance(groups, list) or not isinstance(arguments, Mapping):
+        raise BadField("resps or arguments are not there, or of another kind")
+    found = []
+    for number, texts in enumerate(groups):
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+            continue  # likelihoods
+        given = arguments.get(f"gen_args_{number}")
+        if not isinstance(given, Mapping):
+            raise BadField("arguments hold no gen_args of a response")
+        generation = given.get("arg_1")
+        found.append((_prompt(given.get("arg_0")), texts, generation if isinstance(generation, Mapping) else {}))
+    if not found:
+        raise BadField("no generated text: a task that compares likelihoods?")
+    return found
+
+
+def _prompt(value: object) -> str:
+    """The context; that of a chat model behind an API is a list of one text, its messages as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        try:
+            messages = orjson.loads(value[0])
+        except ValueError:
+            messages = None
+        if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
+            return chat_text(messages, "the prompt")
+    raise BadField("the prompt is not text")
+
+
+def _is_greedy(generation: Mapping[str, Any]) -> bool:
+    """Without ``do_sample`` the temperature decides, and 0 is its default."""
+    chosen = generation.get("do_sample")
+    return not generation.get("temperature") if chosen is None else chosen is False
+
+
+def _score(fields: Mapping[str, Any], metric: str) -> float | None:
+    """Of ``metric``, or else of the first that gives a number for a row: corpus metrics give parts of a sum."""
+    if metric:
+        if metric not in fields:
+            raise BadField(f"no metric {metric}")
+        return score(fields, metric)
+    names = fields.get("metrics")
+    for name in names if isinstance(names, list) else ():
+        if isinstance(name, str) and not isinstance(fields.get(name), list | dict):
+            return score(fields, name)
+    return None
+
+
+def _filtered(fields: Mapping[str, Any], response: str) -> str | None:
+    """What the filter took of the response as its answer, if it took a part."""
+    filtered = fields.get("filtered_resps")
+    if not isinstance(filtered, list) or len(filtered) != 1 or not isinstance(filtered[0], str):
+        return None
+    return None if filtered[0] in (response, _NO_MATCH, "") else filtered[0]
+
+
+IMPORTER = Importer(
+    name="lm-eval",
+    title="lm-evaluation-harness, --log_samples",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    settings=settings,
+)

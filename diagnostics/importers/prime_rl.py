@@ -1,0 +1,329 @@
+"""prime-rl: ``RUN/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl``.
+
+One line per episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one of each agent. A trace
+is a graph of messages; its last branch is read: what comes before the first message that the model gave is the prompt,
+the rest is the response. Traces of agents that are not trained, such as judges, are passed over; failed episodes and
+traces are faults. The score is prime-rl's reward, the weighted sum of the named rewards; --score names one of them, or
+one of the metrics. The gold answer is the task's ``answer``, the problem's id its ``idx`` or ``name``.
+
+``train`` and ``eval`` are series of their own, and so are ``all`` (every episode that ended) and ``effective`` (those
+that were used: without failed ones, without groups that the curriculum refused): together they would count samples
+twice. The step is the folder's; the policy that drew may be some steps older, as the run is asynchronous.
+
+Log-probabilities are those of the engine. Entropies are the trainer's, from newer traces themselves or from
+``RUN/token_exports/step_{N}/rank_{R}.jsonl`` where ``STABLE`` lies beside them; the packing of batches mixes the order
+of samples, so an exported sequence is found by its tokens, and one that was cut to the trainer's length is not found.
+Both are of the distribution that was sampled from, so they count only where every call says that this was temperature 1
+without truncation. Exports hold neither text nor reward: by themselves they are no samples.
+
+Source: prime-rl 0.8.0 (559b447), ``FileMonitor.log_episodes`` and ``TokenExporter``; verifiers a60a606 and
+0.4.1.dev86, whose ``Episode.to_record`` was read.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import (
+    BadField,
+    chat_text,
+    chosen_score,
+    finite,
+    first_record,
+    inner,
+    optional_text,
+    records,
+    score,
+    step_named,
+    text,
+    whole,
+)
+
+_KNOWN_BY = frozenset({"traces", "task", "ok"})
+_EXPORTED = frozenset({"token_ids", "loss_mask", "entropy"})
+_CUT_SHORT = frozenset(
+    {
+        "max_turns",
+        "max_input_tokens",
+        "max_output_tokens",
+        "max_total_tokens",
+        "max_turn_tokens",
+        "context_length",
+        "compaction_failed",
+    }
+)
+
+
+class _Where(NamedTuple):
+    """What the path of a traces file tells."""
+
+    run: Path
+    kind: str
+    subset: str
+    step: int
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By its fields."""
+    return record.keys() >= _KNOWN_BY and isinstance(record["traces"], list)
+
+
+def place(path: Path) -> Place:
+    """The step, and the run with the kind of its episodes."""
+    where = _where(path)
+    return Place() if where is None else Place(run=f"{where.run.name} {where.kind} {where.subset}", step=where.step)
+
+
+def settings(path: Path) -> Mapping[str, Any]:
+    """The temperature and truncation of the first call that tells them."""
+    for record in records(path):
+        if not isinstance(record, Fault):
+            for trace in _objects(record[1].get("traces")):
+                for call in _objects(trace.get("calls")):
+                    told = _sampling(call)
+                    if told:
+                        known = {name: finite(told.get(name)) for name in ("temperature", "top_p")}
+                        return {name: value for name, value in known.items() if value is not None}
+    return {}
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per trace; none of a file of exported tokens."""
+    if first_record(path).keys() >= _EXPORTED:
+        return
+    where = _where(path)
+    entropies = {} if where is None else _exported_entropies(where)
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, episode = record
+        traces = _objects(episode.get("traces"))
+        if not traces:
+            yield Fault(line, _failure(episode, "no traces"))
+        step = None if where is None else where.step
+        if step is None:
+            step = _dispatched(episode)
+        for trace in traces:
+            if inner(trace, "agent").get("trainable") is not False:
+                try:
+                    yield _sample(line, step, episode, trace, entropies, options.score)
+                except BadField as bad:
+                    yield Fault(line, str(bad))
+
+
+# ---------------------------------------------------------------- one trace
+
+
+def _sample(
+    line: int,
+    step: int | None,
+    episode: Mapping[str, Any],
+    trace: Mapping[str, Any],
+    entropies: Mapping[bytes, float],
+    scored_by: str | None,
+) -> Recorded:
+    if trace.get("ok") is not True:
+        raise BadField(_failure(trace, "its rollout did not end well"))
+    if trace.get("dropped") is not None:
+        raise BadField("its rollout was dropped by the environment")
+    data = inner(inner(trace, "task"), "data")
+    path = _last_branch(_objects(trace.get("nodes")))
+    first = next((i for i, node in enumerate(path) if node.get("sampled") is True), len(path))
+    drawn = [node for node in path if node.get("sampled") is True]
+    calls = [call for call in _objects(trace.get("calls")) if call.get("error") is None]
+    plain = bool(calls) and all(_is_plain(_sampling(call)) for call in calls)
+    n_tokens = sum(sum(map(bool, _list(node.get("mask")))) for node in drawn)
+    env = inner(episode, "env")
+    return Recorded(
+        line=line,
+        prompt=_conversation(path[:first], "prompt") if first else text(data, "prompt"),
+        response=_response(trace, path[first:]),
+        gold=optional_text(data, "answer"),
+        score=_score(trace, scored_by),
+        step=step,
+        problem=optional_text(data, "idx") or optional_text(data, "name"),
+        n_tokens=n_tokens or _n_completed(calls),
+        finish_reason="length" if _is_cut_short(trace, calls) else "stop",
+        logp_sum=_total(drawn, "logprobs") if plain else None,
+        entropy_sum=_entropy(path, drawn, entropies) if plain else None,
+        task=optional_text(env, "name") or optional_text(env, "id"),
+    )
+
+
+def _score(trace: Mapping[str, Any], name: str | None) -> float | None:
+    rewards = inner(trace, "rewards")
+    if name is not None:
+        given = rewards if name in rewards else inner(trace, "metrics")
+        value = given.get(name)
+        given = {name: value.get("score") if isinstance(value, Mapping) else value} if name in given else {}
+        return chosen_score(given, name, "")
+    parts = [reward for reward in rewards.values() if isinstance(reward, Mapping)]
+    pairs = [(score(one, "score"), score({"weight": 1.0, **one}, "weight")) for one in parts]
+    weighted = [value * weight for value, weight in pairs if value is not None and weight is not None]
+    return _sum(weighted, len(weighted))
+
+
+def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """From the root to the last message; a message comes after the one that it answers."""
+    path: list[Mapping[str, Any]] = []
+    index = len(nodes) - 1
+    while index >= 0:
+        path.append(nodes[index])
+        parent = nodes[index].get("parent")
+        index = parent if type(parent) is int and parent < index else -1
+    return path[::-1]
+
+
+def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]]) -> str:
+    reply = trace.get("root_reply")  # where branches of sub-agents follow
+    if isinstance(reply, str):
+        return reply
+    if not path:
+        raise BadField("no message of the model")
+    return _conversation(path, "response")
+
+
+def _conversation(path: Sequence[Mapping[str, Any]], name: str) -> str:
+    messages = [inner(node, "message") for node in path]
+    return chat_text([{"role": one.get("role"), "content": _content(one)} for one in messages], name)
+
+
+def _content(message: Mapping[str, Any]) -> Any:
+    """Reasoning, content and tool calls as one text."""
+    content, reasoning = message.get("content"), message.get("reasoning_content")
+    calls = [f"{one.get('name')}({one.get('arguments')})" for one in _objects(message.get("tool_calls"))]
+    if not isinstance(reasoning, str) and not calls:
+        return content
+    texts = [part for part in (reasoning, content, *calls) if isinstance(part, str) and part]
+    return "\n\n".join(texts)
+
+
+def _is_cut_short(trace: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
+    stopped_by = trace.get("stop_condition")
+    if isinstance(stopped_by, str) and stopped_by in _CUT_SHORT:
+        return True
+    return bool(calls) and calls[-1].get("finish_reason") == "length"
+
+
+def _n_completed(calls: Sequence[Mapping[str, Any]]) -> int | None:
+    counts = [whole(inner(call, "usage"), "completion_tokens") for call in calls]
+    return sum(count for count in counts if count is not None) or None
+
+
+def _failure(outcome: Mapping[str, Any], why: str) -> str:
+    errors = _objects(outcome.get("errors"))
+    kind = errors[-1].get("type") if errors else None
+    return f"its rollout failed: {kind}" if isinstance(kind, str) else why
+
+
+def _dispatched(episode: Mapping[str, Any]) -> int | None:
+    step = inner(inner(episode, "run"), "work").get("step")
+    return step if type(step) is int and step >= 0 else None
+
+
+# ---------------------------------------------------------------- numbers by token
+
+
+def _sampling(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    told = inner(call, "sampling")
+    return {**inner(told, "extra_body"), **told}
+
+
+def _is_plain(sampling: Mapping[str, Any]) -> bool:
+    """Whether the whole distribution was drawn from, as it is."""
+    return (
+        sampling.get("temperature") == 1
+        and sampling.get("top_p") in (None, 1)
+        and sampling.get("top_k") in (None, 0, -1)
+        and sampling.get("min_p") in (None, 0)
+    )
+
+
+def _total(drawn: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The sum over all sampled tokens of what each node lists for its own; None where one is missing."""
+    sums = [_sum(_list(node.get(name)), sum(map(bool, _list(node.get("mask"))))) for node in drawn]
+    return _sum(sums, len(sums))
+
+
+def _entropy(
+    path: Sequence[Mapping[str, Any]], drawn: Sequence[Mapping[str, Any]], exported: Mapping[bytes, float]
+) -> float | None:
+    own = _total(drawn, "entropies")
+    if own is not None or not exported:
+        return own
+    digest = _digest([token for node in path for token in _list(node.get("token_ids"))])
+    return None if digest is None else exported.get(digest)
+
+
+def _exported_entropies(where: _Where) -> dict[bytes, float]:
+    """Entropy sums by the tokens of the sequence. Nothing before the trainer said that the step is written whole."""
+    folder = where.run / "token_exports" / f"step_{where.step}"
+    if where.kind != "train" or not (folder / "STABLE").is_file():
+        return {}
+    found: dict[bytes, float] = {}
+    for file in sorted(folder.glob("rank_*.jsonl")):
+        for record in records(file):
+            if isinstance(record, Fault):
+                continue
+            tokens, mask, entropy = (_list(record[1].get(name)) for name in ("token_ids", "loss_mask", "entropy"))
+            if not len(tokens) == len(mask) == len(entropy):
+                continue
+            drawn = [value for value, is_drawn in zip(entropy, mask, strict=True) if is_drawn]
+            digest, total = _digest(tokens), _sum(drawn, len(drawn))
+            if digest is not None and total is not None:
+                found[digest] = total
+    return found
+
+
+def _digest(tokens: Sequence[Any]) -> bytes | None:
+    try:
+        return blake2b(array("q", tokens).tobytes(), digest_size=16).digest() if tokens else None
+    except (TypeError, OverflowError):
+        return None
+
+
+def _sum(values: Sequence[Any], n: int) -> float | None:
+    """The sum of exactly ``n`` finite numbers, else None."""
+    if len(values) != n or not n:
+        return None
+    try:
+        return finite(math.fsum(values))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def _where(path: Path) -> _Where | None:
+    folders = path.absolute().parents
+    if len(folders) < 5 or folders[3].name != "rollouts":
+        return None
+    step = step_named(folders[2].name, "step_")
+    return None if step is None else _Where(folders[4], folders[1].name, folders[0].name, step)
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in _list(value) if isinstance(one, Mapping)]
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+IMPORTER = Importer(
+    name="prime_rl",
+    title="prime-rl, traces of its rollouts",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    settings=settings,
+)

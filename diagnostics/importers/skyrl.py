@@ -1,0 +1,78 @@
+"""SkyRL: ``EXPORT/dumped_evals/global_step_{N}_evals/{data_source}.jsonl``, with ``trainer.dump_eval_results``.
+
+Fields ``input_prompt``, ``output_response``, ``score``, ``stop_reason``, ``env_class``, ``env_extras`` and
+``data_source``. The step is in the folder's name; a folder ``eval_only`` has none. ``score`` may be a list by token:
+its last number counts, as in SkyRL's own pass@n. The gold answer is ``ground_truth`` in ``env_extras``, under
+``reward_spec`` (SkyRL's examples) or ``reward_model`` (data made for verl). Texts are decoded with their special
+tokens; the end token is taken off the response. ``aggregated_results.jsonl`` beside the samples holds averages and is
+not read. No id of the problem is written.
+
+Source: SkyRL 0.3.0 and 0.4.0, ``dump_per_dataset_eval_results``; its file was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import (
+    BadField,
+    chosen_score,
+    finish_reason,
+    inner,
+    optional_text,
+    records,
+    step_named,
+    text,
+    without_end_token,
+)
+
+_KNOWN_BY = frozenset({"input_prompt", "output_response", "score"})
+_AVERAGES = "aggregated_results.jsonl"
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By its fields."""
+    return record.keys() >= _KNOWN_BY
+
+
+def place(path: Path) -> Place:
+    """The step of the folder."""
+    return Place(step=step_named(path.parent.name.removesuffix("_evals"), "global_step_"))
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per line; none of the averages."""
+    if path.name == _AVERAGES:
+        return
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        extras = inner(fields, "env_extras")
+        golds = (optional_text(inner(extras, name), "ground_truth") for name in ("reward_spec", "reward_model"))
+        try:
+            yield Recorded(
+                line=line,
+                prompt=text(fields, "input_prompt"),
+                response=without_end_token(text(fields, "output_response")),
+                gold=next((gold for gold in golds if gold is not None), None),
+                score=chosen_score(fields, options.score, "score"),
+                finish_reason=finish_reason(fields, "stop_reason"),
+                task=optional_text(fields, "data_source"),
+            )
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+IMPORTER = Importer(
+    name="skyrl",
+    title="SkyRL, dumped evaluations",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+)

@@ -1,0 +1,152 @@
+"""slime and miles: ``DUMP/rollout_data/{rollout}.pt`` and ``eval_{rollout}.pt``, with ``--dump-details DUMP``.
+
+``--save-debug-rollout-data`` writes the same under any name. The file is a pickle with ``rollout_id`` and ``samples``,
+each a ``Sample`` as a dict: ``prompt``, ``response``, ``label`` (the gold answer), ``reward``, ``status``,
+``response_length``, ``loss_mask`` and ``rollout_log_probs``. Objects of miles in it need miles to be installed.
+
+The reward is a number, or several by name: --score chooses. Responses are those with status completed, or truncated;
+aborted and failed ones are faults. ``n_tokens`` and ``logp_sum`` count the tokens that the model gave, not those of
+tools (``loss_mask``). The log-probabilities are at the sampling temperature, which the file does not tell: they count
+as those at temperature 1, slime's default. The end token is taken off the response.
+
+The step is the rollout's number: rollout N was drawn after N updates, ``eval_N`` after N + 1, but for ``eval_0`` before
+any. With an evaluation after every rollout ``eval_0`` is overwritten, and nothing of the base is left. Training and
+evaluation are series of their own. The name of an evaluation's data set is not in the file.
+
+Source: slime 0.3.1 (624b824), ``save_debug_rollout_data``, whose files were read; miles 31f1ca9, the same function.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.errors import ImportFileError
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import (
+    BadField,
+    chosen_score,
+    finish_reason,
+    finite,
+    inner,
+    optional_text,
+    score,
+    step_named,
+    text,
+    whole,
+    without_end_token,
+)
+
+_ENDED = frozenset({"completed", "truncated"})
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By the first key of the pickle, which is looked at and not loaded."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            name = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
+            if name is None:
+                return False
+            with archive.open(name) as pickle:
+                return b"rollout_id" in pickle.read(64) and path.parent.name != "train_data"
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+        return False
+
+
+def place(path: Path) -> Place:
+    """The rollout's number, and the run with the kind of its rollouts."""
+    folder = path.absolute().parent
+    name = folder.parent.name if folder.name == "rollout_data" else folder.name
+    stem = path.stem.removeprefix("eval_")
+    return Place(run=f"{name} {'train' if stem == path.stem else 'eval'}", step=step_named(stem, ""))
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Every sample of the archive. Raises ``ImportFileError`` where one of several rewards has to be chosen."""
+    dump = _loaded(path)
+    samples = dump.get("samples") if isinstance(dump, Mapping) else None
+    if not isinstance(samples, list):
+        raise ImportFileError(f"{path}: a .pt file without samples; is it a checkpoint?")
+    step = step_named(str(dump.get("rollout_id")), "")
+    scored_by = options.score or _reward_name(path, samples)
+    for line, fields in enumerate(samples, start=1):
+        if not isinstance(fields, Mapping):
+            yield Fault(line, "a sample that is not a dict")
+            continue
+        try:
+            yield _sample(line, step, fields, scored_by)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _loaded(path: Path) -> Any:
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:  # a pickle can raise anything
+        first = (str(error).splitlines() or [type(error).__name__])[0][:150]
+        raise ImportFileError(
+            f"{path}: not a readable .pt file ({first}); cut short, or of a missing package?"
+        ) from error
+
+
+def _reward_name(path: Path, samples: list[Any]) -> str | None:
+    """The only one of several rewards by name; None where the reward is a number."""
+    rewards = (inner(sample, "reward") for sample in samples)
+    names = list(next((reward for reward in rewards if reward), {}))
+    if len(names) > 1:
+        raise ImportFileError(
+            f"{path}: which reward is the score? pass --score with one of {', '.join(map(str, names))}"
+        )
+    return names[0] if names else None
+
+
+def _sample(line: int, step: int | None, fields: Mapping[str, Any], scored_by: str | None) -> Recorded:
+    status = fields.get("status")
+    if not isinstance(status, str):
+        raise BadField("its rollout has no status")
+    if status not in _ENDED:
+        raise BadField(f"its rollout is {status}")
+    named = inner(fields, "reward")
+    mask, n_tokens = fields.get("loss_mask"), whole(fields, "response_length")
+    if isinstance(mask, list) and any(mask):
+        n_tokens = sum(map(bool, mask))
+    return Recorded(
+        line=line,
+        prompt=text(fields, "prompt"),
+        response=without_end_token(text(fields, "response")),
+        gold=optional_text(fields, "label"),
+        score=chosen_score(named, scored_by, "reward") if scored_by else score(fields, "reward"),
+        step=step,
+        n_tokens=n_tokens,
+        finish_reason=finish_reason(fields, "status"),
+        logp_sum=_logp_sum(fields.get("rollout_log_probs"), mask, n_tokens),
+        task=optional_text(inner(fields, "metadata"), "source_name"),
+    )
+
+
+def _logp_sum(logps: Any, mask: Any, n_tokens: int | None) -> float | None:
+    """Over the model's own tokens; None where a number is missing."""
+    if isinstance(logps, list) and isinstance(mask, list) and len(mask) == len(logps) and any(mask):
+        logps = [logp for logp, is_own in zip(logps, mask, strict=True) if is_own]
+    if not isinstance(logps, list) or len(logps) != n_tokens:
+        return None
+    try:
+        return finite(math.fsum(logps))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+IMPORTER = Importer(
+    name="slime",
+    title="slime and miles, dumped rollouts",
+    suffixes=(".pt",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    pickled=True,
+)

@@ -1,0 +1,100 @@
+"""TRL: ``OUTPUT_DIR/completions/completions_{step}.parquet``, with ``log_completions`` of GRPO.
+
+Columns ``step``, ``prompt``, ``completion``, one per reward function, what the reward functions passed to
+``log_extra``, and ``advantage``. Prompts and completions are text or chat messages, which become one text.
+
+Which column says that a completion is right cannot be told from the file: extras stand beside the rewards, and the
+weights of TRL's sum are not written. The only column of numbers is the score; among several --score chooses. Where a
+reward function returned None there is no score. The gold answer is the column ``solution``, which TRL's own
+``accuracy_reward`` logs, and the final answer its ``answer_parsed``.
+
+A file holds the last batch before it was logged, of training or of evaluation: both write to the same name. Problems
+have no id. With logging_steps above 1 the batches in between are not written.
+
+Source: TRL 1.16.0, ``GRPOTrainer.log``, whose files were read; older ones have them since 0.28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.errors import ImportFileError
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import BadField, optional_text, records, score, step_named, text, whole
+
+_OWN = frozenset({"step", "prompt", "completion", "advantage"})
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By its fields."""
+    return record.keys() >= _OWN
+
+
+def place(path: Path) -> Place:
+    """The step in the file's name, and the run: the folder that TRL wrote to."""
+    run = path.absolute().parent.parent.name if path.absolute().parent.name == "completions" else ""
+    return Place(run=run or None, step=step_named(path.stem, "completions_"))
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per row. Raises ``ImportFileError`` where the score has to be chosen among several columns."""
+    scored_by = _score_column(path, options.score)
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        try:
+            yield Recorded(
+                line=line,
+                prompt=text(fields, "prompt"),
+                response=text(fields, "completion"),
+                gold=optional_text(fields, "solution"),
+                score=None if scored_by is None else score(fields, scored_by),
+                step=whole(fields, "step"),
+                answer=optional_text(fields, "answer_parsed"),
+            )
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _score_column(path: Path, chosen: str | None) -> str | None:
+    """The column of the score; None if the file has no column of numbers."""
+    from pyarrow import ArrowException, parquet, types
+
+    try:
+        schema = parquet.read_schema(path)
+    except (ArrowException, OSError) as error:
+        raise ImportFileError(f"{path}: not a readable Parquet file; cut short? copy it again") from error
+    numeric = [
+        field.name
+        for field in schema
+        if field.name not in _OWN
+        and (types.is_floating(field.type) or types.is_integer(field.type) or types.is_boolean(field.type))
+    ]
+    if chosen is not None:
+        if chosen not in schema.names:
+            raise ImportFileError(f"{path}: no column {chosen!r}; --score can be {_listed(numeric)}")
+        return chosen
+    if len(numeric) > 1:
+        raise ImportFileError(
+            f"{path}: which column is the score? pass --score with one of {_listed(numeric)}; "
+            "TRL's sum of them is not written"
+        )
+    return numeric[0] if numeric else None
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "nothing: no column holds numbers"
+
+
+IMPORTER = Importer(
+    name="trl",
+    title="TRL, logged completions",
+    suffixes=(".parquet",),
+    recognises=recognises,
+    place=place,
+    read=read,
+)

@@ -1,0 +1,90 @@
+"""verl: ``{global_step}.jsonl`` in ``trainer.validation_data_dir`` or ``trainer.rollout_data_dir``.
+
+Fields ``input``, ``output``, ``gts`` (the gold answer), ``score`` and ``step``; a reward function may add ``acc`` and
+``pred``. ``acc``, where it is there, is right or wrong, while ``score`` may hold shaping too: ``acc`` counts, unless
+another field is named. The step is the field's, else the file's name.
+
+A validation dump answers the same problems at every step, which is what an audit compares; a rollout dump holds other
+training problems at every step. Neither names its problems: ``uid``, which the new trainer adds as
+``{sample}_{rollout}_{output}``, is drawn anew at every validation. It tells which outputs are turns of one rollout;
+such outputs become one sample, with the first one's prompt and the last one's response.
+
+Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``; dumps of both
+functions of verl 0.9.1 were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import BadField, chosen_score, optional_text, records, step_named, text, whole
+
+_KNOWN_BY = frozenset({"input", "output", "score"})
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By its fields; ``gts`` may be missing, and a step or the file's name tells it from other tools' dumps."""
+    return record.keys() >= _KNOWN_BY and ("gts" in record or "step" in record or place(path).step is not None)
+
+
+def place(path: Path) -> Place:
+    """The step in the file's name."""
+    return Place(step=step_named(path.stem, ""))
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per line, or per rollout where a rollout has several lines."""
+    held: Recorded | Fault | None = None
+    held_rollout: str | None = None
+    for record in records(path):
+        item: Recorded | Fault
+        rollout, is_later_turn = None, False
+        if isinstance(record, Fault):
+            item = record
+        else:
+            line, fields = record
+            try:
+                item = Recorded(
+                    line=line,
+                    prompt=text(fields, "input"),
+                    response=text(fields, "output"),
+                    gold=optional_text(fields, "gts"),
+                    score=chosen_score(fields, options.score, "score" if fields.get("acc") is None else "acc"),
+                    step=whole(fields, "step"),
+                    answer=optional_text(fields, "pred"),
+                    task=optional_text(fields, "data_source"),
+                )
+                if "uid" in fields:
+                    rollout, is_later_turn = _rollout(fields)
+            except BadField as bad:
+                item = Fault(line, str(bad))
+        if held is not None:
+            if is_later_turn and rollout == held_rollout and not isinstance(item, Fault) and isinstance(held, Recorded):
+                item = item._replace(prompt=held.prompt)
+            else:
+                yield held
+        held, held_rollout = item, rollout
+    if held is not None:
+        yield held
+
+
+def _rollout(fields: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """What a line's rollout is called, if that is told, and whether the line is a later turn of it."""
+    uid = fields.get("uid")
+    parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
+    if len(parts) < 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return None, False
+    return f"{parts[0]}_{parts[1]}", parts[2] != "0"
+
+
+IMPORTER = Importer(
+    name="verl",
+    title="verl, validation and rollout dumps",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+)

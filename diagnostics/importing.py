@@ -1,0 +1,304 @@
+"""From other tools' files to a verdict: read what the store lacks, grade, measure, judge, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from diagnostics.errors import ConfigError, ImportFileError, StoreError
+from diagnostics.import_config import ImportConfig
+from diagnostics.import_plan import ImportPlan, PlannedFile, plan_import
+from diagnostics.import_reading import FileResult, SeriesReader, held_steps, recorded_id
+from diagnostics.importers.contract import Fault, ReadOptions
+from diagnostics.pending import ungraded
+from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.provenance import provenance
+from diagnostics.stages import grade
+from diagnostics.standing import findings_and_verdict, report
+from diagnostics.store import Store
+from diagnostics.stored import stored_problems
+from diagnostics.types import AuditKey, RecordedSettings, content_hash
+from diagnostics.verdict import Verdict
+from diagnostics.verifiers import Verifiers
+
+#: Most memory for queries while a dump is imported; what needs more goes to files beside the store.
+MEMORY_GIB = 1.0
+#: A step with fewer problems than this share of what most steps have is left out: its dump is cut short.
+FEWEST_PROBLEMS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedSeries:
+    """What came of one series. ``why``: its samples are stored, but there is no audit of them."""
+
+    name: str
+    steps: tuple[int, ...]
+    n_problems: int
+    n: int
+    verdict: Verdict | None
+    left_out: Mapping[str, str]
+    notes: tuple[str, ...]
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportResult:
+    """Everything that an import did."""
+
+    store_path: Path
+    report_path: Path | None
+    files: tuple[FileResult, ...]
+    unknown: tuple[Path, ...]
+    series: tuple[ImportedSeries, ...]
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a record, a file, a step or a series was left out."""
+        return any(file.n_skipped or file.why for file in self.files) or any(
+            one.left_out or one.why for one in self.series
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviewedFile:
+    """What a file holds, told without a store: samples and problems by step, records that cannot be used by reason."""
+
+    file: PlannedFile
+    steps: Mapping[int | None, tuple[int, int]]
+    faults: Mapping[str, int]
+    why: str | None = None
+
+
+def preview(plan: ImportPlan, config: ImportConfig) -> tuple[PreviewedFile, ...]:
+    """Read all files and write nothing."""
+    return tuple(_previewed(file, config) for file in plan.files)
+
+
+def import_samples(
+    paths: Sequence[Path | str], config: ImportConfig, *, command: str = "", progress: ProgressSink | None = None
+) -> ImportResult:
+    """Import dumps into ``config.store`` and audit every series in them.
+
+    Raises:
+        OversharpError: bad input; what was imported before stays in the store.
+    """
+    say = progress or SilentProgress()
+    plan = plan_import(paths, config)
+    for path in plan.unknown:
+        say.note(f"{path}: nobody's format, not read")
+    files: list[FileResult] = []
+    series: list[ImportedSeries] = []
+    with Store.open(config.store) as store:
+        store.bound_memory(MEMORY_GIB)
+        for name, planned in plan.by_series.items():
+            reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
+            files += _read_all(reader, planned, say)
+            if reader.settings is None or not held_steps(store, name):
+                series.append(_without_audit(name, _nothing_usable(files)))
+                continue
+            series.append(_audit(store, name, reader.settings, config, command, say))
+    report_path = None
+    if any(one.verdict is not None for one in series):
+        report_path = config.store.parent / "report.html"
+        report(config.store, report_path)
+    return ImportResult(
+        store_path=config.store,
+        report_path=report_path,
+        files=tuple(files),
+        unknown=plan.unknown,
+        series=tuple(series),
+    )
+
+
+def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
+    """Who grades the samples that the series has already; None if it has none.
+
+    Raises ``StoreError`` if these come from checkpoints that were sampled here, or from another tool.
+    """
+    kinds = store.frame(
+        "SELECT DISTINCT kind FROM checkpoints JOIN series_checkpoints USING (checkpoint_id) WHERE series = $series",
+        series=series,
+    )["kind"].tolist()
+    if kinds and kinds != ["recorded"]:
+        raise StoreError(f"{store.path}: series {series!r} was sampled here; give the import a --name of its own")
+    held = store.frame(
+        "SELECT DISTINCT format, verifier FROM imports WHERE series = $series ORDER BY ALL", series=series
+    )
+    if held.empty:
+        return None
+    tool, verifier = str(held["format"].iloc[0]), str(held["verifier"].iloc[0])
+    if tool != file.importer.name:
+        raise StoreError(
+            f"{store.path}: series {series!r} holds samples of {tool}, {file.path} is of {file.importer.name}; samples "
+            "that different tools drew do not mix: give these a --name of their own"
+        )
+    if config.regrade and verifier.startswith("recorded:"):
+        raise StoreError(
+            f"{store.path}: series {series!r} holds the scores of {tool}; to grade it otherwise run `oversharp rescore`"
+        )
+    return verifier
+
+
+def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], say: ProgressSink) -> list[FileResult]:
+    results = []
+    with say.stage(f"import {reader.series}", len(planned)) as advance, Verifiers() as verifiers:
+        for file in planned:
+            try:
+                result = reader.read(file, verifiers)
+            except ImportFileError as error:
+                why = str(error).removeprefix(f"{file.path}: ")
+                result = FileResult(path=file.path, format=file.importer.name, n_samples=0, faults={}, why=why)
+            results.append(result)
+            advance(1)
+    return results
+
+
+# ---------------------------------------------------------------- the audit
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """What is compared: problems with at least ``n`` samples at every step, ``n_base`` at the base."""
+
+    problem_ids: tuple[str, ...]
+    n: int
+    n_base: int
+    left_out: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def _audit(
+    store: Store, series: str, settings: RecordedSettings, config: ImportConfig, command: str, say: ProgressSink
+) -> ImportedSeries:
+    counts = store.frame(
+        """
+        SELECT c.step, c.checkpoint, s.problem_id, count(*) AS n
+        FROM series_checkpoints AS c
+        JOIN samples AS s USING (checkpoint_id)
+        WHERE c.series = $series AND s.settings_id = $settings_id AND NOT s.greedy
+        GROUP BY ALL
+        ORDER BY ALL
+        """,
+        series=series,
+        settings_id=settings.settings_id,
+    )
+    try:
+        chosen = choose(counts, config)
+    except ConfigError as error:
+        return _without_audit(series, str(error), steps=tuple(sorted(set(counts["step"].tolist()))))
+    for note in chosen.notes:
+        say.note(f"{series}: {note}")
+    ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
+    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks)
+    key = AuditKey(
+        audit_id=content_hash("recorded", *compared, config.strategy_regex),
+        series=series,
+        settings_id=settings.settings_id,
+        n=chosen.n,
+        n_base=chosen.n_base,
+        entropy_samples=chosen.n,
+        panel=0,
+        panel_settings_id=settings.settings_id,
+        kernel_problems=0,
+        kernel_responses=0,
+        ks=ks,
+        strategy_regex=config.strategy_regex,
+    )
+    store.require_regex("--strategy-regex", config.strategy_regex)
+    store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids)
+    pending = ungraded(store, key)
+    if len(pending):
+        grade(store, stored_problems(store, sorted(pending["problem_id"].unique())), pending, key=key, say=say)
+    failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
+    verdict = findings_and_verdict(store, key, failed, {}, say)
+    store.end_audit(key, provenance(command, chosen.left_out))
+    return ImportedSeries(
+        name=series,
+        steps=tuple(sorted({int(step) for step in counts["step"]})),
+        n_problems=len(chosen.problem_ids),
+        n=chosen.n,
+        verdict=verdict,
+        left_out=chosen.left_out,
+        notes=chosen.notes,
+    )
+
+
+def choose(counts: pd.DataFrame, config: ImportConfig) -> _Chosen:
+    """What an audit can compare of ``counts`` (step, checkpoint, problem_id, n).
+
+    Raises ``ConfigError`` if there is only one step, or no problem was answered at all of them.
+    """
+    n_PT = counts.pivot(index="problem_id", columns="step", values="n").fillna(0).astype(int)
+    label = dict(zip(counts["step"], counts["checkpoint"], strict=True))
+    if n_PT.shape[1] < 2:
+        raise ConfigError(
+            f"only step {n_PT.columns[0]} is there; import the samples of the base model too (--base PATH), "
+            "and of other steps"
+        )
+    answered_T = (n_PT > 0).sum()
+    usual = answered_T.median()
+    base = n_PT.columns.min()
+    left_out = {
+        str(label[step]): f"only {n} of the {usual:.0f} problems that most steps have; its dump is cut short"
+        for step, n in answered_T.items()
+        if n < FEWEST_PROBLEMS * usual and step != base
+    }
+    kept = n_PT[[step for step in n_PT.columns if str(label[step]) not in left_out]]
+    least_P = kept.min(axis=1)
+    shared = least_P[least_P > 0]
+    if shared.empty:
+        raise ConfigError(
+            "no problem was answered at every step, so nothing can be compared; of rollouts of training pass --window "
+            "with the steps of an epoch, or import validation dumps"
+        )
+    n = config.n or int(shared.mode().max())
+    problems = least_P[least_P >= n]
+    if problems.empty:
+        raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
+    notes = []
+    if len(problems) < len(n_PT):
+        notes.append(f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {n} samples at every step")
+    chosen = kept.loc[problems.index]
+    unused = int((chosen.drop(columns=base) - n).to_numpy().sum())
+    if unused:
+        notes.append(f"{unused} samples beyond the first {n} of their problem and step are stored and not used")
+    return _Chosen(
+        problem_ids=tuple(sorted(problems.index)),
+        n=n,
+        n_base=int(chosen[base].min()),
+        left_out=left_out,
+        notes=tuple(notes),
+    )
+
+
+def _without_audit(name: str, why: str, steps: tuple[int, ...] = ()) -> ImportedSeries:
+    return ImportedSeries(name=name, steps=steps, n_problems=0, n=0, verdict=None, left_out={}, notes=(), why=why)
+
+
+def _nothing_usable(files: Sequence[FileResult]) -> str:
+    reasons = [file.why or ", ".join(file.faults) for file in files if file.why or file.faults]
+    return f"no sample could be used: {reasons[0]}" if reasons else "its files hold no sample"
+
+
+# ---------------------------------------------------------------- preview
+
+
+def _previewed(file: PlannedFile, config: ImportConfig) -> PreviewedFile:
+    samples: dict[int | None, int] = {}
+    problems: dict[int | None, set[int]] = {}
+    faults: dict[str, int] = {}
+    try:
+        for item in file.importer.read(file.path, ReadOptions(fields=config.map, score=config.score)):
+            if isinstance(item, Fault):
+                faults[item.why] = faults.get(item.why, 0) + 1
+                continue
+            step = file.step if file.fixed or item.step is None else item.step
+            samples[step] = samples.get(step, 0) + 1
+            problems.setdefault(step, set()).add(hash((item.prompt, item.gold)))
+    except ImportFileError as error:
+        return PreviewedFile(file=file, steps={}, faults={}, why=str(error).removeprefix(f"{file.path}: "))
+    steps = {step: (n, len(problems[step])) for step, n in samples.items()}
+    return PreviewedFile(file=file, steps=steps, faults=faults)

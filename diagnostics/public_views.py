@@ -1,0 +1,361 @@
+"""The relations that users write SQL on, and what every column of them means. ``docs/views.md`` is made from here.
+
+A column that means the same everywhere is told once; a relation tells what is different in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+#: Of a column that is a name, a text or a flag.
+NO_UNIT = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a column holds, and in which unit; a text without a full stop."""
+
+    text: str
+    unit: str = NO_UNIT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relation:
+    """A view or table that users may rely on: one row of it, and the columns whose meaning is its own."""
+
+    name: str
+    row: str
+    columns: Mapping[str, Meaning] = field(default_factory=dict)
+
+
+def _means(text: str, unit: str = NO_UNIT) -> Meaning:
+    return Meaning(text=text, unit=unit)
+
+
+#: Columns that mean the same wherever they stand.
+COMMON: Mapping[str, Meaning] = MappingProxyType(
+    {
+        "series": _means("name of the series"),
+        "checkpoint": _means("label of the checkpoint: its directory's name"),
+        "step": _means("optimizer step of the checkpoint", "steps"),
+        "is_base": _means("whether it is the checkpoint that the others are compared with"),
+        "checkpoint_id": _means("hash of the weights: equal weights are one checkpoint"),
+        "audit_id": _means("hash of what the audit compares"),
+        "settings_id": _means("hash of the sampling settings"),
+        "task": _means("problem set that the problem is from"),
+        "problem_id": _means("hash of the problem's content"),
+        "response_id": _means("hash of the response text: equal texts share grade and score"),
+        "greedy": _means("whether it is the greedy response; every other one was drawn"),
+        "sample_index": _means("0, 1, … among the samples of this problem and checkpoint; 0 for the greedy one"),
+        "text": _means("the response"),
+        "n_tokens": _means("length of the response, its end token included; NULL if not known", "tokens"),
+        "answer": _means("canonical final answer; NA where none was found"),
+        "mode": _means("canonical form of the whole solution; NULL if it has none"),
+        "correct": _means("whether the response was graded and its reward is full"),
+        "logp_sum": _means("log-probability of the response, teacher-forced at temperature 1", "nats"),
+        "entropy_sum": _means("entropy of the next-token distributions, summed over the response", "nats"),
+        "token_logps": _means("log-probability of each token of the response", "nats"),
+        "token_entropies": _means("entropy of the distribution of each token", "nats"),
+        "n": _means("samples, without the greedy one", "samples"),
+        "n_correct": _means("correct ones among them", "samples"),
+        "n_planned": _means("samples that the audit wants here; fewer are there while it runs", "samples"),
+    }
+)
+
+RELATIONS: tuple[Relation, ...] = (
+    Relation(
+        name="findings",
+        row="a number that the audit stands behind, or why there is none",
+        columns={
+            "measure": _means("name of the measure; `oversharp explain NAME` says what it means"),
+            "scope": _means("what the value is of: `all` is the whole problem set"),
+            "k": _means("number of samples that pass@k and its kin allow; NULL elsewhere", "samples"),
+            "value": _means("the value; NULL if unknown, then `why` says why", "see `unit`"),
+            "low": _means("lower end of its 95 % interval; NULL where it has none", "see `unit`"),
+            "high": _means("upper end of its 95 % interval; NULL where it has none", "see `unit`"),
+            "n": _means("problems, samples, tokens, … that the value rests on", "units of the measure"),
+            "unit": _means("unit of value, low and high"),
+            "why": _means("why the value is unknown; NULL if it is known"),
+        },
+    ),
+    Relation(
+        name="verdicts",
+        row="the verdict on a series",
+        columns={
+            "label": _means("over_sharpened, over_sharpened_here, mode_collapse, no_loss, inconclusive or no_verdict"),
+            "sentence": _means("the verdict in one sentence"),
+            "p_exact": _means("p value, these problems: pass@k fell at no k", "probability"),
+            "p_population": _means("p value, problems like these: pass@k fell at no k", "probability"),
+            "p_minority": _means("p value, these problems: no correct minority mode was lost", "probability"),
+            "k_most": _means("the verdict holds for k = 1 … k_most", "samples"),
+            "document": _means("all of the verdict: the fields of `diagnostics.verdict.Verdict`"),
+        },
+    ),
+    Relation(
+        name="confirmed_problems",
+        row="a problem that seemed lost or gained, drawn afresh at the base and at a late checkpoint",
+        columns={
+            "checkpoint": _means("label of the late checkpoint"),
+            "step": _means("optimizer step of the late checkpoint", "steps"),
+            "change": _means("lost or gained: what it seemed"),
+            "n_base": _means("fresh samples of the base", "samples"),
+            "correct_base": _means("correct ones among them", "samples"),
+            "n_late": _means("fresh samples of the late checkpoint", "samples"),
+            "correct_late": _means("correct ones among them", "samples"),
+            "p": _means("one-sided p value of Fisher's exact test", "probability"),
+            "p_adjusted": _means("the same, corrected for all problems that were drawn again (Holm)", "probability"),
+            "confirmed": _means("whether p_adjusted is at most 0.05"),
+        },
+    ),
+    Relation(
+        name="graded_samples",
+        row="a sampled response with its grade",
+        columns={
+            "n_tokens": _means("length of the response, its end token included; NULL if not known", "tokens"),
+            "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
+            "logp_sum_raw": _means(
+                "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known",
+                "nats",
+            ),
+            "reward": _means("what the verifier gave; 1 is full", "reward"),
+            "state": _means("ok, parse_fail, timeout or error: what became of the grading"),
+            "reason": _means("why the state is not ok"),
+            "common": _means("whether it is one of the first n_common: as many at every checkpoint"),
+            "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
+            "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),
+        },
+    ),
+    Relation(
+        name="regraded_samples",
+        row="a sampled response of a series that grades samples again, with both grades",
+        columns={
+            "verifier": _means("who grades in this series"),
+            "state": _means("ok, parse_fail, timeout or error: what became of that grading"),
+            "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
+            "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
+            "own_correct": _means("whether the problem's own verifier accepted it"),
+            "own_state": _means("what became of that grading"),
+        },
+    ),
+    Relation(
+        name="grade_disagreements",
+        row="a response that one of two verifiers calls correct and the other does not",
+        columns={
+            "verifier": _means("who grades in this series"),
+            "state": _means("ok, parse_fail, timeout or error: what became of that grading"),
+            "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
+            "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
+            "own_correct": _means("whether the problem's own verifier accepted it"),
+            "own_state": _means("what became of that grading"),
+            "n": _means("how often the checkpoint gave it", "samples"),
+        },
+    ),
+    Relation(
+        name="problem_counts",
+        row="a problem at a checkpoint, with as many samples of it at every checkpoint: what a comparison needs",
+    ),
+    Relation(
+        name="sampled_counts",
+        row="a problem at a checkpoint, with all its samples (the base has more): what pass@k rests on",
+    ),
+    Relation(
+        name="answer_counts",
+        row="an answer to a problem at a checkpoint, among as many samples at every checkpoint",
+        columns={
+            "n": _means("how often it was given", "samples"),
+            "n_planned": _means("samples of this problem that the audit wants from every checkpoint", "samples"),
+        },
+    ),
+    Relation(
+        name="planned_samples",
+        row="a problem at a checkpoint, with the samples that the audit wants of it",
+        columns={
+            "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
+            "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),
+        },
+    ),
+    Relation(
+        name="sample_entropies",
+        row="a response whose token entropy is known, from the sampler or teacher-forced",
+    ),
+    Relation(
+        name="mode_scores",
+        row="an enumerated correct response of a problem, scored under a checkpoint",
+        columns={"mode": _means("text of the enumerated response")},
+    ),
+    Relation(
+        name="panel_scores",
+        row="a panel response (drawn once, by the base) scored under a checkpoint",
+        columns={"sample_index": _means("0, 1, … among the panel responses of its problem")},
+    ),
+    Relation(
+        name="own_scores",
+        row="one of the first own samples of a checkpoint, scored",
+        columns={
+            "sampler_logp_sum": _means("log-probability as the sampler says", "nats"),
+            "own_logp_sum": _means("teacher-forced under its own checkpoint; NULL if not scored", "nats"),
+            "base_logp_sum": _means("teacher-forced under the base; NULL if not scored", "nats"),
+        },
+    ),
+    Relation(
+        name="repeated_scores",
+        row="a panel response scored twice under the same weights, in batches of other shapes",
+        columns={
+            "logp_sum": _means("its log-probability the first time", "nats"),
+            "second_logp_sum": _means("and the second time", "nats"),
+        },
+    ),
+    Relation(
+        name="panel_tokens",
+        row="a panel response under a checkpoint, token by token",
+        columns={"sample_index": _means("0, 1, … among the panel responses of its problem")},
+    ),
+    Relation(name="own_tokens", row="an own sample of a checkpoint under itself, token by token"),
+    Relation(
+        name="training_tokens",
+        row="a response of a training batch, under the checkpoint after it and the one before, token by token",
+        columns={
+            "problem_id": _means("hash of the training prompt"),
+            "token_logps": _means("log-probability of each token under the later checkpoint", "nats"),
+            "token_logps_before": _means("log-probability of each token under the earlier one", "nats"),
+        },
+    ),
+    Relation(
+        name="token_scores",
+        row="a scored response, token by token, whatever it was scored for",
+        columns={"settings_id": _means("hash of the settings whose template the prompt was wrapped in")},
+    ),
+    Relation(
+        name="kernel_runs",
+        row="a checkpoint whose gradient kernel was asked for",
+        columns={
+            "certificate": _means("relative residual of the random-sign test; NULL without a kernel", "1"),
+            "why": _means("why there is no kernel; NULL if there is one"),
+        },
+    ),
+    Relation(
+        name="kernel_members",
+        row="a response in a kernel, once per role",
+        columns={
+            "position": _means("its row and column in the kernel, from 0"),
+            "role": _means(
+                "panel (of the base), mode (enumerated), own (sample of this checkpoint) or batch (of the trainer)"
+            ),
+            "sample_index": _means("0, 1, … among the responses of its problem in this role"),
+            "task": _means("problem set that the problem is from; training for a batch"),
+            "related": _means("problems of one name here are related"),
+        },
+    ),
+    Relation(
+        name="kernel_pairs",
+        row="two responses in a kernel; the upper triangle, the diagonal included",
+        columns={
+            "row_position": _means("position of the one"),
+            "column_position": _means("position of the other"),
+            "value": _means("inner product of the gradients of their log-probabilities", "squared gradient norm"),
+        },
+    ),
+    Relation(
+        name="current_audits",
+        row="the latest audit of a series",
+        columns={
+            "n": _means("samples per problem and checkpoint", "samples"),
+            "n_base": _means("samples per problem from the base", "samples"),
+            "entropy_samples": _means("of those, the ones that token entropy is taken from", "samples"),
+            "ks": _means("values of k for pass@k", "samples"),
+            "strategy_regex": _means("a response that matches is of the strategy code"),
+            "updated_at": _means("when the audit was begun"),
+            "provenance": _means("command line, versions, and what was left out"),
+            "panel": _means("panel responses per problem; 0 without a panel", "responses"),
+            "panel_settings_id": _means("hash of the panel's sampling settings"),
+            "kernel_problems": _means("problems in the gradient kernel; 0 without one", "problems"),
+            "kernel_responses": _means("fixed responses, and own samples, of each of them", "responses"),
+            "verifier": _means("whose grades count; NULL for each problem's own verifier"),
+        },
+    ),
+    Relation(
+        name="series_checkpoints",
+        row="a checkpoint of a series (table)",
+        columns={"path": _means("where it was read last")},
+    ),
+    Relation(
+        name="problems",
+        row="a problem (table)",
+        columns={
+            "prompt": _means("text of the problem, before any template"),
+            "gold": _means("the accepted answer"),
+            "verifier": _means("who grades its responses"),
+            "source_id": _means("the id that the user's file gave it; NULL if none"),
+            "difficulty": _means("as the problem file or task says; NULL if it does not", "of the task"),
+            "meta": _means("further fields of the problem"),
+        },
+    ),
+    Relation(
+        name="modes",
+        row="an accepted response of a problem whose responses can be listed (table)",
+        columns={"mode": _means("text of the response")},
+    ),
+    Relation(
+        name="settings",
+        row="sampling settings (table); what another tool did not tell is NULL",
+        columns={
+            "sampler": _means("the engine, or the tool whose samples were imported"),
+            "temperature": _means("sampling temperature", "1"),
+            "top_p": _means("nucleus mass; 1 is all", "probability"),
+            "top_k": _means("likeliest tokens kept; 0 is all", "tokens"),
+            "max_tokens": _means("longest response", "tokens"),
+            "prompt_template": _means("text around every prompt"),
+            "system_prompt": _means("system turn"),
+            "chat": _means("whether the tokenizer's chat template was used"),
+            "seed": _means("seed of all draws"),
+            "dtype": _means("precision of the model"),
+        },
+    ),
+    Relation(
+        name="training_metrics",
+        row="a number that the trainer logged (table)",
+        columns={
+            "step": _means("optimizer step at which it was logged", "steps"),
+            "name": _means("the trainer's name for it"),
+            "value": _means("the number", "the trainer's"),
+        },
+    ),
+    Relation(
+        name="training_responses",
+        row="a response of a training batch (table)",
+        columns={
+            "step": _means("the checkpoint that it led to", "steps"),
+            "problem_id": _means("hash of the training prompt"),
+            "prompt": _means("the training prompt"),
+            "truncated": _means("whether it was cut off"),
+            "correct": _means("whether the trainer called it correct"),
+            "draws": _means("times that it was drawn in its group", "samples"),
+        },
+    ),
+    Relation(
+        name="events",
+        row="a stage of an audit that ended (table)",
+        columns={
+            "logged_at": _means("when it ended"),
+            "stage": _means("sample, score, grade, kernel, measure, … or failed"),
+            "checkpoint_id": _means("hash of the checkpoint's weights; NULL for a stage over all"),
+            "wall_s": _means("how long it took", "seconds"),
+            "rows_written": _means("rows that it wrote", "rows"),
+            "note": _means("what went wrong"),
+        },
+    ),
+)
+
+_BY_NAME: Mapping[str, Relation] = MappingProxyType({relation.name: relation for relation in RELATIONS})
+
+
+def meaning_of(relation: str, column: str) -> Meaning:
+    """What ``column`` of ``relation`` holds. Raises ``KeyError`` for one that nobody described.
+
+    >>> meaning_of("findings", "k").unit, meaning_of("graded_samples", "step").unit
+    ('samples', 'steps')
+    """
+    own = _BY_NAME[relation].columns
+    return own[column] if column in own else COMMON[column]

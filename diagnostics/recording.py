@@ -1,0 +1,165 @@
+"""Writes a part of another tool's file into the store: samples, the tool's grades, and how far the file was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from diagnostics.database import Database
+
+PROBLEMS = pa.schema(
+    [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id")]
+)
+SAMPLES = pa.schema(
+    [
+        ("checkpoint_id", pa.string()),
+        ("problem_id", pa.string()),
+        ("greedy", pa.bool_()),
+        ("sample_index", pa.int32()),
+        ("response_id", pa.string()),
+        ("text", pa.string()),
+        ("n_tokens", pa.int32()),
+        ("finish_reason", pa.string()),
+        ("logp_sum", pa.float64()),
+        ("entropy_sum", pa.float64()),
+    ]
+)
+GRADES = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("response_id", pa.string()),
+        ("verifier", pa.string()),
+        ("answer", pa.string()),
+        ("reward", pa.float64()),
+        ("correct", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultCount:
+    """Records of one file with one fault: how many, and the line of the first."""
+
+    n: int
+    first_line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """A part of one file. Tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``.
+
+    ``lines_done`` and ``n_samples`` count from the file's beginning; ``faults`` are all that were found so far.
+    """
+
+    series: str
+    settings_id: str
+    file_hash: str
+    path: str
+    format: str
+    verifier: str
+    n_bytes: int
+    lines_done: int
+    n_samples: int
+    complete: bool
+    problems: pa.Table
+    samples: pa.Table
+    grades: pa.Table
+    faults: Mapping[str, FaultCount]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedFile:
+    """How far a file was read before, and what it was then."""
+
+    file_hash: str
+    n_bytes: int
+    lines_done: int
+    n_samples: int
+    complete: bool
+    faults: Mapping[str, FaultCount]
+
+
+def imported(database: Database, series: str, file_hash: str) -> ImportedFile | None:
+    """What is on record of a file by its content; None if it was never read into this series."""
+    return _held(database, "file_hash", series, file_hash)
+
+
+def imported_from(database: Database, series: str, path: str) -> ImportedFile | None:
+    """What is on record of the file that lay at ``path``, whatever it holds now."""
+    return _held(database, "path", series, path)
+
+
+def _held(database: Database, column: str, series: str, value: str) -> ImportedFile | None:
+    rows = database.rows(
+        f"SELECT file_hash, n_bytes, lines_done, n_samples, complete FROM imports WHERE series = ? AND {column} = ?",
+        [series, value],
+    )
+    if not rows:
+        return None
+    file_hash, n_bytes, lines_done, n_samples, complete = rows[0]
+    faults = database.rows(
+        "SELECT why, n, first_line FROM import_faults WHERE series = ? AND file_hash = ?", [series, file_hash]
+    )
+    return ImportedFile(
+        file_hash=file_hash,
+        n_bytes=n_bytes,
+        lines_done=lines_done,
+        n_samples=n_samples,
+        complete=complete,
+        faults={why: FaultCount(n=n, first_line=first) for why, n, first in faults},
+    )
+
+
+def record(database: Database, part: Recording) -> None:
+    """Write a part in one transaction. Its samples must not be there yet: whoever reads the file numbers them."""
+    with database.transaction():
+        database.insert(
+            """INSERT OR IGNORE INTO problems
+               SELECT problem_id, task, prompt, gold, verifier, source_id, NULL, '{}'""",
+            part.problems,
+        )
+        database.insert(
+            """INSERT INTO samples
+               SELECT checkpoint_id, problem_id, $settings_id, greedy, sample_index, response_id, text, NULL,
+                      n_tokens, finish_reason, logp_sum, entropy_sum""",
+            part.samples,
+            settings_id=part.settings_id,
+        )
+        database.insert(
+            """INSERT INTO grades
+               SELECT problem_id, response_id, verifier, answer, NULL, reward, correct, 'ok', ''""",
+            part.grades,
+            where="""
+            NOT EXISTS (
+                FROM grades AS g
+                WHERE g.problem_id = incoming.problem_id
+                  AND g.response_id = incoming.response_id
+                  AND g.verifier = incoming.verifier
+            )
+            """,
+        )
+        # a file that grew takes the place of what it was
+        replaced = [part.series, part.path, part.file_hash]
+        database.rows(
+            """
+            DELETE FROM import_faults WHERE series = $1 AND file_hash IN (
+                SELECT file_hash FROM imports WHERE series = $1 AND path = $2 AND file_hash <> $3
+            )
+            """,
+            replaced,
+        )
+        database.rows("DELETE FROM imports WHERE series = $1 AND path = $2 AND file_hash <> $3", replaced)
+        database.rows(
+            "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                *(part.series, part.file_hash, part.path, part.format, part.verifier),
+                *(part.n_bytes, part.lines_done, part.n_samples, part.complete),
+            ],
+        )
+        for why, count in part.faults.items():
+            database.rows(
+                "INSERT OR REPLACE INTO import_faults VALUES (?, ?, ?, ?, ?)",
+                [part.series, part.file_hash, why, count.n, count.first_line],
+            )

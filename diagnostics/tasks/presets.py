@@ -1,0 +1,69 @@
+"""Presets: how a paper asked its models and sampled them, by name.
+
+The templates hold the turns of a chat as text: a tokenizer's own chat template may add a system turn or today's date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """Prompt and sampling of one paper, under the names of the audit's settings; ``source`` says what is its own."""
+
+    title: str
+    source: str
+    prompt_template: str
+    temperature: float
+    top_p: float
+    max_tokens: int
+
+
+#: The settings of an audit that a preset decides where neither a flag nor a TOML key does.
+PRESET_SETTINGS = ("prompt_template", "temperature", "top_p", "max_tokens")
+
+PRESETS: Mapping[str, Preset] = {
+    "two_stage": Preset(
+        title="The two-stage dynamic view, every model",
+        source="[B] (arXiv 2510.04028) C.2. It states no length for evaluation: 3,072 tokens leave 1,024 of its "
+        "context of 4,096 to the prompt.",
+        prompt_template=(
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+            "<|im_start|>user\n{prompt}\n"
+            "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+            "<|im_start|>assistant\n"
+        ),
+        temperature=0.6,
+        top_p=0.95,
+        max_tokens=3072,
+    ),
+    "boundary_paradox_qwen": Preset(
+        title="The reasoning boundary paradox, Qwen2.5-Math",
+        source="[C] A.3 (Table 2) and A.4.",
+        prompt_template=(
+            "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+            "<|im_start|>user\n{prompt}\n"
+            "Let's think step by step and output the final answer within \\boxed{}.<|im_end|>\n"
+            "<|im_start|>assistant\n"
+        ),
+        temperature=0.6,
+        top_p=0.95,
+        max_tokens=3072,
+    ),
+    "boundary_paradox_llama": Preset(
+        title="The reasoning boundary paradox, Llama-3.2-3B-Instruct",
+        source="[C] A.3 (Table 3) and A.4. The table lacks the end of the system turn, ends the user turn twice and "
+        "prints \\boxed{\\}: mended to Llama's format. The tokenizer writes <|begin_of_text|>.",
+        prompt_template=(
+            "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n\n<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\n{prompt}\n"
+            "Let's think step by step and output the final answer within \\boxed{}.<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n"
+        ),
+        temperature=0.6,
+        top_p=0.95,
+        max_tokens=16384,
+    ),
+}

@@ -1,0 +1,72 @@
+"""Verifier "choice": the letter of one option of a multiple-choice question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from diagnostics.errors import ProblemError
+from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.verifiers.extraction import (
+    announced_answer,
+    collapse_whitespace,
+    hash_answer,
+    last_boxed,
+    last_line,
+    tagged_answer,
+    unwrap,
+)
+
+_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_NAMED = re.compile(r"(?:option|choice|letter)\s+", re.IGNORECASE)
+# "B", "b", "(B)", "B." alone; "(B) Paris", "B. Paris", "B: Paris" with the option's text, but never "A car"
+_ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
+_WITH_TEXT = re.compile(r"[(\[]?([A-Z])[)\].:]\s.+")
+
+
+def choice_letter(answer: str) -> str | None:
+    r"""The letter that an answer states, in upper case; None if it states none.
+
+    >>> [choice_letter(text) for text in ("B", "(b)", r"\text{B}", "option B", "B. Paris", "A car", "Paris")]
+    ['B', 'B', 'B', 'B', 'B', None, None]
+    """
+    text = collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", unwrap(answer))))
+    text = _NAMED.sub("", text, count=1) if _NAMED.match(text) else text
+    found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text)
+    return found.group(1).upper() if found else None
+
+
+class ChoiceVerifier:
+    r"""Correct if the response ends on the letter of the gold.
+
+    The letter is taken from the first of these that states one: the last ``\boxed{…}``; the last
+    ``<answer>…</answer>``; the last line that starts with ``####``; the rest of the line after the last "answer is" or
+    "answer:"; the last line. A response that names the option's text without its letter is ``parse_fail``. Answer and
+    mode are the letter.
+
+    >>> problem = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
+    >>> [grade.correct for grade in ChoiceVerifier().grade([(problem, r"So \boxed{\text{B}}."), (problem, "A")])]
+    [True, False]
+    """
+
+    name = "choice"
+
+    def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` unless the gold is one letter."""
+        if choice_letter(problem.gold) is None:
+            raise ProblemError(
+                f'answer {problem.gold[:40]!r} is no letter; the verifier "choice" needs that of the correct option'
+            )
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """One grade per (problem, response text), in order; a response without a letter is ``parse_fail``."""
+        return [self._grade(problem, text) for problem, text in items]
+
+    def _grade(self, problem: Problem, text: str) -> Grade:
+        for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
+            found = rule(text)
+            letter = None if found is None else choice_letter(found)
+            if letter is not None:
+                return Grade(answer=letter, mode=letter, reward=float(letter == choice_letter(problem.gold)))
+        reason = "no option's letter in \\boxed{}, <answer>, after ####, after 'answer is' or on the last line"
+        return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason)

@@ -1,0 +1,55 @@
+"""``docs/views.md``: every relation that users may query; ``python -m diagnostics.views_page`` writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+
+from diagnostics.public_views import RELATIONS, meaning_of
+from diagnostics.store import Store
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "views.md"
+
+INTRODUCTION = """# Views
+
+What `oversharp sql STORE "SELECT …"` and `diagnostics.open_store(path).frame("SELECT …")` can rely on. Names, types and
+meanings below stay as they are from version to version; new columns come at the end. Other tables of the store are
+its own and may change. [queries.md](queries.md) has examples.
+
+The views show the latest audit of every series. `token_logps` and its kin lie in Parquet files beside the store, in the
+folder `audit.tokens`: keep the two together. NULL is unknown, never 0.
+
+This page is made from `diagnostics/public_views.py` by `python -m diagnostics.views_page`.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown; types are those of a new, empty store."""
+    columns = store_columns()
+    paragraphs = [INTRODUCTION.rstrip(), "\n".join(f"- [`{one.name}`](#{one.name}): {one.row}" for one in RELATIONS)]
+    for relation in RELATIONS:
+        rows = [
+            f"| `{row.column}` | {row.type} | {meaning.unit} | {meaning.text} |"
+            for row in columns[columns["name"] == relation.name].itertuples()
+            if (meaning := meaning_of(relation.name, str(row.column)))
+        ]
+        table = "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows])
+        paragraphs += [f"## {relation.name}", f"One row: {relation.row}.", table]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def store_columns() -> pd.DataFrame:
+    """``name, column, type`` of every relation of a new store."""
+    with TemporaryDirectory() as folder, Store.open(Path(folder) / "audit.duckdb") as store:
+        return store.columns()
+
+
+def write() -> None:
+    """Write the page to its place in the source tree."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,336 @@
+"""Whatever is in a file: every record becomes a sample or a fault, in its place, and nothing is raised but
+``ImportFileError``. Records of every tool have one value somewhere in them replaced by anything."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from diagnostics.errors import ImportFileError
+from diagnostics.importers import (
+    find_files,
+    limit_of_rlvr,
+    mapped,
+    own_parquet,
+    prime_rl,
+    skyrl,
+    slime,
+    trl_completions,
+    verl,
+)
+from diagnostics.importers.contract import Fault, Importer, ReadOptions, Recorded
+from diagnostics.importers.rows import LARGEST_WHOLE, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
+
+#: With halves of surrogate pairs, which JSON can hold and no file of text.
+TEXT = st.text(st.characters(categories=["L", "N", "P", "Z", "Cc", "Cs"]), max_size=6)
+NUMBER = st.integers() | st.floats() | st.sampled_from([10**400, -(10**25), 2**31, 2**63])
+
+
+def values(text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    """Anything that JSON can say, with such texts."""
+    return st.recursive(
+        st.none() | st.booleans() | NUMBER | text,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+        max_leaves=6,
+    )
+
+
+JSON, PICKLED = values(TEXT), values(st.text(max_size=6))
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A tool's importer and a good record of its own."""
+
+    importer: Importer
+    record: dict[str, Any]
+    name: str
+    options: ReadOptions = field(default_factory=ReadOptions)
+
+
+def _trace() -> dict[str, Any]:
+    lines = (Path(__file__).parent / "data/prime_rl/rollouts/step_4/train/all/traces.jsonl").read_text().splitlines()
+    return json.loads(lines[0])
+
+
+VERL = {"input": "q", "output": "2", "gts": "2", "score": 1.0, "step": 40, "uid": "a_0_0", "acc": True, "pred": "2"}
+NAMES = {
+    "prompt": "doc.q", "response": "out.0", "gold": "doc.a", "score": "right", "step": "step", "problem": "id",
+    "index": "i", "answer": "pred", "n_tokens": "n", "finish_reason": "stop", "task": "set", "greedy": "greedy",
+}  # fmt: skip
+MAPPED = {
+    "doc": {"q": "q", "a": "2"}, "out": ["2"], "right": 1.0, "step": 40, "id": "x", "i": 3, "pred": "2", "n": 4,
+    "stop": "length", "set": "sums", "greedy": False,
+}  # fmt: skip
+OF_LINES = [
+    Case(importer=verl.IMPORTER, record=VERL, name="40.jsonl"),
+    Case(importer=mapped.IMPORTER, record=MAPPED, name="40.jsonl", options=ReadOptions(fields=NAMES)),
+    Case(importer=prime_rl.IMPORTER, record=_trace(), name="rollouts/step_4/train/all/traces.jsonl"),
+    Case(
+        importer=skyrl.IMPORTER,
+        record={
+            "input_prompt": "q",
+            "output_response": "2",
+            "score": [0.0, 1.0],
+            "stop_reason": "stop",
+            "env_extras": {"reward_spec": {"ground_truth": "2"}},
+            "data_source": "sums",
+        },
+        name="global_step_40_evals/sums.jsonl",
+    ),
+    Case(
+        importer=limit_of_rlvr.IMPORTER,
+        record={
+            "idx": 3,
+            "question": "q",
+            "gt": "2",
+            "code": ["2", "3"],
+            "pred": ["2", "3"],
+            "score": [True, False],
+            "finish_reason": ["stop", None],
+        },
+        name="test_cot_-1_seed0_t0.6_s0_e-1.jsonl",
+    ),
+]
+SAMPLE = {
+    "prompt": "q",
+    "response": "2",
+    "response_length": 2,
+    "label": "2",
+    "reward": {"acc": 1.0},
+    "loss_mask": [1, 1],
+    "rollout_log_probs": [-0.5, -0.25],
+    "status": "completed",
+    "metadata": {"source_name": "sums"},
+}
+ROLLOUT = {
+    "step": 3, "problem_id": "x", "sample_index": 1, "prompt": "q", "response": "2", "reward": 1.0, "correct": True,
+    "state": "ok", "advantage": 0.5, "n_tokens": 4, "truncated": False, "logp_sum": -1.5,
+}  # fmt: skip
+COMPLETION = {
+    "step": 3,
+    "prompt": [{"role": "user", "content": "q"}],
+    "completion": "2",
+    "right": 1.0,
+    "advantage": 0.5,
+}
+OF_ROWS = [
+    Case(importer=own_parquet.IMPORTER, record=ROLLOUT, name="rollouts/step_20.parquet"),
+    Case(importer=trl_completions.IMPORTER, record=COMPLETION, name="completions_00003.parquet"),
+    Case(importer=mapped.IMPORTER, record=MAPPED, name="40.parquet", options=ReadOptions(fields=NAMES)),
+]
+
+
+def by_importer(case: Case) -> str:
+    return f"{case.importer.name}{Path(case.name).suffix}"
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    keys: Any = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield (*at, key)
+        yield from _places(value[key], (*at, key))
+
+
+@st.composite
+def changed(draw: st.DrawFn, record: dict[str, Any], by: st.SearchStrategy[Any] = JSON) -> dict[str, Any]:
+    """``record`` with one value replaced or taken away."""
+    copy = json.loads(json.dumps(record))
+    *way, last = draw(st.sampled_from(list(_places(copy))))
+    holder = copy
+    for key in way:
+        holder = holder[key]
+    if draw(st.booleans()):
+        holder[last] = draw(by)
+    else:
+        del holder[last]
+    return copy
+
+
+def check(items: list[Recorded | Fault]) -> None:
+    """Everything that the rest of the program relies on."""
+    assert [one.line for one in items] == sorted(one.line for one in items)
+    for item in items:
+        assert type(item.line) is int
+        assert item.line >= 1
+        if isinstance(item, Fault):
+            assert item.why
+            continue
+        assert isinstance(item.prompt, str)
+        assert isinstance(item.response, str)
+        for text in (item.prompt, item.response, item.gold, item.problem, item.answer, item.task):
+            assert text is None or text.encode("utf-8") is not None
+        for number in (item.score, item.logp_sum, item.entropy_sum):
+            assert number is None or (type(number) is float and math.isfinite(number))
+        for count in (item.step, item.index, item.n_tokens):
+            assert count is None or (type(count) is int and 0 <= count <= LARGEST_WHOLE)
+        assert item.finish_reason in (None, "stop", "length")
+        assert type(item.greedy) is bool
+
+
+def place_for(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def read(case: Case, path: Path) -> list[Recorded | Fault]:
+    items = list(case.importer.read(path, case.options))
+    check(items)
+    return items
+
+
+# ---------------------------------------------------------------- anything in a record
+
+
+@pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
+@given(data=st.data())
+@SETTINGS
+def test_no_line_stops_the_reader(tmp_path: Path, case: Case, data: st.DataObject) -> None:
+    records = data.draw(st.lists(changed(case.record) | JSON, min_size=1, max_size=4))
+    path = place_for(tmp_path, case.name)
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*records, case.record]), encoding="utf-8")
+    items = read(case, path)
+    case.importer.settings(path)
+    case.importer.recognises(path, records[0] if isinstance(records[0], dict) else {})
+    assert isinstance(items[-1], Recorded)  # a good record after bad ones is kept
+    assert items[-1].line == len(records) + 1
+
+
+COLUMN = st.sampled_from(
+    [None, True, 7, -1, 2**40, 0.5, math.nan, math.inf, "", "text", [1.0], [], {"a": 1}, b"\xff", [{"content": "q"}]]
+)
+
+
+@pytest.mark.parametrize("case", OF_ROWS, ids=by_importer)
+@given(data=st.data())
+@SETTINGS
+def test_no_row_stops_the_reader(tmp_path: Path, case: Case, data: st.DataObject) -> None:
+    record = data.draw(changed(case.record, COLUMN))
+    path = place_for(tmp_path, case.name)
+    parquet.write_table(pa.Table.from_pylist([record, record]), path)
+    case.importer.recognises(path, record)
+    case.importer.settings(path)
+    read(case, path)
+
+
+@given(sample=changed(SAMPLE, PICKLED) | PICKLED)
+@SETTINGS
+def test_no_pickled_sample_stops_the_reader(tmp_path: Path, sample: Any) -> None:
+    path = tmp_path / "7.pt"
+    torch.save({"rollout_id": 7, "samples": [sample, SAMPLE]}, path)
+    case = Case(importer=slime.IMPORTER, record=SAMPLE, name=path.name)
+    with suppress(ImportFileError):  # of several rewards one has to be chosen
+        assert len(read(case, path)) == 2
+
+
+# ---------------------------------------------------------------- broken files
+
+
+@pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
+def test_a_file_that_is_cut_short_keeps_its_whole_lines(tmp_path: Path, case: Case) -> None:
+    path = place_for(tmp_path, case.name)
+    line = json.dumps(case.record).encode()
+    path.write_bytes(b"\xef\xbb\xbf" + line + b"\n\n" + line[: len(line) // 2])
+    items = read(case, path)
+    assert isinstance(items[0], Recorded)
+    assert items[-1] == Fault(3, NOT_JSON)
+
+
+@pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
+def test_bytes_that_are_no_text_and_values_that_are_no_record_are_faults(tmp_path: Path, case: Case) -> None:
+    path = place_for(tmp_path, case.name)
+    path.write_bytes(b'{"input": "\xff"}\n[1]\n3\n' + b"[" * 100_000 + b"\n" + json.dumps(case.record).encode())
+    items = read(case, path)
+    assert items[:4] == [Fault(1, NOT_UTF8), Fault(2, NOT_AN_OBJECT), Fault(3, NOT_AN_OBJECT), Fault(4, NOT_JSON)]
+    assert isinstance(items[4], Recorded)
+
+
+@pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
+def test_a_response_of_ten_megabytes_is_read(tmp_path: Path, case: Case) -> None:
+    long = "<|" * 5_000_000
+    record = json.loads(
+        json.dumps(case.record).replace('"2"', json.dumps(long)).replace('"content": "1"', f'"content": "{long}"')
+    )
+    path = place_for(tmp_path, case.name)
+    path.write_text(json.dumps(record))
+    first = read(case, path)[0]
+    assert isinstance(first, Recorded)
+    assert len(first.response) == len(long)
+
+
+@pytest.mark.parametrize("case", [*OF_LINES, *OF_ROWS], ids=by_importer)
+def test_an_empty_file_and_one_that_is_not_there(tmp_path: Path, case: Case) -> None:
+    path = place_for(tmp_path, case.name)
+    with pytest.raises(ImportFileError):
+        read(case, path)
+    path.touch()
+    if path.suffix == ".parquet":
+        with pytest.raises(ImportFileError, match="not a readable Parquet file"):
+            read(case, path)
+    else:
+        assert read(case, path) == []
+
+
+@pytest.mark.parametrize("case", OF_ROWS, ids=by_importer)
+def test_a_parquet_file_that_is_cut_short_is_said_to_be(tmp_path: Path, case: Case) -> None:
+    path = place_for(tmp_path, case.name)
+    parquet.write_table(pa.Table.from_pylist([case.record] * 100), path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ImportFileError, match="not a readable Parquet file"):
+        read(case, path)
+
+
+def test_a_good_record_of_every_tool_is_a_sample(tmp_path: Path) -> None:
+    """What the cases above change is right before it is changed."""
+    for case in OF_ROWS:
+        path = place_for(tmp_path, case.name)
+        parquet.write_table(pa.Table.from_pylist([case.record]), path)
+        assert [type(one) for one in read(case, path)] == [Recorded]
+        assert case.importer.name == "mapped" or case.importer.recognises(path, case.record)
+    for case in OF_LINES:
+        path = place_for(tmp_path, case.name)
+        path.write_text(json.dumps(case.record))
+        assert {type(one) for one in read(case, path)} == {Recorded}
+        assert case.importer.name == "mapped" or case.importer.recognises(path, case.record)
+
+
+def test_in_one_folder_every_file_finds_its_reader(tmp_path: Path) -> None:
+    cases = [case for case in (*OF_LINES, *OF_ROWS) if case.importer.name != "mapped"]
+    for case in cases:
+        path = place_for(tmp_path, case.name)
+        if path.suffix == ".parquet":
+            parquet.write_table(pa.Table.from_pylist([case.record]), path)
+        else:
+            path.write_text(json.dumps(case.record))
+    torch.save({"rollout_id": 7, "samples": [SAMPLE]}, tmp_path / "7.pt")
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "model.pt")
+    for name in ("aggregated_results.jsonl", "metrics.jsonl"):
+        (tmp_path / name).write_text('{"eval/all/avg_score": 0.5}')
+    found, unknown = find_files([tmp_path])
+    readers = {one.path.relative_to(tmp_path).as_posix(): one.importer.name for one in found}
+    assert readers == {**{case.name: case.importer.name for case in cases}, "7.pt": "slime"}
+    assert {path.name for path in unknown} == {"aggregated_results.jsonl", "metrics.jsonl", "model.pt"}
+
+
+def test_records_of_another_tool_are_faults_and_not_samples(tmp_path: Path) -> None:
+    for case in OF_LINES:
+        for other in OF_LINES:
+            if case is not other:
+                path = place_for(tmp_path, case.name)
+                path.write_text(json.dumps(other.record))
+                assert {type(one) for one in read(case, path)} == {Fault}
+                assert not case.importer.recognises(path, other.record)

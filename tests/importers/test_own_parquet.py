@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from diagnostics.exporters.samples import SCHEMA, parts, write_samples
+from diagnostics.import_config import ImportConfig
+from diagnostics.importers import own_parquet, verl
+from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import first_record
+from diagnostics.importing import import_samples
+from diagnostics.store import Store
+from trainers.run_directory import RolloutRow, write_rollouts
+
+ROLLOUT = RolloutRow(
+    step=3,
+    problem_id="abc",
+    sample_index=1,
+    prompt="q",
+    response="2",
+    reward=1.0,
+    correct=True,
+    state="ok",
+    advantage=0.5,
+    n_tokens=4,
+    truncated=False,
+    logp_sum=-1.5,
+)
+EXPORTED: dict[str, Any] = {
+    "series": "GRPO α=1",
+    "checkpoint": "checkpoint-40",
+    "step": 40,
+    "is_base": False,
+    "task": "countdown",
+    "problem_id": "abc",
+    "source_id": "17",
+    "prompt": "q",
+    "gold": "2",
+    "greedy": False,
+    "sample_index": 3,
+    "text": "It is 2",
+    "n_tokens": 4,
+    "finish_reason": "length",
+    "logp_sum_raw": -1.5,
+    "answer": "2",
+    "mode": None,
+    "reward": 1.0,
+    "correct": True,
+    "state": "ok",
+    "reason": "",
+    "verifier": "exact",
+    "settings_id": "0123",
+}
+
+
+def read(path: Path, **options: Any) -> list[Recorded | Fault]:
+    return list(own_parquet.read(path, ReadOptions(**options)))
+
+
+def rollouts(run: Path) -> Path:
+    run.mkdir()
+    (run / "rollouts").mkdir()
+    write_rollouts(run, 20, [ROLLOUT])
+    return run / "rollouts" / "step_000020.parquet"
+
+
+def exported(root: Path, **changed: Any) -> Path:
+    path = root / "data" / "GRPO-1" / "step_000040.parquet"
+    path.parent.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist([EXPORTED | changed], schema=SCHEMA), path)
+    return path
+
+
+def test_rollouts_keep_the_step_that_drew_them(tmp_path: Path) -> None:
+    path = rollouts(tmp_path / "grpo")
+    assert own_parquet.recognises(path, first_record(path))
+    assert own_parquet.place(path) == Place(run="grpo", step=20)
+    assert read(path) == [
+        Recorded(
+            line=1,
+            prompt="q",
+            response="2",
+            score=1.0,
+            step=3,
+            problem="abc",
+            n_tokens=4,
+            finish_reason="stop",
+            logp_sum=-1.5,
+        )
+    ]
+
+
+def test_the_run_tells_how_its_rollouts_were_drawn(tmp_path: Path) -> None:
+    path = rollouts(tmp_path / "grpo")
+    assert own_parquet.settings(path) == {}
+    config = path.parent.parent / "config.toml"
+    config.write_text('[train]\nalgorithm = "grpo"\ntemperature = 1.0\nmax_tokens = "many"\nchat = false\nseed = 3\n')
+    assert own_parquet.settings(path) == {"temperature": 1.0, "chat": False}
+    config.write_text("[train\n")
+    assert own_parquet.settings(path) == {}
+
+
+def test_an_export_comes_back(tmp_path: Path) -> None:
+    path = exported(tmp_path)
+    assert own_parquet.recognises(path, first_record(path))
+    assert own_parquet.place(path) == Place(run="GRPO-1", step=40)
+    assert read(path) == [
+        Recorded(
+            line=1,
+            prompt="q",
+            response="It is 2",
+            gold="2",
+            score=1.0,
+            step=40,
+            problem="17",
+            index=3,
+            answer="2",
+            n_tokens=4,
+            finish_reason="length",
+            logp_sum=-1.5,
+            task="countdown",
+        )
+    ]
+
+
+def test_a_greedy_sample_stays_greedy_and_null_stays_unknown(tmp_path: Path) -> None:
+    (sample,) = read(exported(tmp_path, greedy=True, source_id=None, logp_sum_raw=None, finish_reason=None))
+    assert isinstance(sample, Recorded)
+    assert (sample.greedy, sample.problem, sample.logp_sum, sample.finish_reason) == (True, "abc", None, None)
+
+
+def test_the_card_tells_how_an_export_was_drawn(tmp_path: Path) -> None:
+    path = exported(tmp_path)
+    told = '{"series": "GRPO α=1", "sampler": "vllm", "temperature": 0.7, "max_tokens": 512.0, "top_p": null}'
+    (tmp_path / "README.md").write_text(
+        f'# Card\n\n```python\nx\n```\n\n```json\n[{{"series": "other"}}, {told}]\n```\n'
+    )
+    assert own_parquet.settings(path) == {"temperature": 0.7, "max_tokens": 512}
+
+
+@pytest.mark.parametrize("card", ["", "```json\n[1]\n```", "```json\n{}\n```", "```json\n[{"])
+def test_a_card_that_tells_nothing_is_none(tmp_path: Path, card: str) -> None:
+    path = exported(tmp_path)
+    (tmp_path / "README.md").write_text(card)
+    assert own_parquet.settings(path) == {}
+
+
+def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
+    given = tmp_path / "val"
+    given.mkdir()
+    for step in (0, 40):
+        lines = [
+            {
+                "input": f"{problem}+1?",
+                "output": f"#### {answer}",
+                "gts": str(problem + 1),
+                "score": float(answer > problem),
+            }
+            for problem in range(4)
+            for answer in range(3)
+        ]
+        (given / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    import_samples([given], ImportConfig(store=tmp_path / "audit.duckdb", temperature=0.7, max_tokens=64))
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        write_samples(store, {"val": parts(store, "val")}, tmp_path / "out", lambda n: None)
+    path = tmp_path / "out" / "data" / "val" / "step_000040.parquet"
+    assert own_parquet.settings(path) == {"temperature": 0.7, "max_tokens": 64}
+
+    def content(items: Iterable[Recorded | Fault]) -> set[tuple[object, ...]]:
+        return {(one.prompt, one.response, one.gold, one.score) for one in items if isinstance(one, Recorded)}
+
+    assert content(read(path)) == content(verl.read(given / "40.jsonl", ReadOptions()))

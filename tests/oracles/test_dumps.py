@@ -1,0 +1,97 @@
+"""Importers read what TRL and verl write with their own code."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diagnostics.importers import trl_completions, verl
+from diagnostics.importers.contract import ReadOptions, Recorded
+from diagnostics.importers.rows import first_record
+from trainers.countdown_base import build_model, build_tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future
+
+GROUP = 4
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["text", "chat"])
+def test_completions_that_trl_logs(trl: ModuleType, tmp_path: Path, chat: bool) -> None:
+    seen: list[tuple[str, float]] = []
+
+    def reward(completions: list[Any], **_: Any) -> list[float]:
+        texts = [one[0]["content"] if chat else one for one in completions]
+        seen[:] = [(text, float(len(text) % 2)) for text in texts]
+        return [score for _, score in seen]
+
+    _train(trl, tmp_path, reward, chat=chat)
+    path = tmp_path / "out" / "completions" / "completions_00002.parquet"
+    assert trl_completions.recognises(path, first_record(path))
+    samples = list(trl_completions.read(path, ReadOptions()))
+    assert [(one.response, one.score) for one in samples if isinstance(one, Recorded)] == seen
+    assert {(one.step, len(one.prompt) > 0) for one in samples if isinstance(one, Recorded)} == {(2, True)}
+
+
+def _train(trl: ModuleType, folder: Path, reward: Any, *, chat: bool) -> None:
+    from datasets import Dataset
+
+    build_model(seed=0).save_pretrained(folder / "model")
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    prompts = [f"{first} 7 12 = 54 :" for first in range(1, 7)]
+    rows = [{"prompt": [{"role": "user", "content": prompt}] if chat else prompt} for prompt in prompts]
+    arguments = {
+        "output_dir": str(folder / "out"),
+        "max_steps": 2,
+        "per_device_train_batch_size": 2 * GROUP,
+        "num_generations": GROUP,
+        "max_completion_length": 5,
+        "logging_steps": 1,
+        "log_completions": True,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "disable_tqdm": True,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = trl.GRPOTrainer(
+            model=str(folder / "model"),
+            reward_funcs=[reward],
+            args=trl.GRPOConfig(**arguments),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+        )
+        trainer.train()
+
+
+@pytest.mark.parametrize("layout", ["ray_trainer.py", "v1/trainer_base.py"])
+def test_generations_that_verl_writes(tmp_path: Path, layout: str, core_algos: ModuleType) -> None:
+    write = _own_function(Path(core_algos.__file__ or "").parent / layout, "_write_generations")
+    extras = {"acc": [True, False], "uid": ["a_0_0", "a_1_0"]}
+    write(["1+1?"] * 2, ["2", "3"], ["2", "2"], [0.5, -0.5], extras, str(tmp_path), 40)
+    path = tmp_path / "40.jsonl"
+    assert verl.recognises(path, first_record(path))
+    assert list(verl.read(path, ReadOptions())) == [
+        Recorded(line=1, prompt="1+1?", response="2", gold="2", score=1.0, step=40),
+        Recorded(line=2, prompt="1+1?", response="3", gold="2", score=0.0, step=40),
+    ]
+
+
+def _own_function(path: Path, name: str) -> Any:
+    """A function of a module that cannot be imported without a cluster."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    node = next(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == name)
+    node.decorator_list = []
+    names: dict[str, Any] = {"json": json, "os": os, "np": np}
+    exec(compile(ast.Module(body=[node], type_ignores=[]), str(path), "exec"), names)
+    return names[name]

@@ -1,0 +1,100 @@
+"""The Python API: the same verbs as the command, light to import, documented."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import diagnostics
+from diagnostics import api, api_page
+from diagnostics.errors import ConfigError, OversharpError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def loaded_by(code: str) -> set[str]:
+    """Modules that ``code`` loads in a process of its own."""
+    probe = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(answer.stdout.split())
+
+
+def test_the_page_in_the_tree_is_the_one_that_the_docstrings_give() -> None:
+    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), (
+        "docs/api.md is out of date; run: python -m diagnostics.api_page"
+    )
+
+
+def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fields() -> None:
+    text = api_page.page()
+    sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", text, flags=re.MULTILINE | re.DOTALL))
+    assert list(sections) == [*api.VERBS, *api.RECORDS]
+    for name in api.VERBS:
+        assert all(f"{argument}:" in sections[name] for argument in inspect.signature(getattr(api, name)).parameters)
+    for name in ("AuditConfig", "Verdict", "ExportResult"):
+        assert all(f"| `{field}` |" in sections[name] for field in getattr(api, name).__dataclass_fields__)
+    assert "to_json() -> str" in sections["Verdict"]
+    assert "add_samples" not in sections["Store"]
+    assert ">>>" not in text
+
+
+def test_the_api_loads_nothing_that_the_package_does_not() -> None:
+    plain = loaded_by("import diagnostics")
+    ours = {name for name in loaded_by("import diagnostics; diagnostics.api.audit") if name.startswith("diagnostics")}
+    assert ours == {"diagnostics", "diagnostics.api", "diagnostics.errors"}
+    heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
+    assert not heavy & (plain | loaded_by("from diagnostics import api"))
+
+
+def test_modules_and_verbs_of_one_name_stay_apart() -> None:
+    from diagnostics.audit import audit
+    from diagnostics.plan import plan
+
+    assert inspect.ismodule(diagnostics.audit)
+    assert inspect.ismodule(diagnostics.plan)
+    assert diagnostics.api.audit is api.audit is not audit
+    assert api.plan is not plan
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    for module in (diagnostics, api):
+        with pytest.raises(AttributeError, match="no attribute 'adit'"):
+            module.adit  # noqa: B018
+
+
+@pytest.mark.xdist_group("audited_store")
+def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_path: Path) -> None:
+    store_path = shutil.copy(audited_store, tmp_path)
+    with api.open_store(store_path) as store:
+        verdict = store.verdict("grpo")
+    assert isinstance(verdict, api.Verdict)
+    assert api.report(store_path).name == "report.html"
+    result = api.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
+    assert [one.path for one in result.written] == [tmp_path / "export" / "verdicts.csv"]
+    with pytest.raises(ConfigError, match="pass --series"):
+        api.plan(store_path)
+    with pytest.raises(OversharpError, match=r"nothing\.duckdb"):
+        api.confirm(tmp_path / "nothing.duckdb")
+    assert "Unit: probability" in api.explain("pass_at_k")
+
+
+def test_an_audit_records_the_call_without_what_is_default(countdown_series: Path, tmp_path: Path) -> None:
+    config = api.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run")
+    result = api.audit(countdown_series, config)
+    with api.open_store(result.store_path) as store:
+        command = store.frame("SELECT provenance ->> '$.command' AS command FROM current_audits")["command"].iloc[0]
+    expected = f"task='countdown', limit=2, n=2, out={tmp_path!r}, name='run', panel=0, kernel_problems=0"
+    assert command == f"diagnostics.api.audit(['{countdown_series}'], AuditConfig({expected}))"
+
+
+def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
+    dump = tmp_path / "0.jsonl"
+    dump.write_text('{"input": "1 + 1", "output": "2", "gts": "2", "score": 1.0, "step": 0}\n' * 4, encoding="utf-8")
+    result = api.import_samples(dump, api.ImportConfig(store=tmp_path / "audit.duckdb"))
+    assert result.files[0].n_samples == 4

@@ -1,0 +1,167 @@
+"""What an export leaves behind, what it refuses, and the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diagnostics.cli import main
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.exporters.contract import EVERYTHING
+from diagnostics.exporting import MARKER, export
+from diagnostics.store import Store
+
+pytestmark = pytest.mark.xdist_group("audited_store")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process: (exit code, stdout, stderr)."""
+
+    def invoke(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return invoke
+
+
+def test_the_command_writes_everything_and_names_each_file(run: Run, audited_store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = ("--out", str(out), "--what", "all", "--format", "csv,markdown,png", "--series", "iac, seed 1", "--json")
+    code, printed, err = run("export", str(audited_store), *flags)
+    assert code == 0, err
+    result = json.loads(printed)
+    assert result["series"] == ["iac, seed 1"]
+    assert [one["what"] for one in result["written"]] == [
+        *("findings", "findings", "verdicts", "verdicts", "samples", "every_eval_ever", "plots")
+    ]
+    assert all(Path(one["path"]).exists() and one["n"] > 0 for one in result["written"])
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "findings.csv",
+        "findings.md",
+        "verdicts.csv",
+        "verdicts.md",
+        "samples",
+        "every_eval_ever",
+        "plots",
+    }
+    pictures = list((out / "plots").glob("*.png"))
+    assert len(pictures) == result["written"][-1]["n"]
+    assert not list((out / "plots").glob("*.svg"))
+    assert (out / "plots" / "pass-at-k.png").read_bytes().startswith(b"\x89PNG")
+    index = (out / "plots" / "README.md").read_text(encoding="utf-8")
+    assert all(path.name in index for path in pictures)
+
+
+def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audited_store: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copy(audited_store, tmp_path))
+    code, printed, _ = run("export", str(store), "--quiet")
+    assert code == 0
+    written = [f"{what}{ending}" for what in ("findings", "verdicts") for ending in (".csv", ".parquet", ".md")]
+    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == sorted(written)
+    assert all(str(tmp_path / "export" / name) in printed for name in written)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (("--what", "finding"), 2, "did you mean findings?"),
+        (("--what", "samples", "--format", "csv"), 2, "only findings and verdicts come in it"),
+        (("--what", "findings", "--format", "png"), 2, "only plots come in it; add plots to --what"),
+        (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, svg, png"),
+        (("--series", "grp"), 7, "holds no audit of it; there is: grpo, iac, seed 1"),
+        (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
+        (("--out", "taken/deeper"), 7, "cannot be written"),
+        (("--out", "full"), 2, "findings.csv: exists; pass --replace to write it anew"),
+        (("--out", "full", "--what", "samples", "--replace"), 2, "samples: exists and is not from an export"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    run: Run,
+    audited_store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "full" / "samples").mkdir(parents=True)
+    (tmp_path / "full" / "findings.csv").write_text("mine")
+    (tmp_path / "full" / "samples" / "notes.txt").write_text("mine")
+    out = () if "--out" in flags else ("--out", "new")
+    got, printed, err = run("export", str(audited_store), *out, *flags, "--quiet")
+    assert got == code, err
+    assert printed == ""
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+    held = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert held == {"taken", "full/findings.csv", "full/samples/notes.txt"}
+
+
+def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path: Path, audited_store: Path) -> None:
+    empty = tmp_path / "empty.duckdb"
+    Store.open(empty).close()
+    with pytest.raises(StoreError, match="no audit in this store; run `oversharp audit` first"):
+        export(empty, tmp_path / "out")
+    begun = Path(shutil.copy(audited_store, tmp_path / "begun.duckdb"))
+    with Store.open(begun) as store:
+        store._database.rows("DELETE FROM audit_findings")
+        store._database.rows("DELETE FROM audit_verdicts")
+        store._database.rows("DELETE FROM grades")
+    for what, missing in (
+        ("findings", "findings"),
+        ("verdicts", "verdicts"),
+        ("plots", "findings"),
+        ("samples", "graded samples"),
+        ("every_eval_ever", "graded samples"),
+    ):
+        with pytest.raises(StoreError, match=f"no {missing} of grpo, iac, seed 1; run `oversharp audit` to its end"):
+            export(begun, tmp_path / "out", what=(what,))  # type: ignore[arg-type]
+        assert not list(tmp_path.glob("out/*"))
+
+
+def test_what_an_earlier_export_left_is_replaced_as_a_whole_when_asked(audited_store: Path, tmp_path: Path) -> None:
+    export(audited_store, tmp_path, what=("findings", "samples"))
+    assert len(list(tmp_path.glob("samples/data/*/*.parquet"))) == 6
+    with pytest.raises(ConfigError, match="exists; pass --replace"):
+        export(audited_store, tmp_path, what=("samples",))
+    export(audited_store, tmp_path, what=("findings", "samples"), series=["grpo"], replace=True)
+    assert len(list(tmp_path.glob("samples/data/*/*.parquet"))) == 3
+    assert "iac" not in (tmp_path / "findings.csv").read_text(encoding="utf-8")
+    made = json.loads((tmp_path / "samples" / MARKER).read_text(encoding="utf-8"))
+    assert made["series"] == ["grpo"]
+
+
+def test_an_export_that_fails_halfway_leaves_what_was_there(
+    audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(audited_store, tmp_path, what=("samples",))
+    before = sorted(tmp_path.rglob("*"))
+    read = Store.frame
+
+    def cut_off(store: Store, sql: str, **parameters: object) -> object:
+        if "graded_samples" in sql and parameters.get("step") == 20:
+            raise StoreError("the store was cut off")
+        return read(store, sql, **parameters)
+
+    monkeypatch.setattr(Store, "frame", cut_off)
+    with pytest.raises(StoreError, match="cut off"):
+        export(audited_store, tmp_path, what=("samples",), replace=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_every_output_is_named_in_the_commands_help(run: Run) -> None:
+    _, printed, _ = run("export", "--help")
+    assert all(name in printed for name in EVERYTHING)

@@ -1,0 +1,271 @@
+"""Imports end to end: real stores, dumps in verl's layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from diagnostics.cli import main
+from diagnostics.errors import ConfigError, ImportFileError, StoreError
+from diagnostics.import_config import ImportConfig
+from diagnostics.import_plan import plan_import
+from diagnostics.import_reading import DUPLICATE, NO_STEP, SAMPLES_PER_COMMIT, SeriesReader
+from diagnostics.importing import choose, import_samples
+from diagnostics.store import Store
+
+PROBLEMS, REPEATS = 12, 8
+
+
+def line(problem: int, repeat: int, *, right: bool, step: int | None = None, **more: object) -> str:
+    answer = problem * 7 if right else -1 - repeat
+    fields = {
+        "input": f"What is 7 times {problem}?",
+        "output": f"So \\boxed{{{answer}}}",
+        "gts": str(problem * 7),
+        "score": float(right),
+        **({} if step is None else {"step": step}),
+        **more,
+    }
+    return json.dumps(fields)
+
+
+def dump(folder: Path, *, steps: tuple[int, ...] = (0, 10, 20)) -> Path:
+    """Half of the problems are forgotten step by step, the others learned."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for position, step in enumerate(steps):
+        rows = [
+            line(problem, repeat, right=repeat < (4 + 2 * position if problem % 2 else 4 - 2 * position), step=step)
+            for problem in range(PROBLEMS)
+            for repeat in range(REPEATS)
+        ]
+        (folder / f"{step}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def config(tmp_path: Path, **more: object) -> ImportConfig:
+    return ImportConfig(store=tmp_path / "out" / "audit.duckdb", **more)  # type: ignore[arg-type]
+
+
+def table(tmp_path: Path, sql: str) -> pd.DataFrame:
+    with Store.open(tmp_path / "out" / "audit.duckdb", read_only=True) as store:
+        return store.frame(sql)
+
+
+def test_a_dump_becomes_counts_findings_verdict_and_report(tmp_path: Path) -> None:
+    result = import_samples([dump(tmp_path / "val")], config(tmp_path), command="oversharp import val")
+    (series,) = result.series
+    assert (series.name, series.steps, series.n_problems, series.n) == ("val", (0, 10, 20), PROBLEMS, REPEATS)
+    assert not result.incomplete
+    assert series.verdict is not None
+    counts = table(tmp_path, "SELECT step, sum(n_correct) AS c FROM problem_counts GROUP BY step ORDER BY step")
+    assert counts["c"].tolist() == [48, 48, 48]
+    pass_at_k = table(tmp_path, "SELECT step, value FROM findings WHERE measure = 'pass_at_k' AND k = 1 ORDER BY step")
+    assert pass_at_k["value"].tolist() == [0.5, 0.5, 0.5]
+    at_8 = table(tmp_path, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND k = 8 AND step = 20")
+    assert at_8["value"].tolist() == [0.5]
+    entropy = table(
+        tmp_path, "SELECT value FROM findings WHERE measure = 'answer_entropy' AND step = 20 AND scope = 'all'"
+    )
+    assert entropy["value"].notna().all()
+    assert result.report_path is not None
+    assert "by verl" in result.report_path.read_text(encoding="utf-8")
+
+
+def test_the_same_files_again_add_nothing_and_a_later_step_joins(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    import_samples([folder], config(tmp_path))
+    before = table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0]
+    again = import_samples([folder], config(tmp_path))
+    assert all(file.known for file in again.files)
+    assert table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] == before
+    dump(folder, steps=(0, 10, 20, 30))
+    later = import_samples([folder], config(tmp_path))
+    assert later.series[0].steps == (0, 10, 20, 30)
+    assert table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] == before + PROBLEMS * REPEATS
+
+
+def test_a_file_that_grew_goes_on_and_one_that_was_rewritten_is_left_out(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    last = folder / "20.jsonl"
+    text = last.read_text(encoding="utf-8")
+    last.write_text("".join(text.splitlines(keepends=True)[:40]), encoding="utf-8")
+    import_samples([folder], config(tmp_path))
+    last.write_text(text, encoding="utf-8")
+    assert import_samples([folder], config(tmp_path)).files[-1].n_samples == PROBLEMS * REPEATS
+    sql = "SELECT n_samples, lines_done FROM imports WHERE path LIKE '%20.jsonl'"
+    assert table(tmp_path, sql).to_numpy().tolist() == [[PROBLEMS * REPEATS, PROBLEMS * REPEATS]]
+    last.write_text(text.replace("So", "Thus"), encoding="utf-8")
+    again = import_samples([folder], config(tmp_path))
+    assert again.files[-1].why is not None
+    assert again.files[-1].why.startswith("was imported before with other content")
+    assert table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] == 3 * PROBLEMS * REPEATS
+
+
+def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    good = line(1, 0, right=True, step=20)
+    bad = [
+        b'{"input": "cut sho',
+        line(1, 0, right=True, step=20).replace("1.0", "NaN").encode(),
+        line(1, 0, right=True, step=20).replace("1.0", '"high"').encode(),
+        b'{"input": "\xff", "output": "x", "score": 1}',
+        b"[1, 2]",
+        json.dumps({"input": "What?", "score": 1}).encode(),
+        json.dumps({"input": "What?", "output": "x", "gts": "1"}).encode(),
+    ]
+    with (folder / "20.jsonl").open("ab") as file:
+        file.write(b"\n".join([*bad, good.encode()]) + b"\n")
+    result = import_samples([folder], config(tmp_path))
+    last = result.files[-1]
+    assert last.n_samples == PROBLEMS * REPEATS + 1
+    first = PROBLEMS * REPEATS + 1
+    assert {why: (count.n, count.first_line) for why, count in last.faults.items()} == {
+        "not valid JSON (cut short?)": (1, first),
+        "score is NaN or infinite": (1, first + 1),
+        "score is text, not a number": (1, first + 2),
+        "not UTF-8 text": (1, first + 3),
+        "JSON, but not an object": (1, first + 4),
+        "no output": (1, first + 5),
+        "no score, though others of this run have one": (1, first + 6),
+    }
+    assert result.incomplete
+    assert table(tmp_path, "SELECT sum(n) AS n FROM import_faults")["n"].iloc[0] == 7
+
+
+def test_numbered_repeats_come_once(tmp_path: Path) -> None:
+    rows = [
+        {"q": f"What is 7 times {p}?", "a": "7", "ok": 1, "i": r, "at": step}
+        for step in (0, 10)
+        for p in range(3)
+        for r in (0, 1, 1)
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    fields = {"prompt": "q", "response": "a", "score": "ok", "index": "i", "step": "at"}
+    result = import_samples([tmp_path / "mine.jsonl"], config(tmp_path, map=fields, name="mine"))
+    assert {why: (count.n, count.first_line) for why, count in result.files[0].faults.items()} == {DUPLICATE: (6, 3)}
+    assert (result.series[0].name, result.series[0].n) == ("mine", 2)
+
+
+def test_an_import_that_was_killed_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = dump(tmp_path / "val")
+    wanted = import_samples([folder], config(tmp_path / "whole"))
+    monkeypatch.setattr("diagnostics.import_reading.SAMPLES_PER_COMMIT", 10)
+    write, written = SeriesReader._write, []
+
+    def killed(self: SeriesReader, *args: object, **more: object) -> None:
+        if len(written) == 12:
+            raise KeyboardInterrupt
+        written.append(1)
+        write(self, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SeriesReader, "_write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        import_samples([folder], config(tmp_path))
+    assert 0 < table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] < 3 * PROBLEMS * REPEATS
+    monkeypatch.setattr(SeriesReader, "_write", write)
+    result = import_samples([folder], config(tmp_path))
+    assert [file.n_samples for file in result.files] == [file.n_samples for file in wanted.files]
+    sql = "SELECT step, problem_id, sample_index, text FROM graded_samples ORDER BY ALL"
+    assert table(tmp_path, sql).equals(table(tmp_path / "whole", sql))
+
+
+def test_what_the_files_do_not_tell_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "val"
+    folder.mkdir()
+    (folder / "some.jsonl").write_text(line(1, 0, right=True))
+    result = import_samples([folder], config(tmp_path))
+    assert result.files[0].faults[NO_STEP].n == 1
+    assert result.series[0].why == f"no sample could be used: {NO_STEP}"
+    only = import_samples([folder], config(tmp_path, step=5))
+    assert only.series[0].why is not None
+    assert "only step 5 is there; import the samples of the base model too (--base PATH)" in only.series[0].why
+    base = tmp_path / "base.jsonl"
+    base.write_text(line(1, 0, right=False))
+    both = import_samples([folder], config(tmp_path, step=5, base=base))
+    assert both.series[0].steps == (0, 5)
+    assert both.series[0].verdict is not None
+
+
+def test_samples_without_scores_are_graded(tmp_path: Path) -> None:
+    folder = tmp_path / "val"
+    folder.mkdir()
+    for step in (0, 10):
+        rows = [json.loads(line(p, r, right=r == 0, step=step)) for p in range(3) for r in range(2)]
+        (folder / f"{step}.jsonl").write_text("\n".join(json.dumps({**row, "score": None}) for row in rows))
+    import_samples([folder], config(tmp_path, verifier="exact"))
+    counts = table(tmp_path, "SELECT n, n_correct FROM problem_counts")
+    assert set(zip(counts["n"], counts["n_correct"], strict=True)) == {(2, 1)}
+
+
+def test_a_threshold_decides_what_is_correct_and_the_score_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "val"
+    folder.mkdir()
+    for step in (0, 10):
+        (folder / f"{step}.jsonl").write_text(
+            "\n".join(line(1, r, right=True, step=step, score=r / 10, output=f"try {r}: 7") for r in range(8))
+        )
+    import_samples([folder], config(tmp_path, correct_at=0.5))
+    assert table(tmp_path, "SELECT n_correct FROM problem_counts")["n_correct"].tolist() == [3, 3]
+
+
+def test_tools_and_sampled_series_do_not_mix(tmp_path: Path) -> None:
+    import_samples([dump(tmp_path / "val")], config(tmp_path))
+    with Store.open(tmp_path / "out" / "audit.duckdb") as store:
+        store._database.rows("UPDATE imports SET format = 'trl'")
+    with pytest.raises(StoreError, match=r"holds samples of trl, .*0\.jsonl is of verl; .*--name"):
+        import_samples([dump(tmp_path / "val")], config(tmp_path))
+
+
+def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
+    counts = pd.DataFrame(
+        [(step, f"step {step}", f"p{p}", 4) for step in (0, 1, 2) for p in range(10) if step < 2 or p < 3],
+        columns=["step", "checkpoint", "problem_id", "n"],
+    )
+    chosen = choose(counts, ImportConfig())
+    assert list(chosen.left_out) == ["step 2"]
+    assert (len(chosen.problem_ids), chosen.n, chosen.n_base) == (10, 4, 4)
+    with pytest.raises(ConfigError, match="--n 5: no problem has so many samples at every step, at most 4"):
+        choose(counts, ImportConfig(n=5))
+    apart = pd.DataFrame(
+        [(step, f"step {step}", f"p{step}-{p}", 4) for step in (0, 1) for p in range(3)], columns=counts.columns
+    )
+    with pytest.raises(ConfigError, match=r"no problem was answered at every step.*--window"):
+        choose(apart, ImportConfig())
+
+
+def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.jsonl"
+    odd.write_text('{"question": "?", "reply": "!"}\n')
+    with pytest.raises(ImportFileError, match=r"odd\.jsonl: nobody's format \(question, reply\); .*--map"):
+        plan_import([odd], ImportConfig())
+    with pytest.raises(ImportFileError, match="nowhere: no such file or folder"):
+        plan_import([tmp_path / "nowhere"], ImportConfig())
+    with pytest.raises(ConfigError, match="--format verll: no such format; use one of: verl"):
+        plan_import([odd], ImportConfig(format="verll"))
+    with pytest.raises(ConfigError, match="--map promt=…: not a name of ours"):
+        ImportConfig(map={"promt": "question"})
+    with pytest.raises(ConfigError, match="--map needs score=… or gold=…"):
+        ImportConfig(map={"prompt": "question", "response": "reply"})
+
+
+def test_the_command_shows_and_then_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, store = dump(tmp_path / "val"), tmp_path / "out" / "audit.duckdb"
+    with pytest.raises(SystemExit) as shown:
+        main(["import", str(folder), "--store", str(store), "--dry-run"])
+    assert shown.value.code == 0
+    assert "step 10: 96 samples of 12 problems" in capsys.readouterr().out
+    assert not store.exists()
+    (folder / "20.jsonl").write_bytes((folder / "20.jsonl").read_bytes()[:-40])
+    with pytest.raises(SystemExit) as done:
+        main(["import", str(folder), "--store", str(store), "--quiet"])
+    printed = capsys.readouterr()
+    assert done.value.code == 3
+    assert "verdict of val: " in printed.out
+    assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
+
+
+def test_commits_are_larger_than_a_row_group() -> None:
+    assert SAMPLES_PER_COMMIT > 122_880

@@ -1,0 +1,61 @@
+"""The documented relations, and the examples that stand on them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diagnostics import open_store, views_page
+from diagnostics.public_views import COMMON, NO_UNIT, RELATIONS, meaning_of
+
+ROOT = Path(__file__).resolve().parents[1]
+#: A heading with a number, and the query under it.
+EXAMPLE = re.compile(r"^## \d+\. (.+?)\n.*?```sql\n(.+?)```", re.MULTILINE | re.DOTALL)
+EXAMPLES = EXAMPLE.findall((ROOT / "docs" / "queries.md").read_text(encoding="utf-8"))
+
+
+def test_the_page_in_the_tree_is_the_one_that_the_code_gives() -> None:
+    assert views_page.PAGE.read_text(encoding="utf-8") == views_page.page(), (
+        "docs/views.md is out of date; run: python -m diagnostics.views_page"
+    )
+
+
+def test_every_view_of_a_store_is_documented_and_no_column_is_missing_or_gone() -> None:
+    columns = views_page.store_columns()
+    held = {str(name): set(own["column"]) for name, own in columns.groupby("name")}
+    documented = {relation.name for relation in RELATIONS}
+    schema = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "diagnostics").glob("*.sql"))
+    views = set(re.findall(r"CREATE (?:OR REPLACE )?(?:TEMP )?VIEW (\w+)", schema))
+    assert len(views) > 15
+    assert views <= documented <= set(held)
+    for relation in RELATIONS:
+        assert all(meaning_of(relation.name, column).text for column in held[relation.name])
+        assert set(relation.columns) <= held[relation.name], relation.name
+    assert set(COMMON) <= set().union(*held.values())
+
+
+def test_numbers_have_units() -> None:
+    columns = views_page.store_columns()
+    numbers = columns[columns["type"].isin(["DOUBLE", "FLOAT[]"])]
+    for row in numbers.itertuples():
+        if row.name in {relation.name for relation in RELATIONS}:
+            assert meaning_of(row.name, row.column).unit != NO_UNIT, f"{row.name}.{row.column}"
+
+
+def test_there_are_ten_examples() -> None:
+    assert len(EXAMPLES) == 10
+
+
+@pytest.mark.xdist_group("audited_store")
+@pytest.mark.parametrize(("question", "query"), EXAMPLES, ids=[question for question, _ in EXAMPLES])
+def test_every_example_returns_rows_of_a_real_store(audited_store: Path, question: str, query: str) -> None:
+    with open_store(audited_store) as store:
+        assert len(store.frame(query)), question
+
+
+@pytest.mark.parametrize(("question", "query"), EXAMPLES, ids=[question for question, _ in EXAMPLES])
+def test_every_example_stands_on_documented_relations_alone(question: str, query: str) -> None:
+    named = set(re.findall(r"(?:FROM|JOIN) (\w+)", query)) - set(re.findall(r"(\w+) AS \(", query))
+    assert named <= {relation.name for relation in RELATIONS}, question

@@ -1,0 +1,251 @@
+"""Stored responses graded again: real stores, dumps in verl's layout, real verifiers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from diagnostics.cli import main
+from diagnostics.config import ConfirmConfig
+from diagnostics.confirming import confirm
+from diagnostics.errors import ConfigError, ProblemError, StoreError, VerifierError
+from diagnostics.import_config import ImportConfig
+from diagnostics.importing import import_samples
+from diagnostics.measuring import NEEDS_CHECKPOINTS
+from diagnostics.rescoring import RescoreResult, rescore
+from diagnostics.store import Store
+from diagnostics.verdict import Verdict
+from reports import build_report
+
+PROBLEMS, REPEATS, STEPS = 40, 16, (0, 10, 20)
+
+
+def line(problem: int, repeat: int, *, step: int, right: bool, boxed: bool, gold: str | None = None) -> str:
+    """The tool's reward reads boxes alone, as many rewards do."""
+    answer = problem * 7 if right else -1 - repeat
+    said = f"\\boxed{{{answer}}}" if boxed else f"Answer: {answer}"
+    return json.dumps(
+        {
+            "input": f"What is 7 times {problem}?",
+            "output": f"Attempt {repeat}. {said}",
+            "gts": str(problem * 7) if gold is None else gold,
+            "score": float(right and boxed),
+            "step": step,
+        }
+    )
+
+
+def unboxed_late(folder: Path, *, unreadable: int = 0) -> Path:
+    """Half of all attempts are right at every step; at the last one answers are no longer boxed, half of the time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in STEPS:
+        rows = [
+            line(
+                problem,
+                repeat,
+                step=step,
+                right=repeat % 2 == 0,
+                boxed=step < STEPS[-1] or (problem + repeat // 2) % 8 == 0,
+                gold="" if problem < unreadable else None,
+            )
+            for problem in range(PROBLEMS)
+            for repeat in range(REPEATS)
+        ]
+        (folder / f"{step}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a store that no test writes to."""
+    folder = tmp_path_factory.mktemp("imported")
+    import_samples([unboxed_late(folder / "val")], ImportConfig(store=folder / "out" / "audit.duckdb"))
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def regraded(once: Path, tmp_path_factory: pytest.TempPathFactory) -> RescoreResult:
+    """The same, graded by the math verifier too; no test writes to it."""
+    folder = tmp_path_factory.mktemp("regraded") / "out"
+    shutil.copytree(once, folder)
+    return rescore(folder / "audit.duckdb", "math")
+
+
+@pytest.fixture
+def store(once: Path, tmp_path: Path) -> Path:
+    shutil.copytree(once, tmp_path / "out")
+    return tmp_path / "out" / "audit.duckdb"
+
+
+def imported(tmp_path: Path, *, unreadable: int) -> Path:
+    store = tmp_path / "out" / "audit.duckdb"
+    import_samples([unboxed_late(tmp_path / "val", unreadable=unreadable)], ImportConfig(store=store))
+    return store
+
+
+def table(store: Path, sql: str) -> pd.DataFrame:
+    with Store.open(store, read_only=True) as opened:
+        return opened.frame(sql)
+
+
+def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_verifier(
+    regraded: RescoreResult,
+) -> None:
+    result, store = regraded, regraded.store_path
+    assert (result.series, result.of_series, result.own_verifiers) == ("val (math)", "val", ("recorded:verl",))
+    assert result.of_verdict is not None
+    assert result.of_verdict.label == "over_sharpened"
+    assert not result.verdict.positive
+    assert result.verdict.graders == ("math",)
+    assert result.n_samples == PROBLEMS * REPEATS * len(STEPS)
+    late = table(store, "SELECT count(*) AS n FROM regraded_samples WHERE step = 20 AND correct AND NOT own_correct")
+    assert result.n_disagreed == late["n"].iloc[0] > 0
+    pass_at_1 = "SELECT step, value FROM findings WHERE measure = 'pass_at_k' AND k = 1 AND series = '{}' ORDER BY step"
+    assert table(store, pass_at_1.format("val (math)"))["value"].tolist() == [0.5, 0.5, 0.5]
+    assert table(store, pass_at_1.format("val"))["value"].iloc[-1] < 0.2
+    rates = table(
+        store,
+        "SELECT step, value FROM findings WHERE measure = 'verifier_disagreement' AND scope = 'all' "
+        "AND series = 'val (math)' ORDER BY step",
+    )["value"].tolist()
+    assert rates[:2] == [0.0, 0.0]
+    assert rates[2] == pytest.approx(result.n_disagreed / (PROBLEMS * REPEATS))
+
+
+def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RescoreResult, tmp_path: Path) -> None:
+    result, store = regraded, regraded.store_path
+    found = table(store, "FROM grade_disagreements ORDER BY problem_id, response_id")
+    assert found["n"].sum() == result.n_disagreed
+    one = found.iloc[0]
+    assert (one["verifier"], one["own_verifier"], one["correct"], one["own_correct"]) == (
+        "math",
+        "recorded:verl",
+        True,
+        False,
+    )
+    assert one["text"].startswith("Attempt ")
+    assert one["answer"] in one["text"]
+    page = result.report_path.read_text(encoding="utf-8")
+    assert "Responses on which two verifiers disagree, val (math)" in page
+    assert "the score that verl recorded" in page
+    assert "recorded:verl" not in page
+    assert page.count("Over-sharpened: ") > 0
+    again = build_report(store, tmp_path / "both.html", series=("val", "val (math)"))  # needs no --allow
+    assert "not audited alike" not in again.read_text(encoding="utf-8")
+
+
+def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Path) -> None:
+    first = rescore(store, "exact")
+    page = first.report_path.read_bytes()
+    again = rescore(store, "exact")
+    assert (again.n_graded, again.verdict) == (0, first.verdict)
+    assert first.n_graded > 0
+    assert again.report_path.read_bytes() == page
+    grades = table(store, "SELECT verifier, count(*) AS n FROM grades GROUP BY verifier ORDER BY verifier")
+    assert grades["verifier"].tolist() == ["exact", "recorded:verl"]
+    assert grades["n"].nunique() == 1
+    assert table(store, "SELECT series, verifier FROM current_audits ORDER BY series")["series"].tolist() == [
+        "val",
+        "val (exact)",
+    ]
+
+
+def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnostics.stages.GRADES_PER_COMMIT", 100)
+    add, added = Store.add_grades, []
+
+    def killed(self: Store, rows: object) -> None:
+        if len(added) == 3:
+            raise KeyboardInterrupt
+        added.append(1)
+        add(self, rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "add_grades", killed)
+    with pytest.raises(KeyboardInterrupt):
+        rescore(store, "exact")
+    assert table(store, "SELECT count(*) AS n FROM grades WHERE verifier = 'exact'")["n"].iloc[0] == 300
+    monkeypatch.setattr(Store, "add_grades", add)
+    n_responses = table(store, "SELECT count(DISTINCT (problem_id, response_id)) AS n FROM samples")["n"].iloc[0]
+    assert rescore(store, "exact").n_graded == n_responses - 300
+
+
+def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = imported(tmp_path, unreadable=2)
+    with pytest.raises(SystemExit) as done:
+        main(["rescore", str(store), "--verifier", "exact", "--quiet"])
+    printed = capsys.readouterr()
+    assert done.value.code == 3
+    assert "warning: 2 problems left out, the first is" in printed.err
+    assert "the answer is blank" in printed.err
+    assert "verdict of val, by the score that verl recorded: Over-sharpened" in printed.out
+    assert "verdict of val (exact): " in printed.out
+    n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
+              "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip
+    assert n["n_problems"].tolist() == [PROBLEMS, PROBLEMS - 2]
+    assert "2 problems left out of val (exact)" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> None:
+    with Store.open(store) as opened:  # what sampling here leaves: weights, and problems that name a verifier of ours
+        opened._database.rows("UPDATE checkpoints SET kind = 'full'")
+        opened._database.rows("UPDATE problems SET verifier = 'exact'")
+        opened._database.rows("UPDATE grades SET verifier = 'exact'")
+    result = rescore(store, "math", series="val")
+    assert result.own_verifiers == ("exact",)
+    assert table(store, "SELECT DISTINCT verifier FROM grades ORDER BY 1")["verifier"].tolist() == ["exact", "math"]
+    assert "run oversharp confirm on the series that was graded first" in result.report_path.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(VerifierError, match="verifier 'maths' is unknown; use one of: math"):
+        rescore(store, "maths")
+    with pytest.raises(ProblemError, match=r"--verifier modes: reads the gold of no problem of series 'val'"):
+        rescore(store, "modes")
+    with pytest.raises(StoreError, match="nowhere: no such store"):
+        rescore(tmp_path / "nowhere", "exact")
+    assert table(store, "SELECT series FROM current_audits")["series"].tolist() == ["val"]
+    with pytest.raises(ConfigError, match=r"--series val: another tool drew its samples, and there are no checkpoints"):
+        confirm(store, ConfirmConfig())
+    rescore(store, "exact")
+    with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp rescore`"):
+        rescore(store, "math", series="val (exact)")
+    with pytest.raises(ConfigError, match=r"--series val \(exact\): these are samples of another series"):
+        confirm(store, ConfirmConfig(series="val (exact)"))
+
+
+def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path) -> None:
+    page = (store.parent / "report.html").read_text(encoding="utf-8")
+    text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
+    assert "16 times per problem by verl; temperature, top-p, most tokens and seed are not told by verl." in text
+    assert "correct is told by the score that verl recorded" in text
+    assert "Whether samples were cut off is not known of every checkpoint" in text
+    for never in ("<NA>", "&lt;NA&gt;", ": None", " nan", "recorded:verl", "--panel", "run oversharp confirm"):
+        assert never not in text, never
+    with Store.open(store, read_only=True) as opened:
+        verdict = opened.verdict("val")
+        whys = opened.frame("SELECT DISTINCT measure, why FROM findings WHERE why IS NOT NULL ORDER BY ALL")
+    assert verdict is not None
+    assert {rates.truncated for rates in verdict.rates} == {None}
+    assert verdict == Verdict.from_json(verdict.to_json())
+    why = dict(zip(whys["measure"], whys["why"], strict=True))
+    assert why["truncation_rate"] == "no graded sample tells why it ended"
+    assert why["perplexity_base_samples"] == NEEDS_CHECKPOINTS
+    assert not [reason for reason in why.values() if "--panel" in reason or "run the audit" in reason]
+
+
+def test_a_plan_from_recorded_samples_counts_samples_where_tokens_are_unknown(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["plan", str(store), "--k", "1", "--drop", "10"])
+    assert done.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "how many tokens a sample has is not known" in said
+    assert "its power, and all samples drawn" in said

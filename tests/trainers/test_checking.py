@@ -1,0 +1,157 @@
+"""What cannot work is told by its setting, before a step is made and without reading weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnostics.errors import OversharpError, SamplerError
+from trainers.checking import Asked, checked_objective, checked_start, first_model, model_outlines
+from trainers.checkpointing import checkpoint_path
+from trainers.config import TrainConfig
+from trainers.loop import train
+
+
+def checked(config: TrainConfig) -> Asked:
+    with model_outlines() as outline:
+        return checked_start(config, checked_objective(config), first_model(config), outline)
+
+
+@pytest.fixture
+def changed_copy(model_path: Path, tmp_path: Path) -> Callable[[str, Callable[[Any], None]], Path]:
+    """The model with one of its JSON files changed."""
+
+    def copy(file: str, change: Callable[[Any], None]) -> Path:
+        path = tmp_path / "changed"
+        shutil.copytree(model_path, path)
+        content = json.loads((path / file).read_text())
+        change(content)
+        (path / file).write_text(json.dumps(content))
+        return path
+
+    return copy
+
+
+def rename_a_token(tokenizer: Any) -> None:
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["another"] = vocabulary.pop("99")
+
+
+def forget_a_token(tokenizer: Any) -> None:
+    del tokenizer["model"]["vocab"]["99"]
+
+
+def shorten_context(config: Any) -> None:
+    config["max_position_embeddings"] = 6
+
+
+def widen(config: Any) -> None:
+    config["vocab_size"] = 128
+
+
+def test_a_run_asks_its_problems_in_their_order(config: TrainConfig) -> None:
+    asked = checked(config)
+    assert [len(ids) for ids in asked.prompts] == [len(problem.prompt.split()) for problem in asked.problems]
+    assert [problem.prompt for problem in asked.problems][:2] == ["1 2 3 = 6 :", "4 5 :"]
+
+
+def test_a_response_must_find_room_behind_the_longest_prompt(config: TrainConfig) -> None:
+    """The context is 64 tokens, the longest prompt 6."""
+    checked(replace(config, max_tokens=58))
+    with pytest.raises(SamplerError, match=r"6 tokens and 59 of response exceed .* of 64; lower --max-tokens"):
+        train(replace(config, max_tokens=59))
+    assert not list(config.output_dir.glob("checkpoint-*"))
+
+
+def test_a_base_that_would_not_do_is_not_trained_first(tmp_path: Path) -> None:
+    config = TrainConfig(output_dir=tmp_path / "run", device="cpu")
+    with pytest.raises(SamplerError, match="6 tokens and 59 of response"):
+        train(replace(config, max_tokens=59))
+    assert not (tmp_path / "run" / "base").exists()
+    base = tmp_path / "run" / "base"
+    with model_outlines(untrained=base) as outline:
+        asked = checked_start(config, checked_objective(config), first_model(config), outline)
+        assert outline(str(checkpoint_path(base, 400))).loaded.context_tokens == 64
+        with pytest.raises(OversharpError, match=r"no config\.json here"):
+            outline(str(tmp_path / "elsewhere" / "checkpoint-400"))
+    assert len(asked.prompts) == 1599
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "{none}"}, r"--model \S+none: no config\.json here"),
+        ({"model": "owner/none"}, r"--model owner/none cannot be loaded \(.*\); check the name"),
+        ({"reference": "{none}", "algorithm": "grpo+kl"}, r"--reference \S+none: no config\.json here"),
+        ({"algorithm": "dlc:memory={none}"}, r"--algorithm memory=\S+none: no config\.json here"),
+        ({"algorithm": "dlc:memory=owner/none"}, r"--algorithm memory=owner/none cannot be loaded \(.*\); check the"),
+        ({"engine": "vllm", "temperature": 0.001}, r"--temperature 0\.001: vLLM draws at 0\.01 or above"),
+        ({"engine": "vllm"}, r"--model \S+: .*; (use --engine own|pip install .*)"),
+        ({"engine": "vllm", "device": "cuda:7"}, "--device cuda:7: "),
+        ({"chat": True}, "--chat: the tokenizer has no chat template"),
+        ({"problems": Path("none.jsonl")}, r"none\.jsonl"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_work_is_named(
+    config: TrainConfig, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    given = {k: v.format(none=tmp_path / "none") if isinstance(v, str) else v for k, v in settings.items()}
+    with pytest.raises(OversharpError, match=f"^{message}" if message.startswith("--") else message) as caught:
+        checked(replace(config, **given))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "file", "change", "message"),
+    [
+        ("reference", "tokenizer.json", rename_a_token, "the reference's tokenizer numbers tokens otherwise"),
+        ("reference", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
+        ("memory", "tokenizer.json", rename_a_token, "the memory network's tokenizer is not the policy's"),
+        ("memory", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
+        ("memory", "config.json", widen, "the memory network has logits for 128 tokens, the policy for 107"),
+    ],
+)
+def test_another_model_that_does_not_fit_the_policy_is_refused(
+    config: TrainConfig,
+    changed_copy: Callable[[str, Callable[[Any], None]], Path],
+    setting: str,
+    file: str,
+    change: Callable[[Any], None],
+    message: str,
+) -> None:
+    path = changed_copy(file, change)
+    extra = (
+        {"reference": str(path), "algorithm": "grpo+kl"}
+        if setting == "reference"
+        else {"algorithm": f"dlc:memory={path}"}
+    )
+    with pytest.raises(OversharpError, match=rf"^--(reference |algorithm memory=){path}: .*{message}"):
+        checked(replace(config, **extra))
+
+
+def test_a_reference_may_know_fewer_tokens(
+    config: TrainConfig, changed_copy: Callable[[str, Callable[[Any], None]], Path]
+) -> None:
+    path = changed_copy("tokenizer.json", forget_a_token)
+    checked(replace(config, reference=str(path), algorithm="grpo+kl"))
+
+
+def test_weights_that_are_cut_short_are_told_without_reading_them(
+    config: TrainConfig, model_path: Path, tmp_path: Path
+) -> None:
+    cut = tmp_path / "cut"
+    shutil.copytree(model_path, cut)
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(OversharpError, match=r"--reference .*model\.safetensors is cut short"):
+        checked(replace(config, reference=str(cut), algorithm="grpo+kl"))
+    weights.unlink()
+    with pytest.raises(OversharpError, match="no weights here, only a configuration"):
+        checked(replace(config, reference=str(cut), algorithm="grpo+kl"))

@@ -1,0 +1,173 @@
+"""No part is void beside another unnoticed: all pairs are tried on a random batch, and without a difference refused."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from diagnostics.errors import ConfigError
+from trainers import objectives
+from trainers.objectives import composition
+from trainers.objectives.contract import GroupedRewards, Objective, TokenLogps
+
+#: Every name as an expression; parts outside the update (decoding and the like) are told apart by what they are.
+EXPRESSIONS = {name: "overlong:length=6" if name == "overlong" else name for name in objectives.names()}
+#: Its only setting is void there, as ``test_what_is_void_is_refused_with_its_reason`` says: w_reinforce:weight=0.
+VOID_SETTINGS = {frozenset({"w_reinforce", other}) for other in ("negative_only", "grpo_n", "gspo_n")}
+
+Effect = tuple[torch.Tensor, tuple[object, ...]]
+
+
+def rewards() -> GroupedRewards:
+    """24 prompts, from none right to all right; what is wrong earns a part of the reward."""
+    draw = torch.Generator().manual_seed(1)
+    correct_PG = torch.rand(24, 4, generator=draw) < torch.linspace(0, 0.8, 24)[:, None]
+    correct_PG[-1] = True
+    return GroupedRewards(
+        reward_PG=torch.where(correct_PG, 1.0, torch.rand(24, 4, generator=draw).double()),
+        correct_PG=correct_PG,
+        n_tokens_PG=torch.randint(1, 7, (24, 4), generator=draw),
+        truncated_PG=torch.rand(24, 4, generator=draw) < 0.3,
+        reference_logp_PG=-9 * torch.rand(24, 4, generator=draw, dtype=torch.float64),
+        greedy_correct_P=torch.tensor([False, True] * 12),
+    )
+
+
+def effect(objective: Objective) -> Effect:
+    """The gradient of the loss on a random off-policy batch, which samples count, and the parts outside the update."""
+    batch, draw = rewards(), torch.Generator().manual_seed(2)
+    credit = objective.credit(batch)
+    mask_BT = torch.arange(6) < batch.n_tokens_PG.flatten()[:, None]
+    logp_BT, old_BT, reference_BT, drawn_BT = -3 * torch.rand(4, 96, 6, generator=draw, dtype=torch.float64)
+    tokens = TokenLogps(
+        logp_BT=logp_BT.requires_grad_(),
+        entropy_BT=logp_BT**2,
+        old_logp_BT=old_BT,
+        mask_BT=mask_BT,
+        reference_logp_BT=reference_BT,
+    )
+    counted_B = credit.counted_PG.flatten()
+    weight_BT = objective.aggregation.token_weights(mask_BT, counted_B, max_tokens=6)
+    loss_BT = objective.surrogate.token_loss(tokens, credit.advantage_PG.flatten()).loss_BT
+    if objective.correction is not None:
+        loss_BT = loss_BT * objective.correction.importance(old_BT - drawn_BT, mask_BT)
+    loss_BT = loss_BT + sum(part.token_penalty(tokens) for part in objective.penalties)
+    (slope_BT,) = torch.autograd.grad((weight_BT * loss_BT).sum(), logp_BT)
+    outside = (objective.rehearsal, objective.decoding, objective.resampling)
+    return torch.cat([slope_BT.flatten(), counted_B.double()]), outside
+
+
+def same(one: Effect, other: Effect) -> bool:
+    return one[1] == other[1] and torch.allclose(one[0], other[0], rtol=1e-9, atol=1e-12)
+
+
+def is_silent(objective: Objective) -> bool:
+    return bool((objective.credit(rewards()).advantage_PG == 0).all())
+
+
+def refused(expression: str) -> bool:
+    try:
+        objectives.parse(expression)
+    except ConfigError as error:
+        return "name one of them" not in str(error)
+    return False
+
+
+def test_of_all_pairs_exactly_those_are_refused_in_which_one_part_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calibrating = [entry.name for entry in objectives.entries() if entry.kind in ("calibration", "preset")]
+    orders = [*combinations(EXPRESSIONS, 2), *((other, one) for one, other in combinations(calibrating, 2))]
+    told = {(one, other) for one, other in orders if refused(f"{EXPRESSIONS[one]}+{EXPRESSIONS[other]}")}
+
+    monkeypatch.setattr(composition, "faults", lambda objective: [])
+    alone = {name: effect(objectives.parse(text)) for name, text in EXPRESSIONS.items()}
+    void = set()
+    for one, other in orders:
+        try:
+            both = objectives.parse(f"{EXPRESSIONS[one]}+{EXPRESSIONS[other]}")
+        except ConfigError:
+            continue  # two for one place
+        together = effect(both)
+        idle = [name for name in (one, other) if not same(alone[name], alone["grpo"])]
+        rests = [alone[other if name == one else one] for name in idle]
+        if is_silent(both) or any(same(together, rest) for rest in rests):
+            void.add((one, other))
+    # naming what a part or preset brings anyway is no fault
+    void -= {pair for pair in void if brought(*pair) or brought(*pair[::-1])}
+    assert {pair for pair in told if frozenset(pair) not in VOID_SETTINGS} == void
+    assert {frozenset(pair) for pair in told} >= VOID_SETTINGS
+    assert len(void) > 10
+
+
+def brought(part: str, by: str) -> bool:
+    """Whether ``by`` has the part already, with the same settings."""
+    with_part = objectives.parse(f"{EXPRESSIONS[part]}+{EXPRESSIONS[by]}").parts
+    return set(with_part) == set(objectives.parse(EXPRESSIONS[by]).parts)
+
+
+@pytest.mark.parametrize(
+    ("expression", "what", "beside"),
+    [
+        ("iac+grpo_n", "iac", "negative_only"),
+        ("negative_only+iac:scale_matched=true", "iac", "negative_only"),
+        ("iac:scale_matched=true+negative_only", "iac", "negative_only"),  # it would only scale the step
+        ("grpo+nsr+iac", "iac", "nsr"),
+        ("reference_weighting+nsr", "reference_weighting", "nsr"),
+        ("overlong:length=512+nsr", "overlong", "w_reinforce"),
+        ("w_reinforce:weight=0+iac", "iac", "w_reinforce"),
+        ("nsr+negative_only", "negative_only", "w_reinforce and nsr"),
+        ("w_reinforce+negative_only", "the setting of w_reinforce", "negative_only"),
+        ("w_reinforce:weight=0.5+nsr", "the setting of w_reinforce", "nsr"),
+        ("easy_filter+iac+overlong_filter+negative_only", "iac", "negative_only"),
+    ],
+)
+def test_what_is_void_is_refused_with_its_reason(expression: str, what: str, beside: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        objectives.parse(expression)
+    start = f"algorithm {expression!r}: {what} has no effect beside {beside}: it acts on "
+    assert str(told.value).startswith(start)
+    assert str(told.value).endswith(", which play no part there; leave one of them out")
+    assert "\n" not in str(told.value)
+
+
+def test_an_objective_that_teaches_nothing_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="every advantage is 0, since nothing of what raw_reward gives is left beside"
+    ):
+        objectives.parse("raw_reward+negative_only")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "iac:alpha=0+grpo_n",  # nothing by its own setting, as a sweep over alpha needs it
+        "reference_weighting:samples=all+grpo_n",
+        "raw_reward+overlong:length=512+negative_only",
+        "w_reinforce+nsr",
+        "grpo_n+iac:alpha=0",
+        "rloo+nsr+iac:alpha=0",
+    ],
+)
+def test_what_has_an_effect_or_asks_for_none_is_taken(expression: str) -> None:
+    objective = objectives.parse(expression)
+    assert objectives.parse(objective.expression) == objective
+
+
+def test_what_is_void_only_where_every_reward_is_0_or_1_is_said_and_not_refused() -> None:
+    (caution,) = composition.cautions(objectives.parse("grpo+nsr+negative_only"))
+    assert caution.startswith("if all rewards are 0 or 1, negative_only has no effect beside nsr")
+    (caution,) = composition.cautions(objectives.parse("raw_reward+nsr"))
+    assert caution.startswith("if all rewards are 0 or 1, every advantage is 0")
+    (caution,) = composition.cautions(objectives.parse("reinforce_pp_baseline"))
+    assert caution.startswith("groups of equal rewards are not silent here")
+    assert composition.cautions(objectives.parse("iac+kl")) == []
+
+
+def test_every_shaping_and_calibration_says_what_it_acts_on() -> None:
+    for name in EXPRESSIONS:
+        for part in objectives.parse(EXPRESSIONS[name]).parts:
+            if objectives.kind_of(type(part)) in ("shaping", "calibration"):
+                assert part.acts_on, f"{name}: needs acts_on, the reason that a refusal gives"

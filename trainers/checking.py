@@ -1,0 +1,207 @@
+"""What can be known of a run before its first step: told before anything is trained, and without reading weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from diagnostics.errors import ConfigError, OversharpError, TrainingError
+from diagnostics.models import LoadedModel, encode_prompt, model_folder, outline_path, pick_device, require_fit
+from diagnostics.tasks import countdown, load_problems
+from diagnostics.types import Problem
+from trainers import objectives
+from trainers.checkpointing import checkpoint_path, save_checkpoint
+from trainers.config import SftConfig, TrainConfig
+from trainers.countdown_base import build_model, build_tokenizer
+from trainers.memory import require_same_tokens
+from trainers.objectives.contract import GroupedRewards, Objective
+from trainers.seeds import stream_seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """A model that a run will load, as ``outline_path`` opens it, and the folder that it lies in."""
+
+    loaded: LoadedModel
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The problems of a run, and the token ids that ask them, in one order."""
+
+    problems: tuple[Problem, ...]
+    prompts: list[list[int]]
+
+
+#: Opens a model by its path or hub name.
+Outlines = Callable[[str], Outline]
+
+
+@contextmanager
+def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
+    """Opens models within the block, each once.
+
+    ``untrained`` is the run directory of a base of the built-in task that is still to be trained: a path in it that is
+    not there yet means that base.
+    """
+    with TemporaryDirectory() as folder:
+
+        @cache
+        def own_base() -> Outline:
+            save_checkpoint(Path(folder), 0, build_model(seed=0), build_tokenizer())
+            path = checkpoint_path(Path(folder), 0)
+            return Outline(loaded=outline_path(path), folder=path)
+
+        @cache
+        def outline(name: str) -> Outline:
+            path = Path(name).absolute()
+            if untrained is not None and path.is_relative_to(untrained.absolute()) and not path.exists():
+                return own_base()
+            return Outline(loaded=outline_path(name), folder=model_folder(name))
+
+        yield outline
+
+
+def checked_start(config: TrainConfig, objective: Objective, policy: str, outline: Outlines) -> Asked:
+    """What a run asks its policy, once every model that it needs is known to fit. ``policy`` is what that is read from.
+
+    Raises an ``OversharpError`` that names the setting: a model that is not there or not whole, a reference or memory
+    network of other tokens, a prompt that cannot be encoded or leaves no room for ``max_tokens`` in a model's context,
+    an engine that does not run the model.
+    """
+    device = pick_device(config.device)
+    problems = training_problems(config)
+    as_policy = "--model " if policy == config.model else ""
+    with _said_of(as_policy):
+        own = outline(policy)
+    asked = Asked(
+        problems=problems, prompts=[encode_prompt(own.loaded.tokenizer, problem, config) for problem in problems]
+    )
+    _require_room(config, asked, own)
+    if config.reference is not None:
+        with _said_of("--reference "):
+            _require_same_ids(own, outline(config.reference), config.reference)
+        with _said_of(f"--reference {config.reference}: "):
+            _require_room(config, asked, outline(config.reference))
+    read = {policy: as_policy}
+    if objective.decoding is not None and objective.decoding.memory != "copy":
+        name = objective.decoding.memory
+        with _said_of("--algorithm memory="):
+            require_same_tokens(own.loaded, outline(name).loaded, name)
+        with _said_of(f"--algorithm memory={name}: "):
+            _require_room(config, asked, outline(name))
+        if objective.decoding.mu:
+            read[name] = "--algorithm memory="
+    if config.engine == "vllm":
+        from trainers.vllm_rollout import require_temperature, require_vllm
+
+        require_temperature(config.temperature)
+        for name, prefix in read.items():
+            with _said_of(prefix):
+                require_vllm(device, outline(name).folder, name=name)
+    return asked
+
+
+def checked_objective(config: TrainConfig) -> Objective:
+    """The objective of a run. Raises ``ConfigError`` where it cannot work with the run's other settings."""
+    objective = objectives.parse(config.algorithm)
+    alone_PG = torch.zeros(1, config.group_size, dtype=torch.float64)
+    nothing_PG = torch.zeros_like(alone_PG, dtype=torch.bool)
+    try:
+        objective.credit(
+            GroupedRewards(
+                reward_PG=alone_PG,
+                correct_PG=nothing_PG,
+                n_tokens_PG=torch.ones_like(nothing_PG, dtype=torch.long),
+                truncated_PG=nothing_PG,
+                reference_logp_PG=alone_PG,
+                greedy_correct_P=nothing_PG[:, 0],
+            )
+        )
+    except ValueError as error:
+        raise ConfigError(f"--algorithm {config.algorithm} with --group-size {config.group_size}: {error}") from error
+    if config.reference is not None and not needs_reference(objective):
+        raise ConfigError(
+            f"--reference {config.reference}: no part of {config.algorithm} looks at a reference; add kl, forward_kl "
+            "or reference_weighting, or leave it out"
+        )
+    return objective
+
+
+def needs_reference(objective: Objective) -> bool:
+    """Whether a part looks at the reference policy."""
+    return objective.asks_for("reference_logp") or objective.rehearsal is not None
+
+
+def own_base(config: TrainConfig) -> SftConfig:
+    """How the base of the built-in task is trained for a run that names no model."""
+    return SftConfig(
+        output_dir=config.output_dir / "base",
+        seed=config.seed,
+        resume=True,
+        device=config.device,
+        threads=config.threads,
+    )
+
+
+def first_model(config: TrainConfig) -> str:
+    """What a new run starts from: the model named, else its own base, which may have to be trained first."""
+    if config.model is not None:
+        return config.model
+    base = own_base(config)
+    return str(checkpoint_path(base.output_dir, base.max_steps))
+
+
+def policy_source(config: TrainConfig, done: int | None) -> str:
+    """What the policy of a run is loaded from that goes on after step ``done``; None: one that starts.
+
+    A LoRA adapter lies on the model that the run started from, whatever the step.
+    """
+    if done is None or config.lora_rank:
+        return first_model(config)
+    return str(checkpoint_path(config.output_dir, done))
+
+
+def training_problems(config: TrainConfig) -> tuple[Problem, ...]:
+    """The problems to train on; never the held-out ones of the built-in task."""
+    if config.trains_on_countdown:
+        return countdown.problems(split="train", limit=config.limit)
+    # a stream of its own: problems generated for the audit come from its plain seed and stay unseen
+    seed = stream_seed(config.seed, "problems") % 2**31
+    return load_problems(config.problems, config.task, limit=config.limit, seed=seed)
+
+
+def _require_room(config: TrainConfig, asked: Asked, model: Outline) -> None:
+    longest_first = sorted(
+        zip(asked.problems, asked.prompts, strict=True), key=lambda problem_ids: len(problem_ids[1]), reverse=True
+    )
+    for problem, prompt_ids in longest_first:
+        require_fit(model.loaded, problem, prompt_ids, n_response=config.used_max_tokens)
+
+
+def _require_same_ids(policy: Outline, reference: Outline, name: str) -> None:
+    """Token ids that both know must mean the same; either may know more."""
+    own, other = (
+        {id_: token for token, id_ in one.loaded.tokenizer.get_vocab().items()} for one in (policy, reference)
+    )
+    if any(other.get(id_, token) != token for id_, token in own.items()):
+        raise TrainingError(
+            f"{name}: the reference's tokenizer numbers tokens otherwise than the policy's; name a model of the same "
+            "family"
+        )
+
+
+@contextmanager
+def _said_of(prefix: str) -> Iterator[None]:
+    """Put the setting before what is said of it."""
+    try:
+        yield
+    except OversharpError as error:
+        raise type(error)(f"{prefix}{error}") from error

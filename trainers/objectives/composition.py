@@ -1,0 +1,109 @@
+"""Parts that have no effect beside the others of an expression, found by trying them on a batch.
+
+``iac+negative_only`` would train GRPO-N under the name of IAC: IAC raises positive advantages, and none of them is
+kept. No list says which parts void each other. An objective's credit is computed with and without each shaping and
+calibration, on rollouts of every kind, and with another setting of an estimator that has one. What makes no difference
+there, but does by itself, is named with the parts beside which it is void. One factor for all advantages is no
+difference: ``iac:scale_matched=true+negative_only`` would only take smaller steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import torch
+
+from trainers.objectives.contract import Credit, Estimator, GroupedRewards, Objective, Part, name_of
+from trainers.objectives.grpo import Grpo
+
+
+def faults(objective: Objective) -> list[str]:
+    """Why the objective is not what its expression says, one line each; none if every part has an effect."""
+    return _faults(objective, rollouts_of_every_kind(partial_rewards=True))
+
+
+def cautions(objective: Objective) -> list[str]:
+    """What to know before a run: what its parts warn of, and which have no effect if rewards are 0 and 1 alone."""
+    binary = _faults(objective, rollouts_of_every_kind(partial_rewards=False))
+    return [
+        *(part.caution for part in objective.parts if part.caution),
+        *(f"if all rewards are 0 or 1, {fault}" for fault in binary),
+    ]
+
+
+def rollouts_of_every_kind(*, partial_rewards: bool) -> GroupedRewards:
+    """Groups from all wrong to all right, of lengths from 1 to a million tokens; wrong ones may earn part of a reward.
+
+    >>> rewards = rollouts_of_every_kind(partial_rewards=False)
+    >>> bool((rewards.reward_PG == rewards.correct_PG).all()), rewards.correct_PG.sum(dim=1)[[0, -1]].tolist()
+    (True, [0, 8])
+    """
+    draw = torch.Generator().manual_seed(0)
+    uniform_PG, partial_PG, length_PG, truncated_PG, reference_PG = torch.rand(5, 32, 8, generator=draw).double()
+    correct_PG = uniform_PG < torch.linspace(0, 1, 32)[:, None]
+    return GroupedRewards(
+        reward_PG=torch.where(correct_PG, 1.0, partial_PG * partial_rewards),
+        correct_PG=correct_PG,
+        n_tokens_PG=(2 ** (20 * length_PG)).long(),
+        truncated_PG=truncated_PG < 0.2,
+        reference_logp_PG=-20 * reference_PG,
+        greedy_correct_P=torch.arange(32) % 2 == 0,
+    )
+
+
+def _faults(objective: Objective, rewards: GroupedRewards) -> list[str]:
+    if (objective.credit(rewards).advantage_PG == 0).all():
+        given = f"nothing of what {name_of(objective.estimator)} gives is left beside {_names(objective.calibrations)}"
+        return [f"every advantage is 0, since {given}; leave one of them out"]
+    parts = (*objective.shapings, objective.estimator, *objective.calibrations)
+    found = []
+    for part in parts:
+        others = [other for other in parts if other is not part]
+        if _matters(part, objective, rewards) or not _matters(part, _without(objective, others), rewards):
+            continue
+        voiding = [other for other in others if _matters(part, _without(objective, [other]), rewards)] or others
+        what = f"the setting of {name_of(part)}" if part is objective.estimator else name_of(part)
+        why = f"it acts on {part.acts_on}, which play no part there"
+        found.append(f"{what} has no effect beside {_names(voiding)}: {why}; leave one of them out")
+    return found
+
+
+def _matters(part: Part, objective: Objective, rewards: GroupedRewards) -> bool:
+    """Whether the part changes which samples count, or how their advantages compare."""
+    credit = objective.credit(rewards)
+    if part is not objective.estimator:
+        return not _is_proportional(credit, _without(objective, [part]).credit(rewards))
+    others = _with_other_settings(objective.estimator)
+    is_brought = any(name_of(part) in other.brings.split("+") for other in objective.calibrations)
+    if not others or (is_brought and part == type(part)()):
+        return True  # there is no setting, or nobody has asked for it
+    return any(not _is_proportional(credit, replace(objective, estimator=other).credit(rewards)) for other in others)
+
+
+def _with_other_settings(estimator: Estimator) -> list[Estimator]:
+    """The estimator with each of its numbers changed in turn; the other settings of estimators always matter."""
+    settings = {field.name: getattr(estimator, field.name) for field in fields(estimator)}  # type: ignore[arg-type]
+    numbers = {name: value for name, value in settings.items() if isinstance(value, float)}
+    return [type(estimator)(**{**settings, name: 2 * value + 1}) for name, value in numbers.items()]
+
+
+def _without(objective: Objective, parts: Sequence[Part]) -> Objective:
+    """The objective less these parts, with GRPO's estimator where its own is one of them."""
+    return replace(
+        objective,
+        shapings=tuple(shaping for shaping in objective.shapings if shaping not in parts),
+        estimator=Grpo() if objective.estimator in parts else objective.estimator,
+        calibrations=tuple(calibration for calibration in objective.calibrations if calibration not in parts),
+    )
+
+
+def _is_proportional(one: Credit, other: Credit) -> bool:
+    share_PG, other_PG = (
+        credit.advantage_PG / credit.advantage_PG.abs().sum().clamp(min=1e-30) for credit in (one, other)
+    )
+    return torch.equal(one.counted_PG, other.counted_PG) and torch.allclose(share_PG, other_PG, rtol=1e-9, atol=1e-12)
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return " and ".join(name_of(part) for part in parts)
