@@ -281,8 +281,8 @@ def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
     """The lines of one table."""
     lines = [
         "| | pass@1 | pass@8 | pass@128 | Δ pass@128 | mode entropy, nats | modes that fell > 10× | problems lost "
-        "| interference, nats | matched pass@8 | matched pass@128 |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| interference, nats | matched pass@8 | matched pass@128 | matched modes that fell |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         last, matched = row["last_step"], row["matched"]
@@ -297,7 +297,8 @@ def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
             _cell(last["interference_nats"], 2),
         ]
         reached = row["seeds_that_reach_it"]
-        cells += [_cell(matched[key]) for key in ("pass_at_8", "pass_at_128")] if matched else ["never reached"] * 2
+        keys = ("pass_at_8", "pass_at_128", "modes_fallen_10x")
+        cells += [_cell(matched[key]) for key in keys] if matched else ["never reached"] * len(keys)
         if matched and reached < seeds:
             cells[-1] += f" ({reached} of {seeds} seeds)"
         lines.append(f"| {row['setting']['name']} | " + " | ".join(cells) + " |")
@@ -308,8 +309,8 @@ def coupling_markdown(coupling: Mapping[str, Mapping[str, Summary]]) -> list[str
     """The kernel's own answer: one line per checkpoint."""
     kinds = list(next(iter(coupling.values())))
     lines = [
-        "Cosine of the gradients of log π of two correct answers, over all parameters (the audit's gradient kernel), "
-        "mean over audited problems:",
+        "Cosine of the gradients of log π of two correct answers, over all parameters (the audit's gradient kernel); "
+        "mean over audited problems of one model, ± half of the 95 % t-interval over them:",
         "",
         "| | answers to " + " | answers to ".join(kinds) + " |",
         "|---" * (len(kinds) + 1) + "|",

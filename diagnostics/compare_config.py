@@ -134,7 +134,9 @@ def _run_tables(path: Path, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise ConfigError(f'{path}: no run; add [[run]] with name = "grpo" and algorithm = "grpo" for each objective')
     names: set[str] = set()
     for place, run in enumerate(runs, start=1):
-        name = run.get("name")
+        if "name" not in run:
+            raise ConfigError(f'{path} [[run]] {place}: name is missing; write name = "grpo", for example')
+        name = run["name"]
         if not isinstance(name, str) or not _RUN_NAME.fullmatch(name) or re.search(r"-seed-\d+$", name):
             raise ConfigError(
                 f"{path} [[run]] {place}: name = {name!r} does not name an objective; give letters, digits and . _ + - "
@@ -147,7 +149,9 @@ def _run_tables(path: Path, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _seeds(path: Path, tables: Mapping[str, Any]) -> list[int]:
-    seeds = tables.get("seeds")
+    if "seeds" not in tables:
+        raise ConfigError(f"{path}: seeds is missing; write seeds = [0, 1, 2] above the first table")
+    seeds = tables["seeds"]
     whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not isinstance(seeds, list) or not whole or not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(

@@ -32,6 +32,7 @@ COMMANDS = (
     "doctor",
     "demo",
     "import",
+    "rescore",
     "export",
 )
 

@@ -137,7 +137,7 @@ def engine_beside(
     """What the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
     if config.engine == "own":
         return None
-    from trainers.vllm_rollout import engine_footprint
+    from trainers.vllm_plan import engine_footprint
 
     return engine_footprint(
         policy,

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,17 +23,15 @@ from jaxtyping import Float
 
 from diagnostics.errors import TrainingError
 from diagnostics.models import Dtype, LoadedModel, left_padded
-from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
-from diagnostics.samplers.vllm_files import token_bytes
 from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
 from diagnostics.samplers.vllm_support import why_not
 from diagnostics.types import Checkpoint
 from trainers.batch import RolloutBatch
-from trainers.memory_estimate import EngineFootprint
-from trainers.plain_weights import count_plain_weights, plain_weights
+from trainers.plain_weights import plain_weights
 from trainers.vllm_fingerprint import HIDDEN_NATS, PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
 from trainers.vllm_pair import pair_overrides, register_pair
+from trainers.vllm_plan import engine_plan
 from trainers.vllm_sampler import EXTRA_COLUMNS, LawColumns
 
 if TYPE_CHECKING:
@@ -42,15 +39,9 @@ if TYPE_CHECKING:
 
 #: vLLM raises lower temperatures to this.
 LEAST_TEMPERATURE = 0.01
-#: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
-_CACHE_SHARE = 0.5
 #: A share of the GPU's memory that vLLM wants to be free when it starts. To a cache whose size is given the share is of
 #: no other use, and what must be free is said by the run's memory plan.
 _LEAST_SHARE = 0.01
-#: What vLLM holds on a CPU, measured with 40 million weights: its weights packed for products, with the room in the
-#: heap that the unpacked ones left, and its code.
-_CPU_COPIES = 2
-_CPU_CODE_BYTES = 256 << 20
 
 
 class VllmEngine:
@@ -59,7 +50,7 @@ class VllmEngine:
     ``start`` is a checkpoint of the policy's architecture, from which the engine is built; its weights are overwritten
     at once. ``max_model_len`` is the longest prompt and response together, ``rows`` how many responses are drawn at a
     time. ``dtype`` is that of the engine's weights and products, on a CPU as on a GPU; rollouts then come from a law
-    that is rounded to it. ``cache_bytes`` bounds keys and values, None: see ``engine_footprint``. Raises
+    that is rounded to it. ``cache_bytes`` bounds keys and values, None: see ``engine_plan``. Raises
     ``TrainingError`` if vLLM does not run here or computes another model than the networks do.
     """
 
@@ -78,7 +69,7 @@ class VllmEngine:
         self._memory = memory if memory is not None and memory.mu else None
         for folder in [start] if self._memory is None else [start, self._memory.path]:
             require_vllm(policy.device, folder, name=str(folder))
-        self._plan = _plan(policy, self._memory, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
+        self._plan = engine_plan(policy, self._memory, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
         cache = self._plan.cache_bytes if cache_bytes is None else min(self._plan.cache_bytes, int(cache_bytes))
         self._llm = _started(self._plan, _pair_arguments(policy, self._memory), cache_bytes=cache)
         # everything runs in this process, so the worker and the model in it are ours to hold
@@ -292,48 +283,6 @@ def require_vllm(device: torch.device, folder: Path, *, name: str) -> None:
     reason = why_not(checkpoint, device=device.type)
     if reason is not None:
         raise TrainingError(f"{name}: {reason.replace('--sampler transformers', '--engine own')}")
-
-
-def engine_footprint(
-    policy: LoadedModel, memory: Memory | None, *, start: Path, max_model_len: int, rows: int, dtype: Dtype
-) -> EngineFootprint:
-    """What a ``VllmEngine`` of these settings will hold; nothing is started.
-
-    Its cache has room for all rows at their longest, but no more than half of a GPU's free memory or 2 GiB of a CPU's.
-    """
-    read = memory if memory is not None and memory.mu else None
-    plan = _plan(policy, read, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
-    models = [policy.model] if read is None else [policy.model, read.model]
-    weights = sum(map(count_plain_weights, models)) * getattr(torch, dtype).itemsize
-    return EngineFootprint(
-        weights=_CPU_COPIES * weights + _CPU_CODE_BYTES if plan.on_cpu else weights,
-        cache=plan.cache_bytes,
-        least_cache=replace(plan, max_num_seqs=1).cache_bytes,
-        rests=not plan.on_cpu,
-    )
-
-
-def _plan(
-    policy: LoadedModel, memory: Memory | None, start: Path, *, max_model_len: int, rows: int, dtype: Dtype
-) -> EnginePlan:
-    per_network = [token_bytes(one.model.config, dtype) for one in (policy, memory.loaded if memory else None) if one]
-    on_gpu = policy.device.type != "cpu"
-    room = (
-        int(torch.cuda.mem_get_info(policy.device)[0] * _CACHE_SHARE) >> 30 if on_gpu else EngineSettings.cpu_cache_gib
-    )
-    return EnginePlan(
-        model=start,
-        dtype=dtype,
-        device=policy.device.type,
-        max_model_len=max_model_len,
-        max_num_seqs=rows,
-        max_lora_rank=0,
-        eager=not on_gpu,
-        threads=None,
-        # pages of two networks are padded to the larger one
-        token_bytes=None if None in per_network else sum(filter(None, per_network)) * len(per_network),
-        settings=EngineSettings(cpu_cache_gib=max(1, room)),
-    )
 
 
 def _pair_arguments(policy: LoadedModel, memory: Memory | None) -> dict[str, Any]:

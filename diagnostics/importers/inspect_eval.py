@@ -13,6 +13,7 @@ Source: inspect-ai 0.3.285, ``EvalLog`` and ``EvalSample``.
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def _samples(path: Path) -> Iterator[EvalSample | str]:
 
 def _some(log: Any, path: Path, keys: Sequence[tuple[str | int, int]]) -> list[EvalSample]:
     samples: list[EvalSample] = log.read_eval_log_samples_by_id(
-        path.as_posix(), keys, resolve_attachments="core", exclude_fields=set(_NOT_READ)
+        path.as_posix(), keys, resolve_attachments="core", exclude_fields=set(_NOT_READ), concurrency=1
     )
     return samples
 
@@ -162,10 +163,12 @@ def _reader(path: Path) -> Any:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What inspect's reader, zip, zstd and the models of its fields raise for a broken archive."""
+    """What inspect's reader and its parts raise for a broken archive, and for fields that are none of its own."""
+    from ijson import JSONError
     from zstandard import ZstdError
 
-    return (OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile, ZstdError)
+    of_fields = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+    return (OSError, EOFError, zipfile.BadZipFile, struct.error, JSONError, ZstdError, *of_fields)
 
 
 def _broken(path: Path, error: Exception) -> ImportFileError:

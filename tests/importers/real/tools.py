@@ -173,17 +173,24 @@ from lighteval.tasks.lighteval_task import LightevalTaskConfig
 from lighteval.tasks.requests import Doc
 
 
-def prompt(row, task_name=None):
-    return Doc(task_name=task_name, query=row["prompt"], choices=[row["answer"], row["digit"]], gold_index=0)
+def sums(row, task_name=None):
+    return Doc(task_name=task_name, query=row["prompt"], choices=["0", row["answer"]], gold_index=1)
 
 
-def table(name, metrics):
-    return LightevalTaskConfig(name=name, prompt_function=prompt, hf_repo="data", hf_subset="default", metrics=metrics,
+def once(row, task_name=None):
+    return Doc(task_name=task_name, query=row["prompt"], choices=["4"], gold_index=[0])
+
+
+def table(prompt, metric):
+    return LightevalTaskConfig(name=prompt.__name__, prompt_function=prompt, hf_repo="data", hf_subset="default",
                                hf_avail_splits=["test"], evaluation_splits=["test"], generation_size=8,
-                               stop_sequence=[])
+                               stop_sequence=[], metrics=[metric])
 
 
-TASKS_TABLE = [table("sums", [Metrics.pass_at_k(sample_params={"k": 1, "n": 4})]), table("once", [Metrics.exact_match])]
+TASKS_TABLE = [
+    table(sums, Metrics.pass_at_k(sample_params={"k": 1, "n": 4})),
+    table(once, Metrics.exact_match(sample_params={"type_exact_match": "prefix"})),
+]
 """
 #: Its own tasks download files when they are imported.
 _LIGHTEVAL_MAIN = """\
@@ -196,7 +203,7 @@ app()
 
 
 def run_lighteval(folder: Path, python: str) -> list[Path]:
-    """Two tasks: ``sums`` has several responses per problem, ``once`` one that is drawn too."""
+    """``sums`` has several responses per problem, ``once`` one, which is right if it begins with a 4."""
     (folder / "tasks.py").write_text(_LIGHTEVAL_TASK)
     (folder / "main.py").write_text(_LIGHTEVAL_MAIN)
     for step in STEPS:
@@ -204,7 +211,7 @@ def run_lighteval(folder: Path, python: str) -> list[Path]:
         model = f"model_name={RUN}/checkpoint-{step},device=cpu,override_chat_template=False,{drawn}"
         call(folder, python, "main.py", "accelerate", model, "sums|0,once|0", "--custom-tasks", "tasks.py",
              "--output-dir", "out", "--save-details")  # fmt: skip
-    return sorted((folder / "out").rglob("details_*.parquet"))
+    return sorted(path for path in (folder / "out").rglob("*") if path.is_file())
 
 
 # ---------------------------------------------------------------- the dumps of the tests

@@ -1,0 +1,187 @@
+"""The files under data/lm_eval-0.4.13 were written by the tool itself, see ``tests/importers/real``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnostics.errors import ImportFileError
+from diagnostics.importers import find_files
+from diagnostics.importers import lm_eval_harness as lm_eval
+from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.importers.rows import NOT_JSON, NOT_UTF8, first_record
+from tests.importers.test_bad_input import JSON, SETTINGS, changed, check
+
+DATA = Path(__file__).parent / "data" / "lm_eval-0.4.13"
+SUMS_0, SUMS_40 = (next((DATA / f"models__lucky__checkpoint-{step}").glob("samples_sums_*")) for step in (0, 40))
+DIGITS = next((DATA / "models__lucky__checkpoint-40").glob("samples_digits_*"))
+ROW = json.loads(DIGITS.read_text().splitlines()[2])
+NAME = "samples_sums_2026-01-02T03-04-05.678901.jsonl"
+
+
+def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
+    items = list(lm_eval.read(path, ReadOptions(score=score)))
+    check(items)
+    return items
+
+
+def samples(path: Path, score: str | None = None) -> list[Recorded]:
+    return [one for one in read(path, score) if isinstance(one, Recorded)]
+
+
+def written(folder: Path, *rows: dict[str, Any]) -> Path:
+    path = folder / NAME
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# ---------------------------------------------------------------- real dumps
+
+
+def test_all_repeats_are_read_once_though_every_filter_has_a_row_of_them() -> None:
+    rows = [json.loads(line) for line in SUMS_0.read_text().splitlines()]
+    assert len(rows) == 6  # two filters of three problems
+    found = samples(SUMS_0)
+    assert [one.response for one in found] == [text for row in rows[:3] for text in row["resps"][0]]
+    assert [(one.problem, one.index) for one in found] == [(str(doc), k) for doc in range(3) for k in range(4)]
+    assert {(one.line, one.prompt, one.gold) for one in found} == {
+        (1, "6 7 12 = 54 :", "6 * 7 + 12"),
+        (2, "1 2 3 = 6 :", "1 + 2 + 3"),
+        (3, "2 3 5 = 1 :", "2 * 3 - 5"),
+    }
+    assert {(one.score, one.answer, one.greedy) for one in found} == {(None, None, False)}
+
+
+def test_one_response_has_the_score_and_the_answer_of_the_first_filter() -> None:
+    found = samples(DIGITS)
+    assert [(one.prompt, one.response, one.answer, one.gold, one.score) for one in found] == [
+        ("6 7 12 = 54 :", "51 54 30 48 1 98 50 54", "5", "6", 0.0),
+        ("1 2 3 = 6 :", "73 55 50 54 75 13 70 56", "7", "5", 0.0),
+        ("2 3 5 = 1 :", "77 18 5 13 31 22", "7", "7", 1.0),
+    ]
+
+
+def test_metric_and_filter_can_be_chosen() -> None:
+    assert [one.score for one in samples(DIGITS, "exact_match")] == [0.0, 0.0, 1.0]
+    other = samples(DIGITS, "exact_match,flexible-extract")
+    assert [(one.line, one.score, one.answer) for one in other] == [(4, 0.0, None), (5, 0.0, None), (6, 0.0, None)]
+    assert read(DIGITS, "f1")[0] == Fault(1, "no metric f1")
+    with pytest.raises(ImportFileError, match=r"no filter 'loose' for --score; there are flexible-extract, strict-mat"):
+        read(DIGITS, "exact_match,loose")
+
+
+def test_place_and_settings_of_real_dumps() -> None:
+    for path, place in ((SUMS_0, Place(run="models/lucky", step=0, task="sums")),
+                        (SUMS_40, Place(run="models/lucky", step=40, task="sums")),
+                        (DIGITS, Place(run="models/lucky", step=40, task="digits"))):  # fmt: skip
+        assert lm_eval.place(path) == place
+        assert lm_eval.settings(path) == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8}
+
+
+def test_a_model_that_is_no_checkpoint_has_no_step() -> None:
+    assert lm_eval.place(Path("/out/mistralai__Mistral-7B-v0.3") / NAME).step is None
+    assert lm_eval.place(Path("/out/__runs__lucky__global_step_40__actor__huggingface") / NAME) == Place(
+        run="/runs/lucky", step=40, task="sums"
+    )
+    assert lm_eval.place(Path("/out/model/mine.jsonl")) == Place(run="model", task=None)
+
+
+def test_the_folder_is_taken_without_its_results(tmp_path: Path) -> None:
+    for path in DATA.rglob("samples_*"):
+        copy = tmp_path / path.relative_to(DATA)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+        (copy.parent / "results_2026-01-02T03-04-05.678901.json").write_text(json.dumps({"results": {}, "configs": {}}))
+    found, unknown = find_files([tmp_path])
+    assert {one.importer.name for one in found} == {"lm-eval"}
+    assert {one.path.name for one in found} == {path.name for path in (SUMS_0, SUMS_40, DIGITS)}
+    assert {path.suffix for path in unknown} <= {".json"}
+
+
+# ---------------------------------------------------------------- other tasks and settings
+
+
+@pytest.mark.parametrize(
+    ("generation", "greedy", "told"),
+    [
+        ({"do_sample": False, "temperature": 0.7, "max_new_tokens": 9}, True, {"temperature": 0.0, "max_tokens": 9}),
+        ({"until": ["\n"]}, True, {"temperature": 0.0}),
+        ({"temperature": 1, "top_k": 20, "top_p": "0.9"}, False, {"temperature": 1.0, "top_p": 0.9, "top_k": 20}),
+        ({"do_sample": True, "temperature": "hot"}, False, {}),
+    ],
+)
+def test_greedy_is_what_the_harness_takes_for_greedy(
+    tmp_path: Path, generation: dict[str, Any], greedy: bool, told: dict[str, Any]
+) -> None:
+    path = written(tmp_path, {**ROW, "arguments": {"gen_args_0": {"arg_0": "q", "arg_1": generation}}})
+    assert [one.greedy for one in samples(path)] == [greedy]
+    assert lm_eval.settings(path) == told
+
+
+def test_the_gold_answer_of_gsm8k_is_what_follows_the_hashes(tmp_path: Path) -> None:
+    path = written(tmp_path, {**ROW, "target": "He has 48 - 24 = 24.\n#### 1,024"})
+    assert [one.gold for one in samples(path)] == ["1,024"]
+
+
+def test_a_task_that_compares_likelihoods_is_a_fault_and_in_a_mixed_one_the_text_is_read(tmp_path: Path) -> None:
+    likelihood = [["-1.5", "False"]]
+    choice = {**ROW, "doc_id": 0, "resps": [likelihood, likelihood]}
+    mixed = {**ROW, "doc_id": 1, "resps": [["24"], likelihood]}
+    two = {**ROW, "doc_id": 2, "resps": [["a"], ["b"]], "arguments": {
+        f"gen_args_{n}": {"arg_0": f"question {n}", "arg_1": {}} for n in range(2)}}  # fmt: skip
+    items = read(written(tmp_path, choice, mixed, two))
+    assert items[0] == Fault(1, "no generated text: a task that compares likelihoods?")
+    found = [(one.response, one.problem, one.prompt) for one in items[1:] if isinstance(one, Recorded)]
+    assert found == [("24", "1", "2 3 5 = 1 :"), ("a", "2.0", "question 0"), ("b", "2.1", "question 1")]
+
+
+def test_parts_of_a_corpus_metric_are_no_score(tmp_path: Path) -> None:
+    path = written(tmp_path, {**ROW, "metrics": ["bleu", "f1"], "bleu": ["24", "7"], "f1": 0.5})
+    assert [one.score for one in samples(path)] == [0.5]
+    path = written(tmp_path, {**ROW, "metrics": ["bleu"], "bleu": ["24", "7"]})
+    assert [one.score for one in samples(path)] == [None]
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_scores_are_faults_and_a_missing_target_is_no_gold(tmp_path: Path) -> None:
+    no_target = {key: value for key, value in ROW.items() if key != "target"}
+    rows = [{**ROW, "exact_match": math.nan}, {**ROW, "exact_match": "good"}, no_target, {**ROW, "exact_match": None}]
+    items = read(written(tmp_path, *({**row, "doc_id": number} for number, row in enumerate(rows))))
+    assert items[:2] == [
+        Fault(1, "exact_match is NaN or infinite"),
+        Fault(2, "exact_match is text, not a number"),
+    ]
+    assert [(one.gold, one.score) for one in items[2:] if isinstance(one, Recorded)] == [(None, 1.0), ("7", None)]
+
+
+def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_path: Path) -> None:
+    lines = DIGITS.read_bytes().splitlines()
+    path = tmp_path / NAME
+    path.write_bytes(b"\n".join([lines[0][:200], b'{"doc_id": "\xff"}', *lines[2:]])[:-300])
+    items = read(path)
+    assert items[:2] == [Fault(1, NOT_JSON), Fault(2, NOT_UTF8)]
+    assert items[-1] == Fault(6, NOT_JSON)
+    found = [one for one in items if isinstance(one, Recorded)]
+    assert [(one.line, one.problem, one.score) for one in found] == [(3, "2", 1.0), (4, "0", None), (5, "1", None)]
+
+
+@given(data=st.data())
+@SETTINGS
+def test_no_row_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(changed(ROW) | JSON, min_size=1, max_size=4))
+    path = tmp_path / NAME
+    good = {**ROW, "doc_id": 10**6}
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*rows, good]))
+    items = read(path)
+    lm_eval.settings(path)
+    lm_eval.recognises(path, first_record(path))
+    assert isinstance(items[-1], Recorded)
+    assert items[-1].line == len(rows) + 1

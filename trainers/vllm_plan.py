@@ -1,0 +1,69 @@
+"""How vLLM is built for the rollouts of a run, and what it will hold of the device's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from diagnostics.models import Dtype, LoadedModel
+from diagnostics.samplers.contract import EngineSettings
+from diagnostics.samplers.vllm_engine import EnginePlan
+from diagnostics.samplers.vllm_files import token_bytes
+from trainers.memory_estimate import EngineFootprint
+from trainers.plain_weights import count_plain_weights
+
+if TYPE_CHECKING:
+    from trainers.memory import Memory
+
+#: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
+_CACHE_SHARE = 0.5
+#: What vLLM holds on a CPU, measured with 40 million weights: its weights packed for products, with the room in the
+#: heap that the unpacked ones left, and its code.
+_CPU_COPIES = 2
+_CPU_CODE_BYTES = 256 << 20
+
+
+def engine_plan(
+    policy: LoadedModel, memory: Memory | None, start: Path, *, max_model_len: int, rows: int, dtype: Dtype
+) -> EnginePlan:
+    """How the engine is built, with room for the keys and values of all rows at their longest.
+
+    But for no more than half of a GPU's free memory or 2 GiB of a CPU's. ``memory`` is None where it is not read.
+    """
+    per_network = [token_bytes(one.model.config, dtype) for one in (policy, memory.loaded if memory else None) if one]
+    on_gpu = policy.device.type != "cpu"
+    room = (
+        int(torch.cuda.mem_get_info(policy.device)[0] * _CACHE_SHARE) >> 30 if on_gpu else EngineSettings.cpu_cache_gib
+    )
+    return EnginePlan(
+        model=start,
+        dtype=dtype,
+        device=policy.device.type,
+        max_model_len=max_model_len,
+        max_num_seqs=rows,
+        max_lora_rank=0,
+        eager=not on_gpu,
+        threads=None,
+        # pages of two networks are padded to the larger one
+        token_bytes=None if None in per_network else sum(filter(None, per_network)) * len(per_network),
+        settings=EngineSettings(cpu_cache_gib=max(1, room)),
+    )
+
+
+def engine_footprint(
+    policy: LoadedModel, memory: Memory | None, *, start: Path, max_model_len: int, rows: int, dtype: Dtype
+) -> EngineFootprint:
+    """What a ``VllmEngine`` of these settings will hold; nothing is started."""
+    read = memory if memory is not None and memory.mu else None
+    plan = engine_plan(policy, read, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
+    models = [policy.model] if read is None else [policy.model, read.model]
+    weights = sum(map(count_plain_weights, models)) * getattr(torch, dtype).itemsize
+    return EngineFootprint(
+        weights=_CPU_COPIES * weights + _CPU_CODE_BYTES if plan.on_cpu else weights,
+        cache=plan.cache_bytes,
+        least_cache=replace(plan, max_num_seqs=1).cache_bytes,
+        rests=not plan.on_cpu,
+    )
