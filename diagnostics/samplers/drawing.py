@@ -56,8 +56,8 @@ def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Ten
     In float32 the sum over a large vocabulary is off by more than its rare tokens weigh. A token of probability 0 is
     never drawn.
 
-    >>> logits = torch.log(torch.tensor([[0.25, 0.0, 0.75], [0.25, 0.0, 0.75]]))
-    >>> draw_tokens(logits, torch.tensor([0.2, 0.25], dtype=torch.float64)).tolist()
+    >>> logits = torch.tensor([[0.0, -torch.inf, 0.0], [0.0, -torch.inf, 0.0]])
+    >>> draw_tokens(logits, torch.tensor([0.2, 0.5], dtype=torch.float64)).tolist()
     [0, 2]
     """
     cumulative_BV = logits_BV.double().softmax(dim=-1).cumsum(dim=-1)
