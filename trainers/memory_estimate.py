@@ -24,9 +24,10 @@ from trainers.network import Network
 if TYPE_CHECKING:
     from trainers.config import TrainConfig
 
-#: Share of the free memory that a run may plan with; the rest is for others and for what a plan misses: runs that were
-#: measured took at most a tenth more than was planned for them (``benchmarks/speed/memory_plan.py``).
-USABLE = 0.85
+#: Share of the free memory that a run may plan with; the rest is for what a plan misses: of four measured runs
+#: three took at most a thirtieth more than was planned for them, the one with gradient checkpointing a quarter more
+#: (``benchmarks/speed/memory_plan.py``).
+USABLE = 0.8
 #: On top of the activations that a forward pass keeps come the gradients of a few of them at a time, and the holes
 #: that an allocator cannot fill. The C library's heap, which holds all blocks below 32 MiB, has more of these: after
 #: four steps a third of what a process used lay free in it, in either precision; a twelfth where all blocks above

@@ -56,7 +56,7 @@ def test_a_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_o
     assert ample.rows_per_pass == 512
     short = plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=ample.needed / 4)
     assert 1 <= short.rows_per_pass < 512
-    assert short.needed <= 0.85 * ample.needed / 4
+    assert short.needed <= 0.8 * ample.needed / 4
     with pytest.raises(TrainingError, match=r"too little by .*try .*--gradient-checkpointing, --precision bfloat16"):
         plan_memory(footprint, wide, prompt_tokens=64, device=CPU, free=n_bytes)
 
@@ -85,11 +85,11 @@ def test_activations_come_with_their_gradients_and_the_holes_of_the_allocator(wi
 def test_a_micro_batch_is_refused_within_the_margin_and_told_the_one_that_fits(wide: TrainConfig) -> None:
     asked = replace(wide, micro_batch=512)
     needed = plan_memory(OWN, asked, prompt_tokens=64, device=CPU, free=1e12).needed
-    assert plan_memory(OWN, asked, prompt_tokens=64, device=CPU, free=needed / 0.84).rows_per_pass == 512
-    with pytest.raises(TrainingError, match=r"85%: too little by .*; lower --micro-batch to 256 \(it is 512\)") as told:
-        plan_memory(OWN, asked, prompt_tokens=64, device=CPU, free=needed / 0.86)
+    assert plan_memory(OWN, asked, prompt_tokens=64, device=CPU, free=needed / 0.79).rows_per_pass == 512
+    with pytest.raises(TrainingError, match=r"80%: too little by .*; lower --micro-batch to 256 \(it is 512\)") as told:
+        plan_memory(OWN, asked, prompt_tokens=64, device=CPU, free=needed / 0.81)
     assert "\n" not in str(told.value)
-    fitting = plan_memory(OWN, replace(wide, micro_batch=256), prompt_tokens=64, device=CPU, free=needed / 0.86)
+    fitting = plan_memory(OWN, replace(wide, micro_batch=256), prompt_tokens=64, device=CPU, free=needed / 0.81)
     assert fitting.rows_per_pass == 256
 
 

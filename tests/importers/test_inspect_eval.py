@@ -1,0 +1,272 @@
+"""The logs under data/inspect-0.3.285 were written by the tool itself, see ``tests/importers/real``."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnostics.errors import ImportFileError
+from diagnostics.importers import find_files, inspect_eval
+from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
+from tests.importers.test_bad_input import SETTINGS, changed, check
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # inspect's, of its own dependencies
+
+DATA = Path(__file__).parent / "data" / "inspect-0.3.285"
+LOGS = sorted(DATA.glob("*.eval"))
+DAMAGED = "a sample that inspect cannot read (damaged?)"
+
+
+def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
+    items = list(inspect_eval.read(path, ReadOptions(score=score)))
+    check(items)
+    return items
+
+
+def samples(path: Path, score: str | None = None) -> list[Recorded]:
+    return [one for one in read(path, score) if isinstance(one, Recorded)]
+
+
+def members(path: Path) -> dict[str, Any]:
+    """What the archive holds, without the journal and without events."""
+    import zipfile_zstd  # noqa: F401 - teaches zipfile zstd
+
+    with zipfile.ZipFile(path) as archive:
+        parsed = {name: json.loads(archive.read(name)) for name in archive.namelist() if name[0] != "_"}
+    for name, member in parsed.items():
+        if name.startswith("samples/"):
+            member.pop("events")
+    return parsed
+
+
+def archived(path: Path, parts: dict[str, Any]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part if isinstance(part, bytes) else json.dumps(part))
+    return path
+
+
+def edited(path: Path, change: Callable[[list[Any]], None]) -> Path:
+    """The first log with its samples changed and written again by inspect."""
+    from inspect_ai.log import read_eval_log, write_eval_log
+
+    log = read_eval_log(str(LOGS[0]))
+    change(log.samples or [])
+    write_eval_log(log, str(path))
+    return path
+
+
+# ---------------------------------------------------------------- real logs
+
+
+@pytest.mark.usefixtures("inspect_ai")
+@pytest.mark.parametrize("log", LOGS, ids=["step 0", "step 40"])
+def test_every_epoch_of_every_problem_is_read(log: Path) -> None:
+    from inspect_ai.log import read_eval_log
+
+    written = read_eval_log(str(log)).samples
+    assert written is not None
+    expected = {(one.id, one.epoch - 1): (one.output.completion, str(one.target)) for one in written}
+    found = samples(log)
+    assert {(one.problem, one.index): (one.response, one.gold) for one in found} == expected
+    assert (len(found), len(expected)) == (12, 12)
+    assert {one.prompt for one in found} == {"6 7 12 = 54 :", "1 2 3 = 6 :", "2 3 5 = 1 :"}
+    for one in found:
+        assert one.score == float(str(one.gold) in one.response)  # what inspect's `includes` looks for
+        # this provider counts padding, and notes the likeliest tokens instead of the response's
+        assert (one.n_tokens, one.logp_sum, one.finish_reason, one.greedy) == (None, None, None, False)
+    assert {one.score for one in found} == {0.0, 1.0}
+
+
+@pytest.mark.usefixtures("inspect_ai")
+def test_place_and_settings_of_real_logs() -> None:
+    assert [inspect_eval.place(log) for log in LOGS] == [
+        Place(run="models/lucky", step=step, task="sums") for step in (0, 40)
+    ]
+    assert inspect_eval.settings(LOGS[0]) == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 7}
+
+
+@pytest.mark.usefixtures("inspect_ai")
+def test_a_scorer_can_be_chosen() -> None:
+    assert {one.score for one in samples(LOGS[0], "exact")} == {0.0}
+    assert read(LOGS[0], "f1") == [Fault(line, "no score of f1") for line in range(1, 13)]
+
+
+def test_without_inspect_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "inspect_ai", None)
+    [found, _], _ = find_files([DATA])
+    assert found.importer.name == "inspect"
+    assert (found.importer.place(found.path), found.importer.settings(found.path)) == (Place(), {})
+    with pytest.raises(ImportFileError, match=r"\.eval: reading it needs inspect-ai: pip install 'inspect-ai>=0\.3\.2"):
+        read(found.path)
+
+
+# ---------------------------------------------------------------- an evaluation with planted outputs
+
+
+@pytest.fixture(scope="module")
+def planted(inspect_ai: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two problems, two epochs: right log-probabilities, an error, an empty response, foreign log-probabilities."""
+    from inspect_ai import Task, eval
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import (
+        ChatMessageSystem,
+        ChatMessageUser,
+        Logprob,
+        Logprobs,
+        ModelAPI,
+        ModelOutput,
+        ModelUsage,
+        get_model,
+        modelapi,
+    )
+    from inspect_ai.scorer import includes
+    from inspect_ai.solver import generate
+
+    def output(text: str, tokens: list[bytes]) -> ModelOutput:
+        made = ModelOutput.from_content("planted", text, stop_reason="max_tokens")
+        content = [Logprob(token="?", logprob=-0.5, bytes=list(token)) for token in tokens]
+        made.choices[0].logprobs = Logprobs(content=content)
+        made.usage = ModelUsage(output_tokens=9)
+        return made
+
+    outputs = {
+        "long " * 60: [output("café", [b"ca", b"f\xc3", b"\xa9", b"<end>"]), output("", [])],
+        "Hi": [ValueError("planted"), output("six", [b"seven"])],
+    }
+
+    class Planted(ModelAPI):
+        async def generate(self, input: Any, tools: Any, tool_choice: Any, config: Any) -> ModelOutput:
+            said = outputs[input[-1].text].pop(0)
+            if isinstance(said, Exception):
+                raise said
+            return said
+
+    modelapi(name="planted")(Planted)
+    chat = [ChatMessageSystem(content="Be brief."), ChatMessageUser(content="Hi")]
+    problems = [Sample(id=1, input="long " * 60, target=["café"]), Sample(id="a/b", input=chat, target=["six", "6"])]
+    task = Task(dataset=MemoryDataset(problems), solver=[generate()], scorer=[includes()], name="mixed")
+    [log] = eval(task, model=get_model("planted/lucky/checkpoint-7"), epochs=2, temperature=1.0, max_samples=1,
+                 fail_on_error=False, display="none", log_dir=str(tmp_path_factory.mktemp("logs")))  # fmt: skip
+    return Path(log.location)
+
+
+def test_samples_of_a_mixed_log(planted: Path) -> None:
+    by_key = {(one.problem, one.index): one for one in samples(planted)}
+    assert by_key.keys() == {("1", 0), ("1", 1), ("a/b", 1)}
+    first, empty, chat = by_key["1", 0], by_key["1", 1], by_key["a/b", 1]
+    assert (first.prompt, first.response, first.gold, first.score) == ("long " * 60, "café", "café", 1.0)
+    assert (first.n_tokens, first.logp_sum, first.finish_reason) == (4, -2.0, "length")
+    assert (empty.response, empty.score, empty.logp_sum, empty.n_tokens) == ("", 0.0, None, 9)
+    assert (chat.prompt, chat.response) == ("system: Be brief.\n\nuser: Hi", "six")
+    assert (chat.gold, chat.logp_sum, chat.n_tokens) == (None, None, 9)  # several golds; another text's tokens
+    assert [one.why for one in read(planted) if isinstance(one, Fault)] == ["the sample ended in an error"]
+    assert inspect_eval.place(planted) == Place(run="lucky", step=7, task="mixed")
+
+
+@pytest.mark.parametrize(
+    ("config", "logp_sum", "greedy"),
+    [({}, None, False), ({"temperature": 0.7}, None, False), ({"temperature": 0}, None, True),
+     ({"temperature": 1, "top_p": 0.9}, None, False), ({"temperature": 1, "top_k": -1}, -2.0, False)],
+)  # fmt: skip
+def test_log_probabilities_count_at_temperature_1_from_the_full_vocabulary(
+    planted: Path, tmp_path: Path, config: dict[str, Any], logp_sum: float | None, greedy: bool
+) -> None:
+    parts = members(planted)
+    parts["header.json"]["plan"]["config"] = config
+    parts["header.json"]["eval"]["model_generate_config"] = {}
+    first = samples(archived(tmp_path / "log.eval", parts))[0]
+    assert (first.response, first.n_tokens, first.logp_sum, first.greedy) == ("café", 4, logp_sum, greedy)
+
+
+def test_text_that_lies_among_the_attachments_is_put_in_its_place(planted: Path, tmp_path: Path) -> None:
+    parts = members(planted)
+    sample = parts["samples/a/b_epoch_2.json"]
+    sample["attachments"] = {"a" * 32: "the long question"}
+    sample["input"][1]["content"] = f"attachment://{'a' * 32}"
+    assert samples(archived(tmp_path / "log.eval", parts))[-1].prompt == "system: Be brief.\n\nuser: the long question"
+
+
+# ---------------------------------------------------------------- scores and bad input
+
+
+@pytest.mark.usefixtures("inspect_ai")
+def test_scores_of_every_kind(tmp_path: Path) -> None:
+    values = ["C", "I", "P", "N", "yes", "0.25", True, 3, math.nan, "maybe", math.inf, {"a": 1}]
+
+    def change(of_log: list[Any]) -> None:
+        for sample, value in zip(of_log, values, strict=True):
+            sample.scores["includes"].value = value
+
+    items = read(edited(tmp_path / "log.eval", change))
+    found = [one.score if isinstance(one, Recorded) else one.why for one in items]
+    assert found == [1.0, 0.0, 0.5, 0.0, 1.0, 0.25, 1.0, 3.0, None, "its score is text, not a number",
+                     "its score is NaN or infinite", "its score has several parts"]  # fmt: skip
+
+
+@pytest.mark.usefixtures("inspect_ai")
+def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> None:
+    from inspect_ai.log import ProvenanceData
+    from inspect_ai.model import ChatMessageUser, ContentImage, ContentText
+
+    def change(of_log: list[Any]) -> None:
+        of_log[0].target = ""
+        of_log[1].output.choices = []
+        of_log[2].input = [ChatMessageUser(content=[ContentText(text="q"), ContentImage(image="data:,")])]
+        of_log[3].invalidation = ProvenanceData(author="me")
+        of_log[4].scores = None
+
+    items = read(edited(tmp_path / "log.eval", change))
+    assert [one.gold if isinstance(one, Recorded) else one.why for one in items[:4]] == [
+        None, "no output", "its input holds more than text", "the sample was declared invalid"]  # fmt: skip
+    assert isinstance(items[4], Recorded)
+    assert items[4].score is None
+    assert len(items) == 12
+
+
+@pytest.mark.usefixtures("inspect_ai")
+def test_a_damaged_sample_is_a_fault_and_the_others_are_read(tmp_path: Path) -> None:
+    parts = members(LOGS[0])
+    parts["samples/sum-1_epoch_2.json"] = b'{"id": "sum-1", "epo'
+    parts["samples/sum-2_epoch_2.json"] = {"id": "sum-2"}
+    del parts["samples/sum-0_epoch_3.json"]
+    items = read(archived(tmp_path / "log.eval", parts))
+    assert [one.why for one in items if isinstance(one, Fault)] == [DAMAGED] * 3
+    assert len(items) == 12
+
+
+@pytest.mark.usefixtures("inspect_ai")
+@pytest.mark.parametrize("n_bytes", [0, 30, 5000, -30, -1])
+def test_a_log_that_is_cut_short_is_said_to_be(tmp_path: Path, n_bytes: int) -> None:
+    path = tmp_path / "log.eval"
+    path.write_bytes(LOGS[0].read_bytes()[:n_bytes])
+    assert (inspect_eval.place(path), inspect_eval.settings(path)) == (Place(), {})
+    with pytest.raises(ImportFileError, match=r"log\.eval: inspect cannot read it \(.+\); cut short\? copy it again"):
+        read(path)
+
+
+@pytest.mark.usefixtures("inspect_ai")
+@given(data=st.data())
+@SETTINGS
+def test_no_field_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
+    parts = members(LOGS[0])
+    name = data.draw(st.sampled_from(["header.json", "samples/sum-1_epoch_2.json", "samples/sum-2_epoch_4.json"]))
+    path = archived(tmp_path / "log.eval", {**parts, name: data.draw(changed(parts[name]))})
+    inspect_eval.place(path)
+    inspect_eval.settings(path)
+    try:
+        items = read(path)
+    except ImportFileError:
+        assert name == "header.json"
+    else:
+        assert len(items) == 12
+        assert name == "header.json" or sum(isinstance(one, Recorded) for one in items) >= 11
