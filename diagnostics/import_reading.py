@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from diagnostics.errors import ImportFileError, ProblemError, VerifierError
 from diagnostics.graders import RECORDED
 from diagnostics.import_config import ImportConfig
+from diagnostics.import_parts import Block, GradedPairs, Part, Placed, storable
 from diagnostics.import_plan import PlannedFile
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
-from diagnostics.recording import GRADES, PROBLEMS, SAMPLES, FaultCount, Recording
+from diagnostics.recording import FaultCount, Recording
 from diagnostics.store import Store
-from diagnostics.types import (
-    NO_ANSWER,
-    Checkpoint,
-    Problem,
-    RecordedSettings,
-    Series,
-    content_hash,
-    response_id,
-)
+from diagnostics.types import Checkpoint, Problem, RecordedSettings, Series, content_hash
 from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.exact import exact_answer
 
-#: A part of a file that is written at once: samples, and characters of their texts.
-SAMPLES_PER_COMMIT = 1 << 17  # more than a row group: DuckDB writes it to the file at once and not to its log first
-CHARACTERS_PER_COMMIT = 256 << 20
 #: The largest number that a tool may give one of the responses to a prompt.
 LARGEST_INDEX = 65_535
 
@@ -60,33 +50,32 @@ class FileResult:
         return sum(count.n for count in self.faults.values())
 
 
-class _Columns:
-    """A part of a file on its way into the store: a list per column of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``."""
+@dataclass(kw_only=True)
+class _Reading:
+    """A file on its way into the store. ``faults``: records that cannot be used, by reason."""
 
-    def __init__(self) -> None:
-        self.problems: list[list[object]] = [[] for _ in PROBLEMS.names]
-        self.samples: list[list[object]] = [[] for _ in SAMPLES.names]
-        self.grades: list[list[object]] = [[] for _ in GRADES.names]
-        self.graded: set[str] = set()
-        self._characters = 0
+    file: PlannedFile
+    file_hash: str
+    n_bytes: int
+    verifiers: Verifiers
+    n_samples: int
+    faults: dict[str, FaultCount]
+    part: Part = field(default_factory=Part)
+    notes: list[str] = field(default_factory=list)
+    highest_step: int = -1
 
-    @property
-    def n_samples(self) -> int:
-        return len(self.samples[0])
+    def skip(self, line: int, why: str) -> None:
+        held = self.faults.get(why)
+        n, first_line = (0, line) if held is None else (held.n, min(held.first_line, line))
+        self.faults[why] = FaultCount(n=n + 1, first_line=first_line)
 
-    @property
-    def full(self) -> bool:
-        return self.n_samples >= SAMPLES_PER_COMMIT or self._characters >= CHARACTERS_PER_COMMIT
-
-    def add_sample(self, text: str, row: tuple[object, ...]) -> None:
-        """One row of ``SAMPLES`` whose response is ``text``."""
-        _append(self.samples, row)
-        self._characters += len(text)
-
-
-def _append(columns: list[list[object]], row: tuple[object, ...]) -> None:
-    for column, value in zip(columns, row, strict=True):
-        column.append(value)
+    def note_step(self, item: Recorded) -> None:
+        """Tell once where the steps of the file go backwards."""
+        if item.step is not None and item.step != self.highest_step:
+            if item.step < self.highest_step and not self.notes:
+                backwards = f"from {self.highest_step} to {item.step}"
+                self.notes.append(f"line {item.line}: the step goes back {backwards}; a restarted run?")
+            self.highest_step = max(self.highest_step, item.step)
 
 
 class SeriesReader:
@@ -104,6 +93,7 @@ class SeriesReader:
         self._steps: dict[int, Path] = {}
         self._only_steps = frozenset(config.steps)
         self._at_temperature_1 = True
+        self._graded: GradedPairs | None = None  # None: what was graded before is not known here
 
     def read(self, file: PlannedFile, verifiers: Verifiers) -> FileResult:
         """Write the file's samples that the store lacks. Raises ``ImportFileError`` for a file that cannot be read."""
@@ -133,15 +123,15 @@ class SeriesReader:
                 return _left_out(
                     file, "was imported before with other content; give what it holds now a --name of its own"
                 )
-        return self._read(
-            file,
-            file_hash,
-            n_bytes,
-            verifiers,
-            held.lines_done if held else 0,
-            held.n_samples if held else 0,
-            dict(held.faults) if held else {},
+        reading = _Reading(
+            file=file,
+            file_hash=file_hash,
+            n_bytes=n_bytes,
+            verifiers=verifiers,
+            n_samples=held.n_samples if held else 0,
+            faults=dict(held.faults) if held else {},
         )
+        return self._read(reading, held.lines_done if held else 0)
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
@@ -159,127 +149,113 @@ class SeriesReader:
         for row in held.itertuples(index=False):
             self._seen[row.checkpoint_id, row.problem_id, row.greedy] = sum(1 << int(index) for index in row.indices)
 
-    def _read(
-        self,
-        file: PlannedFile,
-        file_hash: str,
-        n_bytes: int,
-        verifiers: Verifiers,
-        done: int,
-        n_samples: int,
-        faults: dict[str, FaultCount],
-    ) -> FileResult:
+    def _read(self, reading: _Reading, done: int) -> FileResult:
+        """Read what comes after line ``done``."""
+        file = reading.file
         options = ReadOptions(fields=self._config.map, score=self._config.score)
-        columns = _Columns()
-        notes: list[str] = []
-        line, highest = done, -1
+        block, line = Block(), done
         try:
             for item in file.importer.read(file.path, options):
                 if item.line <= done:
                     continue
-                if item.line != line and columns.full:
-                    n_samples += columns.n_samples
-                    self._write(file, file_hash, n_bytes, columns, faults, line, n_samples, complete=False)
-                    columns = _Columns()
-                line = item.line
-                fault = item.why if isinstance(item, Fault) else self._take(item, file, columns, verifiers)
-                if fault is not None:
-                    first = faults.get(fault, FaultCount(n=0, first_line=line))
-                    faults[fault] = FaultCount(n=first.n + 1, first_line=first.first_line)
-                elif isinstance(item, Recorded) and item.step is not None:
-                    if item.step < highest and not notes:
-                        notes.append(f"line {line}: the step goes back from {highest} to {item.step}; a restarted run?")
-                    highest = max(highest, item.step)
+                if item.line != line:
+                    if block.full:
+                        self._take(block, reading)
+                        block = Block()
+                        if reading.part.full:
+                            self._write(reading, line, complete=False)
+                    line = item.line
+                if isinstance(item, Fault):
+                    reading.skip(line, item.why)
+                else:
+                    block.add(item)
         except ImportFileError:  # what was read until then is good
-            n_samples += columns.n_samples
-            self._write(file, file_hash, n_bytes, columns, faults, line, n_samples, complete=False)
+            self._take(block, reading)
+            self._write(reading, line, complete=False)
             raise
-        n_samples += columns.n_samples
-        self._write(file, file_hash, n_bytes, columns, faults, line, n_samples, complete=True)
+        self._take(block, reading)
+        self._write(reading, line, complete=True)
         return FileResult(
-            path=file.path, format=file.importer.name, n_samples=n_samples, faults=faults, notes=tuple(notes)
+            path=file.path,
+            format=file.importer.name,
+            n_samples=reading.n_samples,
+            faults=reading.faults,
+            notes=tuple(reading.notes),
         )
 
-    def _take(self, item: Recorded, file: PlannedFile, columns: _Columns, verifiers: Verifiers) -> str | None:
-        """Put one sample into the columns; the reason where it cannot be used."""
-        step = self._step(item, file)
+    def _take(self, block: Block, reading: _Reading) -> None:
+        """Put the samples of a block into the part."""
+        placed: list[Placed] = []
+        before: Recorded | None = None
+        problem_id: str | Fault = ""
+        for item in block.items:
+            step = self._step(item, reading.file)
+            why = self._unusable(item, step, reading.file)
+            if why is not None or step is None:
+                reading.skip(item.line, why or NO_STEP)
+                continue
+            # responses to one prompt often follow each other
+            if before is None or item.prompt != before.prompt or item.gold != before.gold or item.task != before.task:
+                problem_id = self._problem(item, reading)
+            before = item
+            if isinstance(problem_id, Fault):
+                reading.skip(item.line, problem_id.why)
+                continue
+            checkpoint_id = self._checkpoint_ids.get(step) or self._new_step(step, reading.file.path)
+            number = self._number(checkpoint_id, problem_id, item)
+            if isinstance(number, str):
+                reading.skip(item.line, number)
+                continue
+            reading.note_step(item)
+            placed.append(Placed(item, checkpoint_id, problem_id, number))
+        if not placed or self.verifier is None:
+            return
+        texts, response_ids = reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
+        if self.verifier.startswith(RECORDED):
+            reading.part.add_grades(placed, texts, response_ids, self.verifier, self._config.correct_at)
+
+    def _unusable(self, item: Recorded, step: int | None, file: PlannedFile) -> str | None:
+        """Why a sample cannot be used, whatever its problem is; the first one decides who grades the series."""
         if step is None:
             return NO_STEP
         if self._only_steps and step not in self._only_steps:
             return OTHER_STEP
-        score = None if self._config.regrade else item.score
+        scored = item.score is not None and not self._config.regrade
         if self.verifier is None:
-            self.verifier = self._config.verifier if score is None else f"{RECORDED}{file.importer.name}"
-        scored = self.verifier.startswith(RECORDED)
-        if scored and score is None:
-            return NO_SCORE
-        problem_id = self._problem(item, file, columns, verifiers)
-        if isinstance(problem_id, Fault):
-            return problem_id.why
-        checkpoint_id = self._checkpoint_ids.get(step) or self._new_step(step, file.path)
-        index = self._index(checkpoint_id, problem_id, item)
-        if isinstance(index, str):
-            return index
-        text = _storable(item.response)
-        identity = response_id(text)
-        columns.add_sample(
-            text,
-            (
-                checkpoint_id, problem_id, item.greedy, index, identity, text, item.n_tokens,
-                item.finish_reason,
-                item.logp_sum if self._at_temperature_1 else None, item.entropy_sum if self._at_temperature_1 else None,
-            ),
-        )  # fmt: skip
-        if scored and score is not None and (pair := problem_id + identity) not in columns.graded:
-            columns.graded.add(pair)
-            said = item.answer if item.answer is not None else exact_answer(text)
-            correct = score >= self._config.correct_at
-            row = (problem_id, identity, self.verifier, _storable(said or NO_ANSWER), score, correct)
-            _append(columns.grades, row)
-        return None
+            self.verifier = f"{RECORDED}{file.importer.name}" if scored else self._config.verifier
+        return None if scored or not self.verifier.startswith(RECORDED) else NO_SCORE
 
     def _step(self, item: Recorded, file: PlannedFile) -> int | None:
         step = file.step if file.fixed or item.step is None else item.step
         window = self._config.window
         return step if step is None or window is None else -(-step // window) * window
 
-    def _problem(self, item: Recorded, file: PlannedFile, columns: _Columns, verifiers: Verifiers) -> str | Fault:
-        task = item.task or file.task or self.series
+    def _problem(self, item: Recorded, reading: _Reading) -> str | Fault:
+        task = item.task or reading.file.task or self.series
         gold = item.gold or ""
         key = blake2b(f"{item.prompt}\0{gold}\0{task}".encode("utf-8", "replace"), digest_size=16).digest()
         known = self._problems.get(key)
         if known is None:
-            known = self._problems[key] = self._new_problem(item, _storable(gold), task, columns, verifiers)
+            known = self._problems[key] = self._new_problem(item, storable(gold), task, reading)
         return known
 
-    def _new_problem(
-        self, item: Recorded, gold: str, task: str, columns: _Columns, verifiers: Verifiers
-    ) -> str | Fault:
+    def _new_problem(self, item: Recorded, gold: str, task: str, reading: _Reading) -> str | Fault:
         assert self.verifier is not None  # the first sample chose it
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
-        problem = Problem(task=_storable(task), prompt=_storable(item.prompt), gold=gold, verifier=self.verifier)
+        problem = Problem(task=storable(task), prompt=storable(item.prompt), gold=gold, verifier=self.verifier)
         if not self.verifier.startswith(RECORDED):
             if not gold:
                 return Fault(item.line, NO_GOLD)
             try:
-                verifiers.check_gold(problem)
+                reading.verifiers.check_gold(problem)
             except (ProblemError, VerifierError) as error:
                 return Fault(item.line, f"its gold answer cannot be graded ({error})")
-        _append(
-            columns.problems,
-            (
-                problem.problem_id,
-                problem.task,
-                problem.prompt,
-                gold,
-                self.verifier,
-                item.problem and _storable(item.problem),
-            ),
-        )
+        source_id = None if item.problem is None else storable(item.problem)
+        reading.part.add_problem(problem.problem_id, problem.task, problem.prompt, gold, self.verifier, source_id)
         return problem.problem_id
 
-    def _index(self, checkpoint_id: str, problem_id: str, item: Recorded) -> int | str:
+    def _number(self, checkpoint_id: str, problem_id: str, item: Recorded) -> int | str:
         seen = self._seen.get((checkpoint_id, problem_id, item.greedy), 0)
         index = seen.bit_length() if item.index is None else item.index
         if not 0 <= index <= LARGEST_INDEX:
@@ -319,36 +295,34 @@ class SeriesReader:
             )
         )
 
-    def _write(
-        self,
-        file: PlannedFile,
-        file_hash: str,
-        n_bytes: int,
-        columns: _Columns,
-        faults: dict[str, FaultCount],
-        line: int,
-        n_samples: int,
-        *,
-        complete: bool,
-    ) -> None:
+    def _write(self, reading: _Reading, line: int, *, complete: bool) -> None:
+        """Commit the part, which ends with ``line``, and begin another."""
         assert self.settings is not None  # read() begins with it
+        part, reading.part = reading.part, Part()
+        reading.n_samples += part.n_samples
         self._register()
+        verifier = self.verifier or self._config.verifier
+        if self._graded is None and not self._store.has_grades(verifier):
+            self._graded = GradedPairs()
+        grades = part.grades
+        new_N = np.zeros(len(grades), dtype=bool) if self._graded is None else self._graded.surely_new(grades)
         self._store.add_recorded(
             Recording(
                 series=self.series,
                 settings_id=self.settings.settings_id,
-                file_hash=file_hash,
-                path=str(file.path.resolve()),
-                format=file.importer.name,
-                verifier=self.verifier or self._config.verifier,
-                n_bytes=n_bytes,
+                file_hash=reading.file_hash,
+                path=str(reading.file.path.resolve()),
+                format=reading.file.importer.name,
+                verifier=verifier,
+                n_bytes=reading.n_bytes,
                 lines_done=line,
-                n_samples=n_samples,
+                n_samples=reading.n_samples,
                 complete=complete,
-                problems=_table(columns.problems, PROBLEMS),
-                samples=_table(columns.samples, SAMPLES),
-                grades=_table(columns.grades, GRADES),
-                faults=faults,
+                problems=part.problems,
+                samples=part.samples,
+                new_grades=grades.filter(pa.array(new_N)),
+                other_grades=grades.filter(pa.array(~new_N)),
+                faults=reading.faults,
             )
         )
 
@@ -393,20 +367,3 @@ def _file_hash(file: PlannedFile, n_bytes: int | None = None) -> str:
     except OSError as error:
         raise ImportFileError(f"{file.path}: cannot be read ({error.strerror})") from error
     return content_hash(digest.hexdigest(), file.step)
-
-
-def _storable(text: str) -> str:
-    """The text itself; half a surrogate pair, which no file can hold, becomes a question mark."""
-    if text.isascii():
-        return text
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode("utf-8")
-    return text
-
-
-def _table(columns: list[list[object]], schema: pa.Schema) -> pa.Table:
-    return pa.table(
-        [pa.array(column, type=kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
-    )

@@ -37,6 +37,11 @@ GRADES = pa.schema(
     ]
 )
 
+_INSERT_GRADES = """
+    INSERT INTO grades
+    SELECT problem_id, response_id, verifier, answer, NULL, reward, correct, 'ok', ''
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FaultCount:
@@ -50,6 +55,7 @@ class FaultCount:
 class Recording:
     """A part of one file. Tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``.
 
+    ``new_grades`` are surely not there yet, ``other_grades`` may be.
     ``lines_done`` and ``n_samples`` count from the file's beginning; ``faults`` are all that were found so far.
     """
 
@@ -65,7 +71,8 @@ class Recording:
     complete: bool
     problems: pa.Table
     samples: pa.Table
-    grades: pa.Table
+    new_grades: pa.Table
+    other_grades: pa.Table
     faults: Mapping[str, FaultCount]
 
 
@@ -127,19 +134,20 @@ def record(database: Database, part: Recording) -> None:
             part.samples,
             settings_id=part.settings_id,
         )
-        database.insert(
-            """INSERT INTO grades
-               SELECT problem_id, response_id, verifier, answer, NULL, reward, correct, 'ok', ''""",
-            part.grades,
-            where="""
-            NOT EXISTS (
-                FROM grades AS g
-                WHERE g.problem_id = incoming.problem_id
-                  AND g.response_id = incoming.response_id
-                  AND g.verifier = incoming.verifier
+        database.insert(_INSERT_GRADES, part.new_grades)
+        if len(part.other_grades):
+            database.insert(
+                _INSERT_GRADES,
+                part.other_grades,
+                where="""
+                NOT EXISTS (
+                    FROM grades AS g
+                    WHERE g.problem_id = incoming.problem_id
+                      AND g.response_id = incoming.response_id
+                      AND g.verifier = incoming.verifier
+                )
+                """,
             )
-            """,
-        )
         # a file that grew takes the place of what it was
         replaced = [part.series, part.path, part.file_hash]
         database.rows(

@@ -8,7 +8,7 @@ CREATE TABLE samples_5 (
     greedy BOOLEAN NOT NULL,
     sample_index INTEGER NOT NULL,      -- 0, 1, …; 0 for the greedy response
     response_id VARCHAR NOT NULL,       -- content hash of text
-    text VARCHAR NOT NULL,
+    text VARCHAR NOT NULL USING COMPRESSION zstd,
     token_ids INTEGER[],                -- response tokens incl. end; NULL if unknown: such samples are not scored
     n_tokens INTEGER,                   -- response tokens incl. end
     finish_reason VARCHAR CHECK (finish_reason IN ('stop', 'length')),

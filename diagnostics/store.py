@@ -138,6 +138,10 @@ class Store:
         """How far the file that lay at ``path`` was read into ``series`` before, whatever it holds now."""
         return imported_from(self._database, series, str(path.resolve()))
 
+    def has_grades(self, verifier: str) -> bool:
+        """Whether there is any grade by ``verifier``."""
+        return bool(len(self.frame("SELECT 1 FROM grades WHERE verifier = $verifier LIMIT 1", verifier=verifier)))
+
     def bound_memory(self, gib: float) -> None:
         """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
         self._database.rows(f"SET memory_limit = '{gib:g}GiB'")

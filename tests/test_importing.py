@@ -12,7 +12,7 @@ from diagnostics.cli import main
 from diagnostics.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.import_config import ImportConfig
 from diagnostics.import_plan import plan_import
-from diagnostics.import_reading import DUPLICATE, NO_STEP, SAMPLES_PER_COMMIT, SeriesReader
+from diagnostics.import_reading import DUPLICATE, NO_STEP, SeriesReader
 from diagnostics.importing import choose, import_samples
 from diagnostics.store import Store
 
@@ -152,7 +152,8 @@ def test_numbered_repeats_come_once(tmp_path: Path) -> None:
 def test_an_import_that_was_killed_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = dump(tmp_path / "val")
     wanted = import_samples([folder], config(tmp_path / "whole"))
-    monkeypatch.setattr("diagnostics.import_reading.SAMPLES_PER_COMMIT", 10)
+    for constant in ("SAMPLES_PER_COMMIT", "SAMPLES_PER_BLOCK"):
+        monkeypatch.setattr(f"diagnostics.import_parts.{constant}", 10)
     write, written = SeriesReader._write, []
 
     def killed(self: SeriesReader, *args: object, **more: object) -> None:
@@ -265,7 +266,3 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, capsys: pytest.Captur
     assert done.value.code == 3
     assert "verdict of val: " in printed.out
     assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
-
-
-def test_commits_are_larger_than_a_row_group() -> None:
-    assert SAMPLES_PER_COMMIT > 122_880

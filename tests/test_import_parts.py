@@ -1,0 +1,61 @@
+"""How samples are gathered on their way into the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from diagnostics import import_parts
+from diagnostics.import_parts import SAMPLES_PER_BLOCK, SAMPLES_PER_COMMIT, GradedPairs
+from diagnostics.recording import GRADES
+from diagnostics.types import content_hash
+
+
+def grades(*pairs: tuple[int, int]) -> pa.Table:
+    """Grades of (problem, response) by number."""
+    rows = {
+        "problem_id": [content_hash("problem", problem) for problem, _ in pairs],
+        "response_id": [content_hash("response", response) for _, response in pairs],
+        "verifier": ["v"] * len(pairs),
+        "answer": ["7"] * len(pairs),
+        "reward": [1.0] * len(pairs),
+        "correct": [True] * len(pairs),
+    }
+    return pa.table(rows, schema=GRADES)
+
+
+def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
+    block = pa.record_batch({"text": pa.array([f"text {number}" for number in range(SAMPLES_PER_BLOCK)])})
+    part = pa.Table.from_batches([block] * (SAMPLES_PER_COMMIT // SAMPLES_PER_BLOCK))
+    with duckdb.connect(tmp_path / "some.duckdb") as connection:
+        connection.execute("CREATE TABLE samples (text VARCHAR)")
+        for _ in range(2):
+            connection.register("incoming", part)
+            connection.execute("INSERT INTO samples FROM incoming")
+        groups = connection.execute(
+            """
+            SELECT row_group_id, sum(count) FROM pragma_storage_info('samples')
+            WHERE segment_type = 'VARCHAR' GROUP BY ALL ORDER BY ALL
+            """
+        ).fetchall()
+    assert groups == [(0, SAMPLES_PER_COMMIT), (1, SAMPLES_PER_COMMIT)]
+
+
+def test_pairs_are_new_once() -> None:
+    pairs = GradedPairs()
+    assert pairs.surely_new(grades((1, 1), (1, 2), (2, 1))).all()
+    assert pairs.surely_new(grades((2, 1), (2, 2), (1, 1), (3, 3))).tolist() == [False, True, False, True]
+    assert pairs.surely_new(grades()).tolist() == []
+    many = [(problem, response) for problem in range(100) for response in range(100)]
+    assert int(pairs.surely_new(grades(*many)).sum()) == 10_000 - 5
+
+
+def test_pairs_that_share_a_number_are_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_parts, "_FACTORS", np.zeros(4, dtype=np.uint64))
+    pairs = GradedPairs()
+    assert pairs.surely_new(grades((1, 1), (2, 2))).tolist() == [True, False]
+    assert pairs.surely_new(grades((3, 3))).tolist() == [False]
