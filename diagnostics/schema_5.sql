@@ -118,7 +118,7 @@ SELECT
     g.mode,
     g.reward,
     g.correct,
-    g.state,
+    CASE WHEN g.verifier NOT LIKE 'recorded:%' THEN g.state END AS state,  -- another tool does not tell
     g.reason,
     s.sample_index < w.n_common AS common,  -- one of the first n_common: as many at every checkpoint
     w.n_planned,

@@ -42,7 +42,7 @@ MEASURE = Measure(
     unit="share of samples",
     section="health",
     needs=("graded_samples",),
-    missing="no graded samples",
+    missing="no graded samples, or another tool graded them, which does not tell",
     plot=Plot(x="step", group="scope", y_label="share of samples not graded", y_range=(0.0, 1.0)),
     sql=SQL,
 )

@@ -15,6 +15,8 @@ from diagnostics.types import TrainingMetric
 
 #: Bookkeeping that lies in the same records as the metrics.
 _NOT_METRICS = frozenset({"step", "global_step"})
+#: What the names of a live audit's findings begin with: they are the audit's own, not the training's.
+LIVE_FINDINGS = "oversharp/"
 
 #: Steps below this fit the integers that the store keeps them in.
 _STEPS = 2**31
@@ -66,8 +68,10 @@ def _numbers(records: Iterable[Mapping[str, Any]]) -> Iterator[TrainingMetric]:
         if not 0 <= step < _STEPS:
             raise ValueError("a step is out of range")
         for name, value in record.items():
+            if name in _NOT_METRICS or name.startswith(LIVE_FINDINGS):
+                continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and name not in _NOT_METRICS and _is_finite(value):
+            if is_number and _is_finite(value):
                 yield TrainingMetric(step=int(step), name=name, value=float(value))
 
 

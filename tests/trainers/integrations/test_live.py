@@ -1,0 +1,276 @@
+"""The live audit with the real ``oversharp`` in its process, on checkpoints of the tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diagnostics.errors import ConfigError, ProblemError
+from diagnostics.store import Store
+from diagnostics.verdict import Verdict
+from trainers.countdown_base import build_model, build_tokenizer
+from trainers.integrations.live import LiveAudit
+from trainers.integrations.live_config import arguments, live_config
+
+SMALL = {"n": 4, "limit": 2, "panel": 0, "entropy_samples": 0, "max_tokens": 2, "sampler": "transformers"}
+
+
+def write(folder: Path, sharpness: float) -> None:
+    """The tiny model; a sharpness of 1 leaves it as it is, a large one makes it always give its likeliest answer."""
+    model = build_model(seed=0)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(sharpness)
+    model.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prompts to which any even number is a right answer: the tiny model gives one in half of its samples."""
+    path = tmp_path_factory.mktemp("problems") / "even.jsonl"
+    evens = [str(number) for number in range(0, 100, 2)]
+    prompts = ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :", "1 = 1 :", "2 3 4 = 9 :"]
+    rows = [{"prompt": prompt, "answer": "even", "modes": evens, "verifier": "modes"} for prompt in prompts]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that has saved its base."""
+    write(tmp_path / "run" / "checkpoint-0", 1.0)
+    return tmp_path / "run"
+
+
+def live_audit(run: Path, problems: Path, *, budget_s: float = 300.0, wait: bool = True, **settings: Any) -> LiveAudit:
+    config = live_config(run, {"problems": problems, **SMALL, **settings})
+    return LiveAudit(run, config, budget_s=budget_s, wait=wait)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
+
+
+def is_gone(process_id: int) -> bool:
+    """Whether the process has ended; one that nobody has waited for yet has."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def gone_within(process_id: int, timeout_s: float) -> bool:
+    end = time.monotonic() + timeout_s
+    while not is_gone(process_id) and time.monotonic() < end:
+        time.sleep(0.05)
+    return is_gone(process_id)
+
+
+def sampled(store_path: Path) -> dict[str, int]:
+    """Samples per checkpoint, greedy ones left out."""
+    with Store.open(store_path, read_only=True) as store:
+        frame = store.frame(
+            """
+            SELECT checkpoint, count(*) AS n
+            FROM samples
+            JOIN series_checkpoints USING (checkpoint_id)
+            WHERE NOT greedy
+            GROUP BY ALL
+            """
+        )
+    return dict(zip(frame["checkpoint"], frame["n"].tolist(), strict=True))
+
+
+def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
+    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = live_audit(run, problems, n=32, limit=5, max_tokens=1)
+    write(run / "checkpoint-20", 1.001)
+    [first] = live.saved(20)
+    assert isinstance(first.verdict, Verdict)
+    assert not first.verdict.positive
+    assert first.labelled["oversharp/verdict"] == first.verdict.label
+    assert warned(caplog) == []
+
+    write(run / "checkpoint-40", 100.0)
+    [second] = live.saved(40)
+    assert isinstance(second.verdict, Verdict)
+    assert second.verdict.label.startswith("over_sharpened")
+    assert warned(caplog) == [f"live audit: {second.verdict.sentence}"]
+    assert live.process_id is None
+
+    # what a logger gets is what the store says
+    with Store.open(live.store_path, read_only=True) as store:
+        frame = store.frame("SELECT measure, k, value FROM findings WHERE step = 40 AND scope = 'all'")
+    of = {(row.measure, row.k): row.value for row in frame.itertuples()}
+    values = second.values
+    assert values["oversharp/pass@16"] == of["pass_at_k", 16]
+    assert values["oversharp/pass@16_change"] == of["pass_at_k_delta", 16] < -0.2
+    assert values["oversharp/pass@1"] == of["pass_at_k", 1]
+    assert {"oversharp/queries_over_sharpened", "oversharp/mass_lost"} <= set(values)
+    assert "oversharp/effective_modes" in first.values  # unknown where nothing is solved any more
+    assert (values["oversharp/step"], values["oversharp/loss_found"]) == (40, 1)
+    assert all(isinstance(value, float) for value in values.values())
+    # and no sample was drawn twice
+    assert sampled(live.store_path) == {"checkpoint-0": 5 * 64, "checkpoint-20": 5 * 32, "checkpoint-40": 5 * 32}
+
+
+def test_one_audit_runs_at_a_time_and_one_more_covers_all_that_waited(run: Path, problems: Path) -> None:
+    live = live_audit(run, problems, wait=False)
+    write(run / "checkpoint-10", 1.1)
+    assert live.saved(10) == []
+    first = live.process_id
+    assert first is not None
+    for step in (20, 30):
+        write(run / f"checkpoint-{step}", 1 + step / 100)
+        live.saved(step)
+    found = live.finish()
+    assert [one.step for one in found] == [10, 20, 30]
+    assert [one.verdict is not None for one in found[1:]] == [False, True]
+    assert live.log_path.read_text().count("# up to step") == 2
+    assert live.process_id is None
+    assert is_gone(first)
+
+
+def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
+    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = live_audit(run, problems, budget_s=0.5, wait=False)
+    write(run / "checkpoint-20", 1.2)
+    live.saved(20)
+    process_id = live.process_id
+    assert process_id is not None
+    assert gone_within(process_id, 30)  # by itself: nobody asks
+    assert live.poll() == []
+    [warning] = warned(caplog)
+    assert "up to step 20 did not finish: the budget of 0.5 s is spent; raise budget_s" in warning
+
+    live.budget_s = 300.0
+    [found] = live.finish()
+    assert found.step == 20
+    assert len(warned(caplog)) == 1
+
+
+def test_what_does_not_end_by_itself_is_ended_with_the_training(
+    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = live_audit(run, problems, wait=False)
+    write(run / "checkpoint-20", 1.2)
+    live.saved(20)
+    process_id = live.process_id
+    assert process_id is not None
+    while "sample checkpoint-0" not in live.log_path.read_text():
+        assert not is_gone(process_id)
+        time.sleep(0.02)
+    live.budget_s = 0.1
+    assert live.finish() == []
+    assert is_gone(process_id)
+    assert sampled(live.store_path)["checkpoint-0"] == 2 * 8  # what was computed is kept
+    ended, left = warned(caplog)
+    assert "the training is over and 0.1 s were waited" in ended
+    assert f"no findings on step 20; continue with: oversharp audit {run} --problems=" in left
+
+
+def test_a_store_that_somebody_has_open_costs_one_warning(
+    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = live_audit(run, problems)
+    write(run / "checkpoint-20", 1.2)
+    with Store.open(live.store_path):
+        assert live.saved(20) == []
+    [warning] = warned(caplog)
+    assert "audit.duckdb: " in warning
+    assert "The training goes on" in warning
+    assert "\n" not in warning
+
+
+def test_an_audit_ends_with_a_training_that_was_killed(run: Path, problems: Path) -> None:
+    write(run / "checkpoint-20", 1.2)
+    training = f"""
+import os
+from trainers.integrations.live import LiveAudit
+from trainers.integrations.live_config import live_config
+live = LiveAudit({str(run)!r}, live_config({str(run)!r}, {{"task": "countdown", "n": 256}}), wait=False)
+live.saved(20)
+print(live.process_id, flush=True)
+os._exit(1)
+"""
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        [sys.executable, "-c", training],
+        capture_output=True, text=True, cwd=root, env={**os.environ, "PYTHONPATH": root}, check=False,
+    )  # fmt: skip
+    assert gone_within(int(done.stdout), 10)
+
+
+def test_the_audit_is_no_worker_of_the_trainings_launcher(
+    run: Path, problems: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "x", "SLURM_PROCID": "3"}.items():
+        monkeypatch.setenv(name, value)
+    live = LiveAudit(run, live_config(run, {"problems": problems}), gpus="7")
+    assert live.wait is False
+    write(run / "checkpoint-20", 1.2)
+    live.saved(20)
+    inherited = Path(f"/proc/{live.process_id}/environ").read_bytes().split(b"\0")
+    live.budget_s = 0.01
+    live.finish()
+    names = {entry.partition(b"=")[0].decode() for entry in inherited}
+    assert not names & {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_PROCID"}
+    assert b"CUDA_VISIBLE_DEVICES=7" in inherited
+
+
+def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
+    from diagnostics.cli import app
+
+    config = live_config(
+        run,
+        {
+            "task": "countdown",
+            "k": [1, 8],
+            "prompt_template": "--Solve:\n{prompt} = ?",
+            "chat": True,
+            "system_prompt": "-x",
+            "temperature": 0.7,
+            "panel": 0,
+            "adaptive": True,
+            "dtype": "bfloat16",
+            "device": "cpu",
+        },
+    )
+    _, bound, _ = app.parse_args(arguments(run, config), exit_on_error=False, print_error=False)
+    assert bound.arguments["config"] == config
+    assert (config.n, config.limit, config.kernel_problems) == (64, 64, 0)
+    assert bound.arguments["series"] == (str(run),)
+
+
+@pytest.mark.parametrize(
+    ("settings", "live", "error"),
+    [
+        ({"task": "countdown", "sample": 8}, {}, "sample: no such setting of an audit"),
+        ({"task": "countdown", "n": 0}, {}, "--n 0: must be at least 1"),
+        ({"task": "countdown", "top_up": 8, "n": 256}, {}, "--top-up: every live audit"),
+        ({"task": "countdown", "base": "nowhere/model"}, {}, "--base nowhere/model: neither a directory nor"),
+        ({}, {}, "pass either --problems"),
+        ({"task": "countdown"}, {"budget_s": 0}, "budget_s 0: must be"),
+        ({"task": "countdown"}, {"python": "/nowhere/python"}, "python /nowhere/python: no such interpreter"),
+    ],
+)
+def test_a_bad_setting_is_refused_before_the_training(
+    tmp_path: Path, settings: dict[str, Any], live: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        LiveAudit(tmp_path, live_config(tmp_path, settings), **live)
+
+
+def test_problems_that_are_not_there_are_refused_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match=r"none\.jsonl"):
+        LiveAudit(tmp_path, live_config(tmp_path, {"problems": tmp_path / "none.jsonl"}))
