@@ -129,7 +129,8 @@ def _verl_fsdp(step: Path) -> Place | None:
         return None
     if adapter:  # what lies beside it is the base: the merger leaves it as it was
         return Place(layout="verl", model=adapter, under=model)
-    if model or not shards:
+    # weights that hf_model writes beside the shards of a LoRA run have the names of the adapted model: nothing loads them
+    if not shards or (model and not _is_lora(actor)):
         return Place(layout="verl", model=model or merged)
     return Place(layout="verl", model=merged, obstacle=_shards_only(actor, shards))
 
@@ -148,7 +149,12 @@ def _shards_only(actor: Path, shards: list[Path]) -> str:
             "holds FSDP shards without fsdp_config.json: it is still being written, or of an older verl, whose shards "
             f"its repository merges: {command}"
         )
-    return f"holds FSDP shards only; merge them: {merge_command(actor)}"
+    what = "a LoRA adapter in FSDP shards" if _is_lora(actor) else "FSDP shards"
+    return f"holds {what} only; merge them: {merge_command(actor)}"
+
+
+def _is_lora(actor: Path) -> bool:
+    return (actor / "lora_train_meta.json").is_file()
 
 
 def _actor(step: Path) -> Path:

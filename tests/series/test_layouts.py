@@ -130,14 +130,16 @@ LAYOUTS = {
             "global_step_10/actor/huggingface/lora_adapter": NAMELESS_10,
             "global_step_20/actor/huggingface/lora_adapter": NAMELESS_20,
             **shards("global_step_30/actor"),
-            "global_step_30/actor/huggingface": SETTINGS,
+            "global_step_30/actor/huggingface": STEP_20,  # of hf_model, under names that nothing loads
         },
         found={
             0: "global_step_10/actor/huggingface",
             10: "+global_step_10/actor/huggingface/lora_adapter",
             20: "+global_step_20/actor/huggingface/lora_adapter",
         },
-        skipped=(f"global_step_30: holds FSDP shards only; merge them: {merge('global_step_30/actor')}",),
+        skipped=(
+            f"global_step_30: holds a LoRA adapter in FSDP shards only; merge them: {merge('global_step_30/actor')}",
+        ),
     ),
     "verl lora, merged elsewhere": Layout(
         name="verl",

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.errors import ConfigError
-from diagnostics.series.layouts import merge_command, recognised
+from diagnostics.series.layouts import recognised
 from trainers.integrations.live import LiveAudit
 from trainers.integrations.live_config import live_config
 from trainers.integrations.live_findings import Found
@@ -35,7 +35,6 @@ from trainers.integrations.live_findings import Found
 SECTION = "trainer.oversharp"
 _OF_LIVE_AUDIT = ("budget_s", "wait", "gpus", "python")
 #: What verl's FSDP writes beside the shards of an adapted model.
-_LORA_MARK = "lora_train_meta.json"
 _SAVE_MODEL = "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]"
 
 
@@ -93,11 +92,9 @@ class OversharpCheckpointCallback:
 def _obstacle(checkpoint: Path) -> str:
     """Why the weights in verl's folder of one step cannot be read, and the mend; empty where they can."""
     place = recognised(checkpoint)
-    actor = checkpoint / "actor"
-    if (actor / _LORA_MARK).is_file() and place.model.name != "lora_adapter":
-        # with hf_model, the weights beside are under the names of the adapted model, which nothing loads
-        return f"holds a LoRA adapter in FSDP shards only; merge them: {merge_command(actor)}"
-    return f"{place.obstacle}, or train with {_SAVE_MODEL}" if place.obstacle else ""
+    if place.obstacle and "LoRA" not in place.obstacle:  # with LoRA that setting would not help
+        return f"{place.obstacle}, or train with {_SAVE_MODEL}"
+    return place.obstacle
 
 
 def _section(config: Any) -> dict[str, Any]:
