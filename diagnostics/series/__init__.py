@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from diagnostics.series.finding import find_series
+from diagnostics.series.finding import current_hash, find_series
 
-__all__ = ["find_series"]
+__all__ = ["current_hash", "find_series"]

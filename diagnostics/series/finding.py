@@ -154,6 +154,19 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     )
 
 
+def current_hash(checkpoint: Checkpoint) -> str:
+    """What the weights of a checkpoint that was found hash to now, or on another machine: all of them are read.
+
+    Raises ``IncompleteCheckpointError`` for weights that are not whole, ``CheckpointError`` for the model under an
+    adapter.
+    """
+    files = weight_files(checkpoint.path, adapter=checkpoint.base_path is not None)
+    if checkpoint.base_path is None:
+        return weights_hash(files)
+    law = _adapter_law(_read_json(checkpoint.path / ADAPTER_CONFIG))
+    return weights_hash(files, base_hash=f"{_model_hash(checkpoint.base_path, {})} {law}")
+
+
 def _adapter_law(config: dict[str, Any]) -> str:
     """What an adapter computes besides its tensors: two with equal tensors and other scales are two checkpoints."""
     return json.dumps({name: config[name] for name in _ADAPTER_LAW if config.get(name)}, sort_keys=True)

@@ -129,7 +129,7 @@ def _verl_fsdp(step: Path) -> Place | None:
         return None
     if adapter:  # what lies beside it is the base: the merger leaves it as it was
         return Place(layout="verl", model=adapter, under=model)
-    # weights that hf_model writes beside the shards of a LoRA run have the names of the adapted model: nothing loads them
+    # what hf_model writes beside the shards of a LoRA run has the names of the adapted model: nothing loads it
     if not shards or (model and not _is_lora(actor)):
         return Place(layout="verl", model=model or merged)
     return Place(layout="verl", model=merged, obstacle=_shards_only(actor, shards))
