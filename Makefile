@@ -60,7 +60,7 @@ $(ORACLES)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 oracles: $(ORACLES)/.ready  ## the objectives against verl's and TRL's own functions, the plug-ins in their trainers
-	REQUIRE_ORACLES=1 $(ORACLES)/bin/python -m pytest -n 0 tests/oracles tests/trainers/integrations
+	REQUIRE_ORACLES=1 $(ORACLES)/bin/python -m pytest -n 0 tests/oracles tests/trainers/integrations tests/test_guides.py
 
 # An environment of its own: inspect-ai does not take three of the versions in constraints.txt.
 IMPORTERS := .venv-importers
