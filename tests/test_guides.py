@@ -26,7 +26,7 @@ LESSONS = {
 
 
 def write_text_models(folders: Sequence[Path], *, steps_between: int = 0) -> None:
-    """A tiny model that reads and writes any text, byte by byte, again after every few steps of learning ``LESSONS``."""
+    """A tiny model of bytes, again after every few steps of learning ``LESSONS``."""
     import torch
     from tokenizers import Tokenizer
     from tokenizers.decoders import ByteLevel as ByteDecoder
