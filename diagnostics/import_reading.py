@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from diagnostics.import_config import ImportConfig
 from diagnostics.import_parts import Block, GradedPairs, Part, Placed, storable
 from diagnostics.import_plan import PlannedFile
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
+from diagnostics.importers.rows import fault_of_last_line
 from diagnostics.recording import FaultCount, Recording
 from diagnostics.store import Store
 from diagnostics.types import Checkpoint, Problem, RecordedSettings, Series, content_hash
@@ -123,15 +124,22 @@ class SeriesReader:
                 return _left_out(
                     file, "was imported before with other content; give what it holds now a --name of its own"
                 )
+        done, faults = (held.lines_done, dict(held.faults)) if held else (0, {})
+        cut = fault_of_last_line(file.path, held.n_bytes) if held is not None and held.complete else None
+        if cut in faults:  # that line may be whole now: read it again
+            done -= 1
+            count = faults.pop(cut)
+            if count.n > 1:
+                faults[cut] = replace(count, n=count.n - 1)
         reading = _Reading(
             file=file,
             file_hash=file_hash,
             n_bytes=n_bytes,
             verifiers=verifiers,
             n_samples=held.n_samples if held else 0,
-            faults=dict(held.faults) if held else {},
+            faults=faults,
         )
-        return self._read(reading, held.lines_done if held else 0)
+        return self._read(reading, done)
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings

@@ -149,6 +149,35 @@ def test_numbered_repeats_come_once(tmp_path: Path) -> None:
     assert (result.series[0].name, result.series[0].n) == ("mine", 2)
 
 
+@pytest.mark.parametrize("cut", [b"{", "é".encode()[:1]], ids=["within a record", "within a letter"])
+def test_a_line_that_was_still_being_written_counts_once_it_is_whole(tmp_path: Path, cut: bytes) -> None:
+    folder = dump(tmp_path / "val")
+    wanted = import_samples([folder], config(tmp_path / "whole"))
+    whole = (folder / "20.jsonl").read_bytes()
+    lines = whole.splitlines(keepends=True)
+    (folder / "20.jsonl").write_bytes(b"".join(lines[:50]) + lines[50][:30] + cut)
+    first = import_samples([folder], config(tmp_path))
+    assert [count.n for count in first.files[2].faults.values()] == [1]
+    last_line = lines[50][:30] + cut + b"\n"
+    (folder / "20.jsonl").write_bytes(b"".join(lines[:50]) + last_line + b"".join(lines[50:]))
+    broken = import_samples([folder], config(tmp_path))
+    assert [(count.n, count.first_line) for count in broken.files[2].faults.values()] == [(1, 51)]
+    assert broken.files[2].n_samples == wanted.files[2].n_samples
+
+
+def test_a_dump_that_grows_while_it_is_written_becomes_what_it_is_in_the_end(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    wanted = import_samples([folder], config(tmp_path / "whole"))
+    whole = (folder / "20.jsonl").read_bytes()
+    for end in (len(whole) // 2, len(whole) - 40, len(whole)):
+        (folder / "20.jsonl").write_bytes(whole[:end])
+        result = import_samples([folder], config(tmp_path))
+    assert result.files[2].faults == {}
+    assert result.files[2].n_samples == wanted.files[2].n_samples
+    sql = "SELECT step, problem_id, sample_index, text FROM graded_samples ORDER BY ALL"
+    assert table(tmp_path, sql).equals(table(tmp_path / "whole", sql))
+
+
 def test_an_import_that_was_killed_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = dump(tmp_path / "val")
     wanted = import_samples([folder], config(tmp_path / "whole"))

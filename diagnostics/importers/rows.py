@@ -72,6 +72,25 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
+    """What was wrong with the last line when the file had ``n_bytes`` and a tool was still writing; None if nothing."""
+    if _TABULAR.get(path.suffix.lower()) != "jsonl":
+        return None
+    with path.open("rb") as content:
+        end, tail = n_bytes, b""
+        while end and b"\n" not in tail:
+            start = max(0, end - _BUFFER_BYTES)
+            content.seek(start)
+            tail, end = content.read(end - start) + tail, start
+    last = tail.rpartition(b"\n")[2]
+    try:
+        orjson.loads(last)
+    except orjson.JSONDecodeError:
+        parsed = _lenient(last) if last.strip() else None
+        return parsed if isinstance(parsed, str) else None
+    return None
+
+
 def _lenient(line: bytes) -> tuple[Any] | str:
     r"""What Python writes and JSON does not know, NaN, Infinity and half a surrogate pair, is read; else why not.
 
