@@ -26,6 +26,7 @@ from diagnostics.errors import OversharpError as OversharpError
 
 if TYPE_CHECKING:
     from diagnostics.audit import AuditResult as AuditResult
+    from diagnostics.audit import ShardResult as ShardResult
     from diagnostics.comparing import CompareResult as CompareResult
     from diagnostics.config import AuditConfig as AuditConfig
     from diagnostics.config import ConfirmConfig as ConfirmConfig
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from diagnostics.exporters.contract import Format, What
     from diagnostics.import_config import ImportConfig as ImportConfig
     from diagnostics.importing import ImportResult as ImportResult
+    from diagnostics.merging import MergeResult as MergeResult
     from diagnostics.plan import Plan as Plan
     from diagnostics.plan import PlannedAudit as PlannedAudit
     from diagnostics.progress import ConsoleProgress as ConsoleProgress
@@ -55,6 +57,8 @@ VERBS = (
     "rescore",
     "report",
     "export",
+    "audit_shard",
+    "merge",
     "train",
     "compare",
 )
@@ -76,6 +80,8 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "RescoreResult": "diagnostics.rescoring",
         "ExportResult": "diagnostics.exporters.contract",
         "Exported": "diagnostics.exporters.contract",
+        "ShardResult": "diagnostics.audit",
+        "MergeResult": "diagnostics.merging",
         "CompareResult": "diagnostics.comparing",
     }
 )
@@ -212,6 +218,35 @@ def export(
 
     target = None if out is None else Path(out)
     return run(Path(store), target, what=what, formats=formats, series=series, replace=replace, progress=progress)
+
+
+def audit_shard(
+    series: Path | str | Sequence[Path | str],
+    config: AuditConfig,
+    shard: str,
+    *,
+    progress: ProgressSink | None = None,
+) -> ShardResult:
+    """Draw, score and grade one share of an audit, as ``oversharp audit --shard`` does.
+
+    ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
+    """
+    from diagnostics.audit import audit_shard as run
+    from diagnostics.parts import Part
+
+    paths = _listed(series)
+    part = Part.from_text("shard", shard)
+    return run(paths, config, part, command=_call("audit_shard", paths, config), progress=progress)
+
+
+def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
+    """Join stores into ``out``/audit.duckdb, as ``oversharp merge`` does: shards, or audits of several machines.
+
+    After shards, ``audit`` with that ``out`` draws nothing and comes to the verdict.
+    """
+    from diagnostics.merging import merge as run
+
+    return run([Path(store) for store in stores], Path(out), progress=progress)
 
 
 def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:

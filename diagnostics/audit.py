@@ -1,36 +1,31 @@
 """The whole flow of an audit: series → samples → scores → grades → gradient kernels → findings → verdict → report.
 
 Each stage reads what the store has, does what is missing and commits in small transactions. Running the same
-command again continues where the last one ended, however it ended.
+command again continues where the last one ended, however it ended. The flow is the same whether this process computes
+or Ray's workers do (``--ray``); a shard (``--shard``) goes through it as far as the grades.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from diagnostics.config import AuditConfig
-from diagnostics.coupling import plan_kernel, upper_triangle
-from diagnostics.engine import Engine
-from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, KernelError, SamplerError
-from diagnostics.pending import (
-    finished_samples,
-    held_sampler,
-    planned_samples,
-    ungraded,
-    unrepeated,
-    unscored,
-)
+from diagnostics.distributed import open_pool
+from diagnostics.engine import Engine, EngineSpec
+from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
+from diagnostics.parts import WHOLE, Part, Task
+from diagnostics.pending import finished_samples, held_sampler, planned_samples, ungraded
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.provenance import provenance
 from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
-from diagnostics.stages import draw, grade
+from diagnostics.stages import Workshop, draw, grade, kernel, score
 from diagnostics.standing import findings_and_verdict, report
 from diagnostics.store import Store
 from diagnostics.tasks import load_problems, suggested_max_tokens
@@ -39,19 +34,16 @@ from diagnostics.types import (
     AuditKey,
     Checkpoint,
     Problem,
-    ResponseScore,
     SamplingSettings,
     Series,
     content_hash,
 )
 from diagnostics.verdict import Verdict
 
-#: Scored tokens per commit and Parquet file.
-TOKENS_PER_COMMIT = 1 << 18
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
 TRAINING_PER_PROBLEM = 4
-#: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
-REPEATED_SCORES = 64
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +56,18 @@ class AuditResult:
     report_path: Path
     left_out: Mapping[str, str]
     without_kernel: Mapping[str, str]
+    samples_drawn: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardResult:
+    """One share of an audit, drawn, scored and graded: where it is, and checkpoints left out (label → reason)."""
+
+    series: str
+    shard: Part
+    n_problems: int
+    store_path: Path
+    left_out: Mapping[str, str]
     samples_drawn: int
 
 
@@ -81,86 +85,199 @@ def audit(
         OversharpError: bad input; what was computed before stays in the store.
     """
     say = progress or SilentProgress()
+
+    def run(config: AuditConfig) -> AuditResult:
+        with ExitStack() as stack:
+            graded = _graded(stack, series_paths, config, WHOLE, say)
+            shop, key, series = graded.shop, graded.shop.key, graded.series
+            without_kernel: dict[str, str] = {}
+            if config.kernel_problems:
+                shop.engine.run([_kernel(graded, one, without_kernel) for one in series.checkpoints])
+            shop.engine.close()
+            verdict = findings_and_verdict(shop.store, key, graded.failed, graded.skipped, say)
+            shop.store.end_audit(key, provenance(command, graded.left_out, _of_preset(config)))
+        report_path = config.out / "report.html"
+        if write_report:
+            report(shop.store.path, report_path)
+        return AuditResult(
+            series=series.name,
+            verdict=verdict,
+            store_path=shop.store.path,
+            report_path=report_path,
+            left_out=graded.left_out,
+            without_kernel=without_kernel,
+            samples_drawn=sum(graded.drawn.values()),
+        )
+
+    return _with_another_sampler(run, config, say)
+
+
+def audit_shard(
+    series_paths: Sequence[Path | str],
+    config: AuditConfig,
+    shard: Part,
+    *,
+    command: str = "",
+    progress: ProgressSink | None = None,
+) -> ShardResult:
+    """Draw, score and grade one share of the problems of an audit into ``config.out``, which no other shard has.
+
+    The problems are every ``shard.of``-th in the order of the problem set. ``merging.merge`` joins the stores of all
+    shards; ``audit`` on the joined one then draws nothing, and comes to the verdict. Raises as ``audit``.
+    """
+    say = progress or SilentProgress()
+
+    def run(config: AuditConfig) -> ShardResult:
+        with ExitStack() as stack:
+            graded = _graded(stack, series_paths, config, shard, say)
+            store = graded.shop.store
+            place = {"index": shard.index + 1, "of": shard.of, "whole": graded.whole_id}
+            more = {**_of_preset(config), "shard": place}
+            store.end_audit(graded.shop.key, provenance(command, graded.left_out, more))
+        return ShardResult(
+            series=graded.series.name,
+            shard=shard,
+            n_problems=len(graded.shop.problems),
+            store_path=store.path,
+            left_out=graded.left_out,
+            samples_drawn=sum(graded.drawn.values()),
+        )
+
+    return _with_another_sampler(run, config, say)
+
+
+def _with_another_sampler(run: Callable[[AuditConfig], Result], config: AuditConfig, say: ProgressSink) -> Result:
+    """``run``, once more with transformers where ``auto`` had taken an engine that refuses the model."""
     try:
-        return _audit(series_paths, config, command=command, say=say, write_report=write_report)
+        return run(config)
     except EngineRefusedError as error:
         if config.sampler != "auto":
             raise
         say.note(f"{error}: done now")
-        config = replace(config, sampler="transformers")
-        return _audit(series_paths, config, command=command, say=say, write_report=write_report)
+        return run(replace(config, sampler="transformers"))
 
 
-def _audit(
-    series_paths: Sequence[Path | str], config: AuditConfig, *, command: str, say: ProgressSink, write_report: bool
-) -> AuditResult:
-    problems = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
+@dataclass(frozen=True, kw_only=True)
+class _Graded:
+    """An audit whose samples are drawn, scored and graded, and the parts it was made with.
+
+    ``skipped`` checkpoints could not be read, ``left_out`` are these and those that failed (label → reason), ``failed``
+    and ``drawn`` are by checkpoint id. ``whole_id`` is the id of the audit that this one, if a shard, is a part of.
+    """
+
+    shop: Workshop
+    series: Series
+    settings: SamplingSettings
+    whole_id: str
+    skipped: Mapping[str, str]
+    left_out: dict[str, str]
+    failed: dict[str, str] = field(default_factory=dict)
+    drawn: dict[str, int] = field(default_factory=dict)
+
+
+def _graded(
+    stack: ExitStack, series_paths: Sequence[Path | str], config: AuditConfig, shard: Part, say: ProgressSink
+) -> _Graded:
+    """Go through all stages up to the grades; the store and the engine stay open as long as ``stack``."""
+    every_problem = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
+    problems = shard.take(every_problem)
+    if not problems:
+        raise ConfigError(f"--shard {shard}: there are only {len(every_problem)} problems; make fewer shards")
     series = find_series(series_paths, base=config.base, name=config.name)
     if config.preset is not None:
         say.note(f"preset {config.preset} sets {json.dumps(config.set_by_preset)}")
     say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
+    if shard != WHOLE:
+        say.note(f"shard {shard}: {len(problems)} of {_plural(len(every_problem), 'problem')}")
     skipped = dict(reason.split(": ", 1) for reason in series.skipped)
-    left_out = dict(skipped)
-    for label, reason in left_out.items():
+    for label, reason in skipped.items():
         say.note(f"left out {label}: {reason}")
 
-    store_path = config.out / "audit.duckdb"
-    with Store.open(store_path) as store, ExitStack() as stack:
-        held = held_sampler(store, series.name)
-        sampler_name, why = choose_sampler(config.sampler, series.checkpoints, device=config.device, held=held)
-        settings = sampling_settings(config, series.base, sampler=sampler_name)
-        panel_settings = panel_sampling_settings(config, settings)
-        engine = stack.enter_context(
-            closing(Engine(config, sampler_name, why, lora_ranks=lora_ranks(series.checkpoints), note=say.note))
-        )
-        store.require_regex("--strategy-regex", config.strategy_regex)
-        config = _topped_up(store, config, series, settings, problems)
-        key = _register(store, series, problems, settings, panel_settings, config, say)
-        run = _Run(store=store, key=key, engine=engine, problems=problems, say=say)
-        failed: dict[str, str] = {}
-        drawn = 0
-        for checkpoint in (*series.checkpoints, series.base):  # the base again: by then it can score all the others
-            if checkpoint.checkpoint_id in failed:
-                continue
-            try:
-                if config.adaptive and checkpoint is not series.base:
-                    _allocate(run, checkpoint, config)
-                drawn += _sample(run, checkpoint, settings, planned_samples(store, key, checkpoint.checkpoint_id))
-                if checkpoint is series.base and config.panel:
-                    panel = dict.fromkeys((problem.problem_id for problem in problems), config.panel)
-                    drawn += _sample(run, checkpoint, panel_settings, panel, greedy=False)
-                _score(run, checkpoint, settings)
-            except (CheckpointError, SamplerError) as error:
-                if checkpoint is series.base:
-                    raise
-                why = str(error).removeprefix(f"{checkpoint.label}: ")
-                failed[checkpoint.checkpoint_id] = left_out[checkpoint.label] = why
-                store.log_event(key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=why)
-                say.note(f"left out {checkpoint.label}: {why}")
-        engine.close()
-        _grade(run)
-        without_kernel: dict[str, str] = {}
-        for checkpoint in series.checkpoints:
-            if config.kernel_problems and checkpoint.checkpoint_id not in failed:
-                why_none = _kernel(run, checkpoint, settings, series.checkpoints[-1].kind)
-                if why_none is not None:
-                    without_kernel[checkpoint.label] = why_none
-        engine.close()
-        verdict = findings_and_verdict(store, key, failed, skipped, say)
-        preset = {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
-        store.end_audit(key, provenance(command, left_out, preset))
-    report_path = config.out / "report.html"
-    if write_report:
-        report(store_path, report_path)
-    return AuditResult(
-        series=series.name,
-        verdict=verdict,
-        store_path=store_path,
-        report_path=report_path,
-        left_out=left_out,
-        without_kernel=without_kernel,
-        samples_drawn=drawn,
+    store = stack.enter_context(Store.open(config.out / "audit.duckdb"))
+    pool = None if config.ray is None else stack.enter_context(open_pool(config, note=say.note))
+    choose = choose_sampler if pool is None else pool.choose_sampler
+    held = held_sampler(store, series.name)
+    sampler_name, why = choose(config.sampler, series.checkpoints, device=config.device, held=held)
+    ranks = lora_ranks(series.checkpoints)
+    spec = EngineSpec(config=config, sampler_name=sampler_name, why=why, lora_ranks=ranks)
+    engine = stack.enter_context(closing(Engine(spec, note=say.note) if pool is None else pool.engine(spec)))
+    settings = sampling_settings(config, series.base, sampler=sampler_name)
+    panel_settings = panel_sampling_settings(config, settings)
+    store.require_regex("--strategy-regex", config.strategy_regex)
+    config = _topped_up(store, config, series, settings, problems)
+    whole, key = (_key(series, settings, panel_settings, config, listed) for listed in (every_problem, problems))
+    _register(store, key, series, problems, settings, panel_settings)
+    n_training = TRAINING_PER_PROBLEM * len(every_problem)
+    _register_training(store, series, n_training, shard, say)
+
+    shop = Workshop(store=store, key=key, engine=engine, problems=problems, say=say)
+    graded = _Graded(
+        shop=shop,
+        series=series,
+        settings=settings,
+        whole_id=whole.audit_id,
+        skipped=skipped,
+        left_out=dict(skipped),
     )
+    for tasks in _waves(graded, config, panel_settings):
+        engine.run(tasks)
+    engine.close()
+    _grade(shop)
+    return graded
+
+
+def _waves(graded: _Graded, config: AuditConfig, panel_settings: SamplingSettings) -> Iterator[list[Task[None]]]:
+    """What can be done side by side, and what after that.
+
+    The others score the panel, so that the base is drawn from first. What the base scores then is settled before any
+    sample of the others is there, and so is the same however long their sampling takes; it scores them in the end.
+    """
+    shop, settings = graded.shop, graded.settings
+    base, *others = graded.series.checkpoints
+    yield [_of_base(graded, panel_settings, config.panel)]
+    tasks = [_of_checkpoint(graded, one, config) for one in others]
+    if config.adaptive:  # who comes later is given samples by what the earlier ones solved
+        yield [score(shop, base, settings)]
+        yield from ([task] for task in tasks)
+    else:
+        yield [score(shop, base, settings), *tasks]
+    yield [score(shop, base, settings)]
+
+
+def _of_base(graded: _Graded, panel_settings: SamplingSettings, n_panel: int) -> Task[None]:
+    shop, base = graded.shop, graded.series.base
+    planned = planned_samples(shop.store, shop.key, base.checkpoint_id)
+    n = yield from draw(shop, base, graded.settings, planned, greedy=True, what="sample")
+    if n_panel:
+        panel = dict.fromkeys((problem.problem_id for problem in shop.problems), n_panel)
+        n += yield from draw(shop, base, panel_settings, panel, greedy=False, what="panel")
+    graded.drawn[base.checkpoint_id] = n
+
+
+def _of_checkpoint(graded: _Graded, checkpoint: Checkpoint, config: AuditConfig) -> Task[None]:
+    """Draw and score one checkpoint after the base; one that fails is left out, with the reason."""
+    shop, checkpoint_id = graded.shop, checkpoint.checkpoint_id
+    try:
+        if config.adaptive:
+            _allocate(shop, checkpoint, config)
+        planned = planned_samples(shop.store, shop.key, checkpoint_id)
+        graded.drawn[checkpoint_id] = yield from draw(
+            shop, checkpoint, graded.settings, planned, greedy=True, what="sample"
+        )
+        yield from score(shop, checkpoint, graded.settings)
+    except (CheckpointError, SamplerError) as error:
+        why = str(error).removeprefix(f"{checkpoint.label}: ")
+        graded.failed[checkpoint_id] = graded.left_out[checkpoint.label] = why
+        shop.store.log_event(shop.key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint_id, note=why)
+        shop.say.note(f"left out {checkpoint.label}: {why}")
+
+
+def _kernel(graded: _Graded, checkpoint: Checkpoint, without_kernel: dict[str, str]) -> Task[None]:
+    if checkpoint.checkpoint_id in graded.failed:
+        return
+    why_none = yield from kernel(graded.shop, checkpoint, graded.settings, graded.series.checkpoints[-1].kind)
+    if why_none is not None:
+        without_kernel[checkpoint.label] = why_none
 
 
 def sampling_settings(config: AuditConfig, base: Checkpoint, *, sampler: str) -> SamplingSettings:
@@ -195,17 +312,6 @@ def default_max_tokens(base: Checkpoint) -> int:
     return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """What every stage of one audit works with."""
-
-    store: Store
-    key: AuditKey
-    engine: Engine
-    problems: Sequence[Problem]
-    say: ProgressSink
-
-
 def _topped_up(
     store: Store, config: AuditConfig, series: Series, settings: SamplingSettings, problems: Sequence[Problem]
 ) -> AuditConfig:
@@ -224,21 +330,19 @@ def _topped_up(
     return replace(config, n=n + more, n_base=n_base + more * n_base // n, top_up=None)
 
 
-def _register(
-    store: Store,
+def _key(
     series: Series,
-    problems: Sequence[Problem],
     settings: SamplingSettings,
     panel_settings: SamplingSettings,
     config: AuditConfig,
-    say: ProgressSink,
+    problems: Sequence[Problem],
 ) -> AuditKey:
     problem_ids = [problem.problem_id for problem in problems]
     compared = (series.name, settings.settings_id, problem_ids, config.n, config.used_n_base, config.ks)
     panel = (panel_settings.settings_id, config.panel)
     kernel = (config.kernel_problems, config.kernel_responses)
     taken = (config.used_entropy_samples, config.strategy_regex, config.adaptive)
-    key = AuditKey(
+    return AuditKey(
         audit_id=content_hash(*compared, *panel, *kernel, *taken),
         series=series.name,
         settings_id=settings.settings_id,
@@ -252,118 +356,46 @@ def _register(
         ks=config.ks,
         strategy_regex=config.strategy_regex,
     )
-    steps = [checkpoint.step for checkpoint in series.checkpoints]
-    training, faults = read_training_responses(series.path, steps, limit=TRAINING_PER_PROBLEM * len(problems))
-    for fault in faults:
-        say.note(fault)
+
+
+def _register(
+    store: Store,
+    key: AuditKey,
+    series: Series,
+    problems: Sequence[Problem],
+    settings: SamplingSettings,
+    panel_settings: SamplingSettings,
+) -> None:
+    problem_ids = [problem.problem_id for problem in problems]
     store.add_series(series)
     store.add_problems(problems)
-    store.add_training_responses(series.name, training)
     store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
-    return key
 
 
-def _allocate(run: _Run, checkpoint: Checkpoint, config: AuditConfig) -> None:
+def _register_training(store: Store, series: Series, n: int, shard: Part, say: ProgressSink) -> None:
+    """Of the ``n`` responses per interval that an audit scores of the training batches, those of the shard."""
+    steps = [checkpoint.step for checkpoint in series.checkpoints]
+    training, faults = read_training_responses(series.path, steps, limit=n)
+    for fault in faults:
+        say.note(fault)
+    store.add_training_responses(series.name, shard.take(training))
+
+
+def _allocate(shop: Workshop, checkpoint: Checkpoint, config: AuditConfig) -> None:
     """Plan the samples of one checkpoint from what the earlier ones solved, which has to be graded for that."""
-    _grade(run)
+    _grade(shop)
     least = max(2 * max(config.ks), config.used_entropy_samples, config.panel)
-    decided = run.store.allocate(run.key, checkpoint.checkpoint_id, least)
-    run.say.note(f"{checkpoint.label}: {decided} of {len(run.problems)} problems are decided, {least} samples each")
+    decided = shop.store.allocate(shop.key, checkpoint.checkpoint_id, least)
+    shop.say.note(f"{checkpoint.label}: {decided} of {len(shop.problems)} problems are decided, {least} samples each")
 
 
-def _sample(
-    run: _Run, checkpoint: Checkpoint, settings: SamplingSettings, planned: Mapping[str, int], *, greedy: bool = True
-) -> int:
-    """Draw the samples of one checkpoint that the store lacks; returns how many were drawn."""
-    return draw(
-        run.store,
-        run.engine,
-        checkpoint,
-        run.problems,
-        settings,
-        planned,
-        greedy=greedy,
-        key=run.key,
-        what="panel" if settings.settings_id != run.key.settings_id else "sample",
-        say=run.say,
-    )
-
-
-def _score(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings) -> None:
-    """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
-    checkpoint_id = checkpoint.checkpoint_id
-    pending = unscored(run.store, run.key, checkpoint_id)
-    if len(pending):
-        start = time.perf_counter()
-        with run.say.stage(f"score {checkpoint.label}", len(pending)) as advance:
-            scores = run.engine.score(checkpoint, run.problems, pending, settings)
-            for chunk in _chunks(scores, TOKENS_PER_COMMIT):
-                run.store.add_scores(run.key, checkpoint_id, chunk)
-                advance(len(chunk))
-        wall_s = time.perf_counter() - start
-        run.store.log_event(run.key, "score", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
-    again = unrepeated(run.store, run.key, checkpoint_id, REPEATED_SCORES)
-    if len(again):
-        batches = run.engine.score(checkpoint, run.problems, again, settings, again=True)
-        run.store.add_second_scores(run.key, checkpoint_id, [score for batch in batches for score in batch])
-
-
-def _kernel(run: _Run, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> str | None:
-    """The gradient kernel of one checkpoint; why it could not be computed, and the audit goes on.
-
-    ``kind``: what is trained in this series, a full model or an adapter.
-    """
-    checkpoint_id = checkpoint.checkpoint_id
-    plan = plan_kernel(run.store, run.key, checkpoint, settings)
-    if plan is None or checkpoint.kind != kind:
-        why = "no panel to choose responses from; run the audit with --panel 4"
-        if plan is not None:
-            why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
-        run.store.add_missing_kernel(run.key, checkpoint_id, why)
-        return None  # nothing went wrong
-    if run.store.link_kernel(run.key, checkpoint_id, plan.kernel_id):
-        return None
-    start = time.perf_counter()
-    try:
-        with run.say.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
-            kernel, n_tokens = run.engine.kernel(checkpoint, run.problems, plan.rows, settings)
-            advance(len(plan.rows))
-    except (CheckpointError, KernelError, SamplerError) as error:
-        why = str(error).removeprefix(f"{checkpoint.label}: ")
-        run.store.add_missing_kernel(run.key, checkpoint_id, why)
-        return why
-    rows = plan.rows[["problem_id", "response_id"]].assign(
-        position=range(len(plan.rows)), logp_sum=kernel.logp_sum_N, n_tokens=n_tokens
-    )
-    run.store.add_kernel(
-        run.key,
-        checkpoint_id,
-        plan.kernel_id,
-        certificate=kernel.certificate,
-        rows=rows,
-        roles=plan.roles,
-        values=upper_triangle(kernel.kernel_NN),
-    )
-    wall_s = time.perf_counter() - start
-    run.store.log_event(run.key, "kernel", wall_s=wall_s, rows=len(rows), checkpoint_id=checkpoint_id)
-    return None
-
-
-def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[list[ResponseScore]]:
-    """Batches joined until they hold ``n_tokens``: one file per commit, not per batch."""
-    chunk: list[ResponseScore] = []
-    for batch in batches:
-        chunk += batch
-        if sum(score.n_tokens for score in chunk) >= n_tokens:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _grade(run: _Run) -> None:
+def _grade(shop: Workshop) -> None:
     """Grade every distinct response once, whichever checkpoints gave it."""
-    grade(run.store, run.problems, ungraded(run.store, run.key), key=run.key, say=run.say)
+    grade(shop.store, shop.problems, ungraded(shop.store, shop.key), key=shop.key, say=shop.say)
+
+
+def _of_preset(config: AuditConfig) -> dict[str, object]:
+    return {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
 
 
 def _plural(count: int, noun: str) -> str:

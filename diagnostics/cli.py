@@ -21,6 +21,7 @@ from rich.table import Table
 from diagnostics import version
 from diagnostics.cli_export import export
 from diagnostics.cli_import import import_
+from diagnostics.cli_merge import merge
 from diagnostics.cli_rescore import rescore
 from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
 from diagnostics.cli_training import compare, demo, train, train_base
@@ -47,6 +48,7 @@ app.command(train_base, name="train-base")
 app.command(import_, name="import")
 app.command(export)
 app.command(rescore)
+app.command(merge)
 
 
 @app.command
@@ -55,6 +57,7 @@ def audit(
     /,
     *,
     config: AuditConfig | None = None,
+    shard: str | None = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -67,7 +70,13 @@ def audit(
     ----------
     series
         A directory that holds checkpoints, several checkpoint directories, or a quoted glob.
+    shard
+        I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict.
+        Machines without Ray audit one share each. Join them with oversharp merge.
     """
+    if shard is not None:
+        return _run_shard(series, config or AuditConfig(), shard, as_json=as_json, quiet=quiet)
+
     from diagnostics.audit import audit as run_audit
 
     result = run_audit(
@@ -92,6 +101,24 @@ def audit(
     for label, reason in result.without_kernel.items():
         print(f"warning: no gradient kernel of {label}: {reason}", file=sys.stderr)
     return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel else 0
+
+
+def _run_shard(series: Sequence[str], config: AuditConfig, shard: str, *, as_json: bool, quiet: bool) -> int:
+    """``oversharp audit --shard``: one share of an audit, and what to do next."""
+    from diagnostics.audit import audit_shard
+    from diagnostics.parts import Part
+
+    part = Part.from_text("--shard", shard)
+    result = audit_shard(series, config, part, command=command_line(), progress=progress_sink(as_json or quiet))
+    if as_json:
+        print(json.dumps({**asdict(result), "shard": str(part)}, indent=2, default=str))
+    else:
+        problems = "1 problem" if result.n_problems == 1 else f"{result.n_problems} problems"
+        print(f"shard   {part} of {result.series}: {problems}\nstore   {result.store_path}")
+        print(f"next    when all {part.of} are done: oversharp merge STORES --out DIR, then this audit without --shard")
+    for label, reason in result.left_out.items():
+        print(f"warning: left out {label}: {reason}", file=sys.stderr)
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
 
 
 @app.command

@@ -30,6 +30,11 @@ def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
         raise ValueError(f"{','.join(parts)!r} is not a list of whole numbers such as 1,8,64") from None
 
 
+def one_or_none(_type: Any, tokens: Sequence[Token]) -> str:
+    """The value of a flag that may stand alone; then it is empty."""
+    return tokens[0].value if tokens else ""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig:
@@ -111,6 +116,9 @@ class AuditConfig:
         Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
     cpu_cache_gib
         Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
+    ray
+        Let the workers of a Ray cluster draw, score and compute kernels: its address, or auto for the one that this
+        machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
     """
 
     base: Path | None = None
@@ -150,6 +158,9 @@ class AuditConfig:
     gpu_memory_share: float = 0.6
     max_model_len: int | None = None
     cpu_cache_gib: int = 2
+    ray: Annotated[str | None, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         if (self.problems is None) == (self.task is None):
@@ -198,6 +209,8 @@ class AuditConfig:
         ):
             if value is not None and value >= 2**31:
                 raise ConfigError(f"{flag} {value}: must be below 2147483648")
+        if self.ray is not None and self.device not in (None, "cpu", "cuda"):
+            raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
         if self.name is not None and (not self.name or not self.name.isprintable()):
             raise ConfigError(f"--name {self.name!r}: must be printable text")
         if "{prompt}" not in self.used_prompt_template:

@@ -17,13 +17,14 @@ import numpy as np
 import pandas as pd
 
 from diagnostics.config import ConfirmConfig
-from diagnostics.engine import Engine
+from diagnostics.engine import Engine, EngineSpec
 from diagnostics.errors import CheckpointError, ConfigError, SamplerError, StoreError
+from diagnostics.parts import finish
 from diagnostics.pending import missing_samples
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
-from diagnostics.stages import draw, grade
+from diagnostics.stages import Workshop, draw, grade
 from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from diagnostics.statistics.power import window_size
 from diagnostics.store import Store
@@ -270,13 +271,16 @@ def _draw(
         ) from error
     store.add_settings(settings)
     dtype = cast(Literal["float32", "bfloat16", "float16"], settings.dtype)
-    engine = Engine(
-        config.engine_config(sampler, dtype), sampler, "as in the audit", lora_ranks=lora_ranks(pair), note=say.note
+    spec = EngineSpec(
+        config=config.engine_config(sampler, dtype),
+        sampler_name=sampler,
+        why="as in the audit",
+        lora_ranks=lora_ranks(pair),
     )
-    with closing(engine):
+    with closing(Engine(spec, note=say.note)) as engine:
+        shop = Workshop(store=store, key=key, engine=engine, problems=problems, say=say)
         return sum(
-            draw(store, engine, checkpoint, problems, settings, planned, greedy=False, key=key, what="confirm", say=say)
-            for checkpoint in pair
+            finish(draw(shop, checkpoint, settings, planned, greedy=False, what="confirm")) for checkpoint in pair
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 from uuid import uuid4
 
@@ -131,6 +133,19 @@ class Database:
                 raise _explain(error, self.path) from error
             raise
 
+    @contextmanager
+    def attached(self, path: Path) -> Iterator[None]:
+        """Read another store's tables as ``other.TABLE`` inside the block. Raises ``StoreError`` as opening it."""
+        text = str(path.resolve()).replace("'", "''")
+        try:
+            self._connection.execute(f"ATTACH '{text}' AS other (READ_ONLY)")
+        except (duckdb.Error, OSError) as error:
+            raise _explain(error, path) from error
+        try:
+            yield
+        finally:
+            self._connection.execute("DETACH other")
+
     def _rollback(self) -> None:
         try:
             self._connection.execute("ROLLBACK")
@@ -165,15 +180,45 @@ class Database:
 
         Columns: checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies.
         """
-        name = f"{uuid4().hex}.parquet"
-        self.tokens_path.mkdir(exist_ok=True)
-        partial = self.tokens_path / f"{name}.partial"
         table = pa.Table.from_pandas(rows, schema=_TOKEN_SCHEMA, preserve_index=False)
-        parquet.write_table(table, partial, compression="zstd")
-        with partial.open("rb") as file:
+        self._add_token_file(
+            f"{uuid4().hex}.parquet", lambda path: parquet.write_table(table, path, compression="zstd")
+        )
+
+    def take_in_tokens(self, folder: Path, names: Sequence[str]) -> None:
+        """Add token scores of another store, inside a transaction: its Parquet files, less what is here already.
+
+        A file that is missing or damaged there is passed over: an audit computes its scores anew.
+        """
+        known = {row[0] for row in self.rows("SELECT file FROM token_files") if _is_whole(self.tokens_path / row[0])}
+        new = [folder / name for name in names if name not in known and _is_whole(folder / name)]
+        if not new:
+            return
+        self._see_tokens()
+        keys = ", ".join(_IDENTITY)
+        doubled = self.rows(
+            f"SELECT DISTINCT filename FROM read_parquet({_listed(new)}, filename = true) "
+            f"SEMI JOIN token_scores USING ({keys})"
+        )
+        overlapping = {Path(row[0]).name for row in doubled}
+        for path in new:
+            if path.name not in overlapping:
+                self._add_token_file(path.name, partial(copyfile, path))
+                continue
+            rows = self._connection.execute(
+                f"FROM read_parquet({_listed([path])}) ANTI JOIN token_scores USING ({keys})"
+            ).df()
+            if len(rows):
+                self.write_tokens(rows)
+
+    def _add_token_file(self, name: str, write: Callable[[Path], object]) -> None:
+        self.tokens_path.mkdir(exist_ok=True)
+        unfinished = self.tokens_path / f"{name}.partial"
+        write(unfinished)
+        with unfinished.open("rb") as file:
             os.fsync(file.fileno())
-        partial.replace(self.tokens_path / name)
-        self._connection.execute("INSERT INTO token_files VALUES (?)", [name])
+        unfinished.replace(self.tokens_path / name)
+        self._connection.execute("INSERT OR IGNORE INTO token_files VALUES (?)", [name])
         self._tokens_seen = False
 
     def _forget_uncommitted_tokens(self) -> None:
@@ -188,13 +233,17 @@ class Database:
         known = [self.tokens_path / row[0] for row in self.rows("SELECT file FROM token_files ORDER BY file")]
         there = [path for path in known if _is_whole(path)]
         if there:
-            paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in there)
-            source = f"FROM read_parquet([{paths}])"
+            source = f"FROM read_parquet({_listed(there)})"
         else:
             source = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in _TOKEN_COLUMNS)} WHERE false"
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW token_scores AS {source}")
         self._connection.execute((Path(__file__).parent / "token_views.sql").read_text(encoding="utf-8"))
         self._tokens_seen = True
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    """The paths as a list in SQL: where a view is made, parameters cannot be bound."""
+    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
 
 
 def _is_whole(path: Path) -> bool:

@@ -1,75 +1,53 @@
-"""Sampling and scoring of a series with one model in memory at a time."""
+"""Sampling and scoring of a series: what an audit asks for, and the engine that does it in this process.
+
+One model is in memory at a time. ``diagnostics.distributed`` has an engine whose work is done by Ray's workers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
 from diagnostics.config import AuditConfig
 from diagnostics.errors import SamplerError
 from diagnostics.model_holder import ModelHolder
-from diagnostics.samplers import EngineSettings, Sampler, SamplerContext, SampleRequest, make_sampler
+from diagnostics.parts import WHOLE, Part, Task, finish
+from diagnostics.samplers import (
+    BatchPlan,
+    EngineSettings,
+    PlanningSampler,
+    Sampler,
+    SamplerContext,
+    SampleRequest,
+    make_sampler,
+)
 from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
 
 if TYPE_CHECKING:
     from diagnostics.kernel import GradientKernel
     from diagnostics.models import LoadedModel
+    from diagnostics.scoring import ScoreRequest
+
+#: What is to be drawn: problem id → (sample indices, whether the greedy response).
+Missing = Mapping[str, tuple[tuple[int, ...], bool]]
 
 
-class Engine:
-    """Loads a checkpoint when the first sample or score of it is wanted, and not before.
+class AuditEngine(Protocol):
+    """What an audit asks for. Work may begin when a method is called, and comes as it is done.
 
-    A finished audit that runs again therefore loads no model at all.
+    An empty list among the results says that others may go on meanwhile. Raises ``CheckpointError`` and
+    ``SamplerError`` as samplers and scorer do, ``KernelError`` for a kernel.
     """
 
-    def __init__(
-        self,
-        config: AuditConfig,
-        sampler_name: str,
-        why: str,
-        *,
-        lora_ranks: Mapping[Path, int],
-        note: Callable[[str], None],
-    ) -> None:
-        self._config = config
-        self._sampler_name, self._why = sampler_name, why
-        self._lora_ranks = lora_ranks
-        self._note = note
-        self._models = ModelHolder(device=config.device, dtype=config.dtype)
-        self._sampler: Sampler | None = None
-
     def sample(
-        self,
-        checkpoint: Checkpoint,
-        problems: Sequence[Problem],
-        missing: Mapping[str, tuple[tuple[int, ...], bool]],
-        settings: SamplingSettings,
+        self, checkpoint: Checkpoint, problems: Sequence[Problem], missing: Missing, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Draw what ``missing`` names: problem id → (sample indices, whether the greedy response)."""
-        if self._sampler is None:
-            config = self._config
-            engine = EngineSettings(
-                tensor_parallel=config.tensor_parallel,
-                gpu_memory_share=config.gpu_memory_share,
-                max_model_len=config.max_model_len,
-                cpu_cache_gib=config.cpu_cache_gib,
-                lora_ranks=self._lora_ranks,
-            )
-            context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
-            self._sampler = make_sampler(self._sampler_name, context)
-            self._note(f"sampler {self._sampler_name} on {self._models.device}: {self._why}")
-        requests = [
-            SampleRequest(
-                problem=problem, sample_indices=missing[problem.problem_id][0], greedy=missing[problem.problem_id][1]
-            )
-            for problem in problems
-            if problem.problem_id in missing
-        ]
-        return self._sampler.sample(checkpoint, requests, settings)
+        """Draw what is missing."""
 
     def score(
         self,
@@ -85,10 +63,126 @@ class Engine:
         Text without token ids is tokenized, and ends with the end token where ``ends``. ``again`` computes in smaller
         batches, whose shape rounds in another way, and in float32 whatever the audit's dtype.
         """
-        from diagnostics.models import encode_prompt, in_float32, require_fit
-        from diagnostics.scoring import TOKEN_BUDGET, ScoreRequest, score
+
+    def kernel(
+        self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
+    ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
+        """The gradient kernel over ``responses`` (columns as for ``score``), and how many tokens each has."""
+
+    def run(self, tasks: Sequence[Task[None]]) -> None:
+        """Do pieces of work that do not wait for one another, in the order or side by side."""
+
+    def close(self) -> None:
+        """Let go of the models."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    """What an engine is made of; ``why`` it has this sampler is told to the user."""
+
+    config: AuditConfig
+    sampler_name: str
+    why: str
+    lora_ranks: Mapping[Path, int]
+
+
+class Engine:
+    """Computes in this process. Loads a checkpoint when the first sample or score of it is wanted, and not before.
+
+    A finished audit that runs again therefore loads no model at all. Of what is asked for, ``part`` is done.
+    """
+
+    def __init__(self, spec: EngineSpec, *, note: Callable[[str], None]) -> None:
+        self._spec = spec
+        self._note = note
+        self._models = ModelHolder(device=spec.config.device, dtype=spec.config.dtype)
+        self._held: Sampler | None = None
+
+    @property
+    def _sampler(self) -> Sampler:
+        if self._held is None:
+            config = self._spec.config
+            engine = EngineSettings(
+                tensor_parallel=config.tensor_parallel,
+                gpu_memory_share=config.gpu_memory_share,
+                max_model_len=config.max_model_len,
+                cpu_cache_gib=config.cpu_cache_gib,
+                lora_ranks=self._spec.lora_ranks,
+            )
+            context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
+            self._held = make_sampler(self._spec.sampler_name, context)
+            self._note(f"sampler {self._spec.sampler_name} on {self._models.device}: {self._spec.why}")
+        return self._held
+
+    def sample(
+        self,
+        checkpoint: Checkpoint,
+        problems: Sequence[Problem],
+        missing: Missing,
+        settings: SamplingSettings,
+        *,
+        part: Part = WHOLE,
+        plan: BatchPlan | None = None,
+    ) -> Iterator[list[Sample]]:
+        """Draw what is missing, in batches by ``plan`` where the sampler makes plans."""
+        requests = _requests(problems, missing)
+        sampler = self._sampler
+        if isinstance(sampler, PlanningSampler):
+            return sampler.sample(checkpoint, requests, settings, part=part, plan=plan)
+        return sampler.sample(checkpoint, part.take(requests), settings)
+
+    def plan_samples(
+        self, checkpoint: Checkpoint, problems: Sequence[Problem], missing: Missing, settings: SamplingSettings
+    ) -> BatchPlan:
+        """The batches that ``sample`` makes; of a sampler without a plan, one per problem."""
+        requests = _requests(problems, missing)
+        sampler = self._sampler
+        if isinstance(sampler, PlanningSampler):
+            return sampler.plan(checkpoint, requests, settings)
+        return BatchPlan(n_batches=len(requests), rows_per_batch=1)
+
+    def score(
+        self,
+        checkpoint: Checkpoint,
+        problems: Sequence[Problem],
+        responses: pd.DataFrame,
+        settings: SamplingSettings,
+        *,
+        again: bool = False,
+        part: Part = WHOLE,
+    ) -> Iterator[list[ResponseScore]]:
+        """Teacher-force responses, see ``AuditEngine``."""
+        from diagnostics.models import in_float32
+        from diagnostics.scoring import TOKEN_BUDGET, score
 
         loaded = self._models.load(checkpoint)
+        requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
+        budget = TOKEN_BUDGET // 8 if again else TOKEN_BUDGET
+        with in_float32(loaded.model) if again else nullcontext():
+            yield from score(loaded, requests, settings, token_budget=budget, part=part)
+
+    def count_score_batches(
+        self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
+    ) -> int:
+        """How many batches ``score`` makes of these responses."""
+        from diagnostics.scoring import count_batches
+
+        loaded = self._models.load(checkpoint)
+        requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
+        return count_batches(loaded, requests, settings)
+
+    def _score_requests(
+        self,
+        loaded: LoadedModel,
+        checkpoint: Checkpoint,
+        problems: Sequence[Problem],
+        responses: pd.DataFrame,
+        settings: SamplingSettings,
+    ) -> list[ScoreRequest]:
+        """What can be scored of ``responses``; the trainer's may be in no words that this model reads."""
+        from diagnostics.models import encode_prompt, require_fit
+        from diagnostics.scoring import ScoreRequest
+
         by_id = {problem.problem_id: problem for problem in problems}
         requests: list[ScoreRequest] = []
         unreadable: list[str] = []
@@ -110,13 +204,12 @@ class Engine:
         if unreadable:
             count = f"{len(unreadable)} of the trainer's responses left out, the first because of {unreadable[0]}"
             self._note(f"{checkpoint.label}: {count}")
-        with in_float32(loaded.model) if again else nullcontext():
-            yield from score(loaded, requests, settings, token_budget=TOKEN_BUDGET // 8 if again else TOKEN_BUDGET)
+        return requests
 
     def kernel(
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
-    ) -> tuple[GradientKernel, list[int]]:
-        """The gradient kernel over ``responses`` (columns as for ``score``), and how many tokens each has."""
+    ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
+        """The gradient kernel over ``responses``, see ``AuditEngine``."""
         from diagnostics.kernel import KernelRow, gradient_kernel
         from diagnostics.models import encode_prompt
 
@@ -127,15 +220,30 @@ class Engine:
             problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
             prompt_ids = tuple(encode_prompt(loaded.tokenizer, problem, settings))
             rows.append(KernelRow(prompt_ids=prompt_ids, token_ids=_response_ids(loaded, row)))
-        memory_bytes = int(self._config.kernel_memory_gib * 2**30)
-        return gradient_kernel(loaded, rows, memory_bytes=memory_bytes), [len(row.token_ids) for row in rows]
+        memory_bytes = int(self._spec.config.kernel_memory_gib * 2**30)
+        yield [(gradient_kernel(loaded, rows, memory_bytes=memory_bytes), [len(row.token_ids) for row in rows])]
+
+    def run(self, tasks: Sequence[Task[None]]) -> None:
+        """Do one task after the other: so every model is loaded once."""
+        for task in tasks:
+            finish(task)
 
     def close(self) -> None:
         """Let go of the engine and the model."""
-        if self._sampler is not None:
-            self._sampler.close()
+        if self._held is not None:
+            self._held.close()
         self._models.close()
-        self._sampler = None
+        self._held = None
+
+
+def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleRequest]:
+    return [
+        SampleRequest(
+            problem=problem, sample_indices=missing[problem.problem_id][0], greedy=missing[problem.problem_id][1]
+        )
+        for problem in problems
+        if problem.problem_id in missing
+    ]
 
 
 def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:

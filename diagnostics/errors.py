@@ -65,3 +65,9 @@ class ImportFileError(OversharpError):
     """A file of another tool that cannot be read."""
 
     exit_code = 11
+
+
+class ClusterError(OversharpError):
+    """A Ray cluster that cannot be joined, or has no worker that starts."""
+
+    exit_code = 12

@@ -33,10 +33,12 @@ class SilentProgress:
 
 
 class ConsoleProgress:
-    """Bars on a terminal, one plain line per finished stage elsewhere; always on stderr."""
+    """Bars on a terminal, one plain line per finished stage elsewhere; always on stderr. Stages may overlap."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
+        self._bars: Progress | None = None
+        self._n_open = 0
 
     def note(self, text: str) -> None:
         """Prints ``text`` to stderr as it is, without markup or wrapping."""
@@ -45,6 +47,21 @@ class ConsoleProgress:
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error."""
+        bars = self._bars = self._bars or self._started()
+        task = bars.add_task(title, total=total)
+        self._n_open += 1
+        try:
+            yield lambda count: bars.advance(task, count)
+        finally:
+            self._n_open -= 1
+            if not self._n_open:
+                bars.stop()
+                self._bars = None
+        if not self._console.is_terminal:
+            self.note(f"{title}: {total} done")
+
+    def _started(self) -> Progress:
+        """The block of bars that all stages which overlap share: a terminal has room for one."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -52,8 +69,6 @@ class ConsoleProgress:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=self._console, transient=False, disable=not self._console.is_terminal) as bars:
-            task = bars.add_task(title, total=total)
-            yield lambda count: bars.advance(task, count)
-        if not self._console.is_terminal:
-            self.note(f"{title}: {total} done")
+        bars = Progress(*columns, console=self._console, transient=False, disable=not self._console.is_terminal)
+        bars.start()
+        return bars

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from diagnostics.errors import SamplerError
 from diagnostics.models import LoadedModel, encode_prompt, require_fit, suitable_threads
+from diagnostics.parts import WHOLE, Part
 from diagnostics.types import Problem, ResponseScore, SamplingSettings
 
 #: Tokens of one batch, padding included.
@@ -51,15 +52,28 @@ def score(
     settings: SamplingSettings,
     *,
     token_budget: int = TOKEN_BUDGET,
+    part: Part = WHOLE,
 ) -> Iterator[list[ResponseScore]]:
     """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
 
-    A batch holds at most ``token_budget`` tokens, padding included, but always one response. Raises ``SamplerError``
-    for a response that is empty, does not fit the model's context or vocabulary, or gets NaN.
+    A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
+    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. Raises
+    ``SamplerError`` for a response that is empty, does not fit the model's context or vocabulary, or gets NaN.
     """
     rows = _rows(loaded, requests, settings)
-    for batch in _batches(rows, loaded, token_budget):
+    for batch in part.take(_batches(rows, loaded, token_budget)):
         yield _score_batch(loaded, batch)
+
+
+def count_batches(
+    loaded: LoadedModel,
+    requests: Sequence[ScoreRequest],
+    settings: SamplingSettings,
+    *,
+    token_budget: int = TOKEN_BUDGET,
+) -> int:
+    """How many batches ``score`` makes of these requests, and so how many parts are of use. Raises as ``score``."""
+    return sum(1 for _ in _batches(_rows(loaded, requests, settings), loaded, token_budget))
 
 
 def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: SamplingSettings) -> list[_Row]:

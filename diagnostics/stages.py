@@ -1,51 +1,138 @@
-"""Two stages that an audit and a confirmation share: draw what the store lacks, and grade what is new."""
+"""The stages that an audit goes through with each checkpoint, and a confirmation with two: draw, score, grade, kernel.
+
+Each reads what the store has, does what is missing and commits in small transactions. Those that a model computes are
+tasks: they yield where other checkpoints may go on.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.engine import Engine
-from diagnostics.pending import missing_samples
+from diagnostics.coupling import plan_kernel, upper_triangle
+from diagnostics.engine import AuditEngine
+from diagnostics.errors import CheckpointError, KernelError, SamplerError
+from diagnostics.parts import Task
+from diagnostics.pending import missing_samples, unrepeated, unscored
 from diagnostics.progress import ProgressSink
 from diagnostics.store import Store
-from diagnostics.types import AuditKey, Checkpoint, Problem, SamplingSettings
+from diagnostics.types import AuditKey, Checkpoint, Problem, ResponseScore, SamplingSettings
 from diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
+#: Scored tokens per commit and Parquet file.
+TOKENS_PER_COMMIT = 1 << 18
+#: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
+REPEATED_SCORES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """What every stage works with; ``key`` is the audit whose store is filled."""
+
+    store: Store
+    key: AuditKey
+    engine: AuditEngine
+    problems: Sequence[Problem]
+    say: ProgressSink
 
 
 def draw(
-    store: Store,
-    engine: Engine,
+    shop: Workshop,
     checkpoint: Checkpoint,
-    problems: Sequence[Problem],
     settings: SamplingSettings,
     planned: Mapping[str, int],
     *,
     greedy: bool,
-    key: AuditKey,
     what: str,
-    say: ProgressSink,
-) -> int:
+) -> Task[int]:
     """Draw the samples of one checkpoint that the store lacks; returns how many were drawn.
 
-    ``planned``: problem id → samples wanted. ``what`` names the stage to the user and in the events of audit ``key``.
+    ``planned``: problem id → samples wanted. ``what`` names the stage to the user and in the events of the audit.
     """
-    missing = missing_samples(store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
+    missing = missing_samples(shop.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
     total = sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
     if not total:
         return 0
     start = time.perf_counter()
-    with say.stage(f"{what} {checkpoint.label}", total) as advance:
-        for batch in engine.sample(checkpoint, problems, missing, settings):
-            store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
-            advance(len(batch))
+    with shop.say.stage(f"{what} {checkpoint.label}", total) as advance:
+        for batch in shop.engine.sample(checkpoint, shop.problems, missing, settings):
+            if batch:
+                shop.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
+                advance(len(batch))
+            yield
     wall_s = time.perf_counter() - start
-    store.log_event(key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
+    shop.store.log_event(shop.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
     return total
+
+
+def score(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
+    """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
+    store, key, checkpoint_id = shop.store, shop.key, checkpoint.checkpoint_id
+    pending = unscored(store, key, checkpoint_id)
+    if len(pending):
+        start = time.perf_counter()
+        with shop.say.stage(f"score {checkpoint.label}", len(pending)) as advance:
+            for chunk in _chunks(shop.engine.score(checkpoint, shop.problems, pending, settings), TOKENS_PER_COMMIT):
+                if chunk:
+                    store.add_scores(key, checkpoint_id, chunk)
+                    advance(len(chunk))
+                yield
+        wall_s = time.perf_counter() - start
+        store.log_event(key, "score", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
+    again = unrepeated(store, key, checkpoint_id, REPEATED_SCORES)
+    if len(again):
+        scores: list[ResponseScore] = []
+        for batch in shop.engine.score(checkpoint, shop.problems, again, settings, again=True):
+            scores += batch
+            yield
+        store.add_second_scores(key, checkpoint_id, scores)
+
+
+def kernel(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> Task[str | None]:
+    """The gradient kernel of one checkpoint; returns why it could not be computed, and the audit goes on.
+
+    ``kind``: what is trained in this series, a full model or an adapter.
+    """
+    store, key, checkpoint_id = shop.store, shop.key, checkpoint.checkpoint_id
+    plan = plan_kernel(store, key, checkpoint, settings)
+    if plan is None or checkpoint.kind != kind:
+        why = "no panel to choose responses from; run the audit with --panel 4"
+        if plan is not None:
+            why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
+        store.add_missing_kernel(key, checkpoint_id, why)
+        return None  # nothing went wrong
+    if store.link_kernel(key, checkpoint_id, plan.kernel_id):
+        return None
+    start = time.perf_counter()
+    try:
+        with shop.say.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
+            for found in shop.engine.kernel(checkpoint, shop.problems, plan.rows, settings):
+                for computed, n_tokens in found:
+                    rows = plan.rows[["problem_id", "response_id"]].assign(
+                        position=range(len(plan.rows)), logp_sum=computed.logp_sum_N, n_tokens=n_tokens
+                    )
+                    store.add_kernel(
+                        key,
+                        checkpoint_id,
+                        plan.kernel_id,
+                        certificate=computed.certificate,
+                        rows=rows,
+                        roles=plan.roles,
+                        values=upper_triangle(computed.kernel_NN),
+                    )
+                    advance(len(plan.rows))
+                yield
+    except (CheckpointError, KernelError, SamplerError) as error:
+        why = str(error).removeprefix(f"{checkpoint.label}: ")
+        store.add_missing_kernel(key, checkpoint_id, why)
+        return why
+    wall_s = time.perf_counter() - start
+    store.log_event(key, "kernel", wall_s=wall_s, rows=len(plan.rows), checkpoint_id=checkpoint_id)
+    return None
 
 
 def grade(
@@ -64,3 +151,17 @@ def grade(
             store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
             advance(len(rows))
     store.log_event(key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
+
+
+def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[list[ResponseScore]]:
+    """Batches joined until they hold ``n_tokens``: one file per commit, not per batch. Empty ones are passed on."""
+    chunk: list[ResponseScore] = []
+    for batch in batches:
+        chunk += batch
+        if sum(score.n_tokens for score in chunk) >= n_tokens:
+            yield chunk
+            chunk = []
+        elif not batch:
+            yield []
+    if chunk:
+        yield chunk

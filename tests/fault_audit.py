@@ -23,7 +23,7 @@ ENGINE_MODULE = "diagnostics.samplers.vllm_process"
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
     "diagnostics.stages:GRADES_PER_COMMIT": 64,
-    "diagnostics.audit:TOKENS_PER_COMMIT": 64,
+    "diagnostics.stages:TOKENS_PER_COMMIT": 64,
     "diagnostics.samplers.vllm:BATCH_ROWS": 32,
 }
 

@@ -32,6 +32,20 @@ SHARED_WITH_TRAINERS = {
     "diagnostics.types",
     "diagnostics.verifiers",
 }
+#: The audit beside a training runs its command and reads its store; these modules alone know it, and no other trainer.
+LIVE_AUDIT = {f"trainers/integrations/{name}.py" for name in (
+    "callback", "live", "live_config", "live_findings", "live_process", "verl_live",
+)}  # fmt: skip
+KNOWN_TO_LIVE_AUDIT = {
+    "diagnostics.cli",
+    "diagnostics.cli_shared",
+    "diagnostics.config",
+    "diagnostics.errors",
+    "diagnostics.series",
+    "diagnostics.store",
+    "diagnostics.tasks",
+    "diagnostics.verdict",
+}
 
 
 def _sources(folder: str) -> list[Path]:
@@ -73,6 +87,10 @@ def test_one_module_alone_knows_duckdb() -> None:
     assert _users_of("duckdb") == {"diagnostics/database.py"}
 
 
+def test_in_the_audit_one_module_alone_knows_ray() -> None:
+    assert {name for name in _users_of("ray") if name.startswith("diagnostics/")} == {"diagnostics/distributed.py"}
+
+
 def test_in_the_audit_only_models_samplers_scoring_and_kernel_know_torch() -> None:
     users = {name for name in _users_of("torch") | _users_of("transformers") if name.startswith("diagnostics/")}
     assert {name for name in users if not name.startswith(TORCH_PACKAGES)} == TORCH_MODULES
@@ -100,15 +118,25 @@ def test_types_and_errors_stand_on_nothing_of_ours() -> None:
         assert not {module for module in _imports(ROOT / name) if module.split(".")[0] in PACKAGES}
 
 
+def _known_of_ours(paths: list[Path]) -> set[str]:
+    """Packages and modules of ours that the files import, two levels deep."""
+    known = {name for path in paths for name in _imports(path) if name.split(".")[0] in PACKAGES}
+    return {".".join(name.split(".")[:2]) for name in known if not name.startswith("trainers")}
+
+
 def test_trainers_know_the_shared_part_of_the_audit_and_no_report() -> None:
-    known = {name for path in _sources("trainers") for name in _imports(path) if name.split(".")[0] in PACKAGES}
-    foreign = {".".join(name.split(".")[:2]) for name in known if not name.startswith("trainers")}
-    assert foreign == SHARED_WITH_TRAINERS
+    trainers = [path for path in _sources("trainers") if _relative(path) not in LIVE_AUDIT]
+    assert _known_of_ours(trainers) == SHARED_WITH_TRAINERS
+
+
+def test_the_live_audit_knows_the_audits_command_settings_and_store() -> None:
+    assert _known_of_ours([ROOT / name for name in sorted(LIVE_AUDIT)]) == KNOWN_TO_LIVE_AUDIT
+    assert {name for name in _users_of("trainers.integrations") if name.startswith("trainers/")} <= LIVE_AUDIT
 
 
 @pytest.mark.parametrize("code", ["import diagnostics, trainers, reports", "import diagnostics.cli"])
 def test_light_imports_load_no_torch(code: str) -> None:
-    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib"}
+    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "ray"}
     probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"

@@ -34,6 +34,7 @@ COMMANDS = (
     "import",
     "rescore",
     "export",
+    "merge",
 )
 
 Run = Callable[..., tuple[int, str, str]]
@@ -98,6 +99,8 @@ def test_every_setting_is_documented(config: type) -> None:
         (("audit", ".", "--problems", "missing.jsonl"), 4, "missing.jsonl"),
         (("audit", ".", "--task", "countdown", "--sampler", "vllm"), 5, "use --sampler transformers"),
         (("audit", ".", "--task", "countdown", "--device", "cuda:7"), 2, "--device cuda:7"),
+        (("audit", ".", "--task", "countdown", "--shard", "3/2"), 2, "--shard 3/2: counts from 1; use 1/2 to 2/2"),
+        (("merge", "missing.duckdb", "--out", "out"), 7, "missing.duckdb: no such store"),
         (("sql", "missing.duckdb", "SELECT 1"), 7, "missing.duckdb: no such store"),
         (("report", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb"), 7, "missing.duckdb: no such store"),
@@ -179,6 +182,26 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     assert "report.html" in out
     assert "checkpoint-40" in err
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_series: Path, tmp_path: Path) -> None:
+    flags = ("--task", "countdown", "--limit", "2", "--n", "2", "--panel", "1", "--kernel-problems", "0", "--quiet")
+    stores = []
+    for shard in ("1/2", "2/2"):
+        out = tmp_path / shard.replace("/", "-")
+        code, printed, err = run("audit", str(countdown_series), *flags, "--out", str(out), "--shard", shard)
+        assert code == 0, err
+        lines = printed.splitlines()
+        assert lines[0] == f"shard   {shard} of run: 1 problem"
+        assert lines[-1].startswith("next    when all 2 are done: oversharp merge STORES --out DIR, then this audit")
+        assert not (out / "report.html").exists()
+        stores.append(str(out / "audit.duckdb"))
+    code, printed, _ = run("merge", *stores, "--out", str(tmp_path / "all"), "--quiet")
+    assert code == 0
+    assert printed.splitlines()[-1] == f"next    the audit of run without --shard, with --out {tmp_path / 'all'}"
+    code, printed, _ = run("audit", str(countdown_series), *flags[:-1], "--json", "--out", str(tmp_path / "all"))
+    assert code == 0
+    assert json.loads(printed)["samples_drawn"] == 0
 
 
 def test_a_base_that_solves_nothing_cannot_be_planned_with(run: Run, audited: Path) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Protocol
 
 from diagnostics.errors import SamplerError
-from diagnostics.samplers.contract import EngineSettings, Sampler, SamplerContext, SampleRequest
+from diagnostics.samplers.contract import (
+    BatchPlan,
+    EngineSettings,
+    PlanningSampler,
+    Sampler,
+    SamplerContext,
+    SampleRequest,
+)
 from diagnostics.types import Checkpoint
 
 #: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.
@@ -104,7 +111,9 @@ def _installed() -> dict[str, EntryPoint]:
 
 __all__ = [
     "ENTRY_POINT_GROUP",
+    "BatchPlan",
     "EngineSettings",
+    "PlanningSampler",
     "SampleRequest",
     "Sampler",
     "SamplerClass",

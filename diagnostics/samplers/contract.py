@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from diagnostics.model_holder import ModelHolder
+from diagnostics.parts import WHOLE, Part
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 
 
@@ -69,6 +70,37 @@ class Sampler(Protocol):
 
     def close(self) -> None:
         """Let go of the engine and its memory. Closing twice is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """How the rows of a call are put into batches: as many as ``rows_per_batch`` in each, the last may hold fewer."""
+
+    n_batches: int
+    rows_per_batch: int
+
+
+@runtime_checkable
+class PlanningSampler(Protocol):
+    """A sampler whose log-probabilities depend, in their last bits, on what else is in a batch.
+
+    So that several machines draw what one would have drawn, all make the same batches, by the plan of one of them, and
+    each draws every so manyth. Other samplers are given every so manyth request.
+    """
+
+    def plan(self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings) -> BatchPlan:
+        """The batches that ``sample`` draws these requests in."""
+
+    def sample(
+        self,
+        checkpoint: Checkpoint,
+        requests: Sequence[SampleRequest],
+        settings: SamplingSettings,
+        *,
+        part: Part = WHOLE,
+        plan: BatchPlan | None = None,
+    ) -> Iterator[list[Sample]]:
+        """As ``Sampler.sample``, but only the batches of ``part``; without a plan, in batches that fit this machine."""
 
 
 def row_key(*identity: str | int) -> int:

@@ -20,7 +20,8 @@ from diagnostics.models import (
     response_texts,
     suitable_threads,
 )
-from diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
+from diagnostics.parts import WHOLE, Part
+from diagnostics.samplers.contract import BatchPlan, SamplerContext, SampleRequest, row_key
 from diagnostics.samplers.drawing import SeededDraw
 from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 
@@ -46,7 +47,7 @@ class TransformersSampler:
     """Draws responses with ``model.generate``.
 
     ``batch_size`` is in rows (responses); by default as many as memory allows, at most 1,024. It is halved when a GPU
-    runs out of memory. Samples do not depend on it.
+    runs out of memory. Samples do not depend on it; the last bits of their log-probabilities do.
     """
 
     name = "transformers"
@@ -54,34 +55,59 @@ class TransformersSampler:
     def __init__(self, context: SamplerContext) -> None:
         self._models = context.models
         self._batch_size = context.batch_size
+        self._most_rows: int | None = None  # at a time, once a GPU has run out of memory
+
+    def plan(self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings) -> BatchPlan:
+        """The batches that ``sample`` draws these requests in, on this machine as it is now. Raises as ``sample``."""
+        loaded = self._models.load(checkpoint)
+        return self._plan(loaded, _rows(loaded, checkpoint, requests, settings), settings)
 
     def sample(
-        self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
+        self,
+        checkpoint: Checkpoint,
+        requests: Sequence[SampleRequest],
+        settings: SamplingSettings,
+        *,
+        part: Part = WHOLE,
+        plan: BatchPlan | None = None,
     ) -> Iterator[list[Sample]]:
         """Yield finished samples batch by batch, prompts of similar length together.
 
+        All requests are put into batches, as ``plan`` says or as this machine would, and those of ``part`` are drawn.
         Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, or a single
         response does not fit on the GPU.
         """
         loaded = self._models.load(checkpoint)
         rows = _rows(loaded, checkpoint, requests, settings)
+        size = (plan or self._plan(loaded, rows, settings)).rows_per_batch
+        for first in part.take(range(0, len(rows), size)):
+            yield from self._draw(checkpoint, loaded, rows[first : first + size], settings)
+
+    def _plan(self, loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings) -> BatchPlan:
         if not rows:
-            return
+            return BatchPlan(n_batches=0, rows_per_batch=1)
         size = self._batch_size or _rows_that_fit(loaded, len(rows[-1].prompt_ids) + settings.max_tokens)
+        return BatchPlan(n_batches=-(-len(rows) // size), rows_per_batch=size)
+
+    def _draw(
+        self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings
+    ) -> Iterator[list[Sample]]:
+        """One batch of the plan, in pieces where it does not fit the memory."""
         done = 0
         while done < len(rows):
+            piece = rows[done : done + (self._most_rows or len(rows))]
             try:
-                samples = _generate(loaded, rows[done : done + size], settings)
+                samples = _generate(loaded, piece, settings)
             except torch.OutOfMemoryError:
-                if size == 1:
+                if len(piece) == 1:
                     raise SamplerError(
                         f"{checkpoint.label}: a single response does not fit in the memory of {loaded.device}; "
                         "lower --max-tokens or pass --dtype bfloat16"
                     ) from None
-                size = self._batch_size = size // 2
+                self._most_rows = len(piece) // 2
                 torch.cuda.empty_cache()
                 continue
-            done += len(samples)
+            done += len(piece)
             yield samples
 
     def close(self) -> None:

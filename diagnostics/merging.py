@@ -1,0 +1,281 @@
+"""Joins stores: the shards of one audit, or audits that were made on several machines.
+
+What is in a store already is not added again, and each store is taken in within one transaction: the same command again
+adds nothing, and one that was killed is simply run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnostics.database import Database
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.progress import ProgressSink, SilentProgress
+
+#: Tables whose primary key says what is there already, in the order in which one refers to the other.
+_KEYED = (
+    "checkpoints",
+    "series",
+    "series_checkpoints",
+    "training_metrics",
+    "problems",
+    "modes",
+    "settings",
+    "response_scores",
+    "second_scores",
+    "audit_problems",
+    "allocations",
+    "training_responses",
+    "kernels",
+    "kernel_rows",
+    "kernel_roles",
+    "kernel_values",
+    "audit_kernels",
+    "audit_verdicts",
+    "confirmations",
+    "imports",
+    "import_faults",
+)
+#: Tables without one, and what identifies their rows; findings and events are whole or not there at all.
+_UNKEYED = {
+    "samples": ("checkpoint_id", "problem_id", "settings_id", "greedy", "sample_index"),
+    "grades": ("problem_id", "response_id", "verifier"),
+    "audit_findings": ("audit_id",),
+    "events": ("audit_id",),
+}
+#: Columns of an audit that all of its shards have in common.
+_COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses", "strategy_regex")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeResult:
+    """The joined store, the series in it, and how many samples were new to it.
+
+    ``to_conclude`` are the series that were audited in shards: the audit itself is still to be run.
+    ``left_out``: checkpoints that a shard had to leave out (label → reason).
+    """
+
+    store_path: Path
+    series: tuple[str, ...]
+    to_conclude: tuple[str, ...]
+    samples_added: int
+    left_out: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shard:
+    index: int
+    of: int
+    whole: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """The current audit of one series in one store; ``settings`` and ``common`` by flag.
+
+    ``steps``: step → checkpoint id and label. ``shard``: which share of an audit it is, None for a whole one.
+    """
+
+    path: Path
+    series: str
+    base_id: str
+    steps: dict[int, tuple[str, str]]
+    settings: dict[str, Any]
+    common: dict[str, Any]
+    shard: _Shard | None
+    left_out: dict[str, str]
+
+
+def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = None) -> MergeResult:
+    """Join the stores at ``stores`` into ``out``/audit.duckdb, which may hold some of them already.
+
+    Shards must be all there, of the same series and settings; a series that is in several stores must have the same
+    checkpoints and settings in each.
+
+    Raises:
+        ConfigError: no store is given, or one of them is that in ``out``.
+        StoreError: a store is missing, locked, of a newer oversharp, unfinished, or does not fit the others; or a shard
+            is missing. Nothing was written then.
+    """
+    say = progress or SilentProgress()
+    target = out / "audit.duckdb"
+    if not stores:
+        raise ConfigError("give the stores to merge: oversharp merge shard-*/audit.duckdb --out DIR")
+    for path in stores:
+        if path.resolve() == target.resolve():
+            raise ConfigError(f"--out {out}: {path} is one of the stores to merge; pass another --out")
+    held, shards = _examined(stores, target)
+    _require_fit(held)
+    _require_shards(held, shards)
+
+    added = 0
+    database = Database(target, read_only=False)
+    try:
+        with say.stage("merge", len(stores)) as advance:
+            for path in stores:
+                added += _take_in(database, path)
+                advance(1)
+    finally:
+        database.close()
+    return MergeResult(
+        store_path=target,
+        series=tuple(sorted({one.series for one in held})),
+        to_conclude=tuple(sorted({one.series for one in held if one.shard is not None})),
+        samples_added=added,
+        left_out={label: why for one in held for label, why in one.left_out.items()},
+    )
+
+
+# ---------------------------------------------------------------- what the stores hold
+
+
+def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_Shard]]:
+    """The current audits of all stores, that at ``target`` first, and every shard that any of them has."""
+    held: list[_Held] = []
+    shards: set[_Shard] = set()
+    for path in (target, *stores) if target.is_file() else stores:
+        database = Database(path, read_only=True)
+        try:
+            held += _audits(database, must_end=path != target)
+            shards |= {shard for shard in map(_shard, _provenances(database)) if shard is not None}
+        finally:
+            database.close()
+    return held, shards
+
+
+def _audits(database: Database, *, must_end: bool) -> list[_Held]:
+    found = []
+    for (text,) in database.rows("SELECT to_json(a)::VARCHAR FROM current_audits AS a ORDER BY series"):
+        row = json.loads(text)
+        name, origin = row["series"], row["provenance"]
+        if must_end and not origin:
+            raise StoreError(f"{database.path}: the audit of series {name!r} did not end; run its command again first")
+        checkpoints = database.rows(
+            "SELECT step, checkpoint_id, checkpoint, is_base FROM series_checkpoints WHERE series = ? ORDER BY step",
+            [name],
+        )
+        panel_temperature = _settings(database, row["panel_settings_id"]).get("temperature")
+        found.append(
+            _Held(
+                path=database.path,
+                series=name,
+                base_id=next((identity for _, identity, _, is_base in checkpoints if is_base), ""),
+                steps={step: (identity, label) for step, identity, label, _ in checkpoints},
+                settings=_settings(database, row["settings_id"]),
+                common={**{name: row[name] for name in _COMMON}, "panel_temperature": panel_temperature},
+                shard=_shard(origin),
+                left_out=origin.get("left_out", {}),
+            )
+        )
+    return found
+
+
+def _provenances(database: Database) -> list[dict[str, Any]]:
+    return [json.loads(row[0]) for row in database.rows("SELECT provenance::VARCHAR FROM audits ORDER BY ALL")]
+
+
+def _shard(origin: dict[str, Any]) -> _Shard | None:
+    return _Shard(**origin["shard"]) if "shard" in origin else None
+
+
+def _settings(database: Database, settings_id: object) -> dict[str, Any]:
+    rows = database.rows("SELECT to_json(s)::VARCHAR FROM settings AS s WHERE settings_id = ?", [settings_id])
+    read: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+    read.pop("settings_id", None)
+    return read
+
+
+# ---------------------------------------------------------------- whether they fit
+
+
+def _require_fit(held: Sequence[_Held]) -> None:
+    first: dict[str, _Held] = {}
+    for one in held:
+        other = first.setdefault(one.series, one)
+        _require_same_checkpoints(other, one)
+        _require_same_settings(other, one)
+
+
+def _require_same_checkpoints(first: _Held, one: _Held) -> None:
+    where = f"{one.path}: series {one.series!r}"
+    mend = "stores are merged that audited the same checkpoints; give another series a --name of its own"
+    if one.base_id != first.base_id:
+        raise StoreError(f"{where} has another base ({one.base_id}) than in {first.path} ({first.base_id}); {mend}")
+    for step in sorted(first.steps.keys() | one.steps.keys()):
+        if step not in one.steps or step not in first.steps:
+            has, lacks = (first, one) if step in first.steps else (one, first)
+            raise StoreError(
+                f"{has.path}: {has.steps[step][1]} of series {one.series!r} is not in {lacks.path}; {mend}"
+            )
+        if one.steps[step][0] != first.steps[step][0]:
+            raise StoreError(f"{where}: {one.steps[step][1]} holds other weights than in {first.path}; {mend}")
+
+
+def _require_same_settings(first: _Held, one: _Held) -> None:
+    where = f"{one.path}: series {one.series!r} was audited"
+    pairs = [(one.settings, first.settings)]
+    if one.shard is not None and first.shard is not None:
+        pairs.append((one.common, first.common))
+    for ours, theirs in pairs:
+        for name in theirs:
+            if ours.get(name) != theirs[name]:
+                flag = "--k" if name == "ks" else f"--{name.replace('_', '-')}"
+                raise StoreError(
+                    f"{where} with {flag} {ours.get(name)}, in {first.path} with {theirs[name]}; audit it as there, or "
+                    "under a --name of its own"
+                )
+    if one.shard is not None and first.shard is not None and one.shard.of != first.shard.of:
+        raise StoreError(f"{where} as one of {one.shard.of} shards, in {first.path} as one of {first.shard.of}")
+    if one.shard is not None and first.shard is not None and one.shard.whole != first.shard.whole:
+        raise StoreError(
+            f"{where} on other problems than in {first.path}, or only one of them --adaptive; give both the same"
+        )
+
+
+def _require_shards(held: Sequence[_Held], shards: set[_Shard]) -> None:
+    for one in held:
+        if one.shard is None:
+            continue
+        there = {shard.index for shard in shards if shard.whole == one.shard.whole}
+        missing = [f"{index}/{one.shard.of}" for index in range(1, one.shard.of + 1) if index not in there]
+        if missing:
+            raise StoreError(
+                f"series {one.series!r}: shard {', '.join(missing)} is missing; give the stores of all shards"
+            )
+
+
+# ---------------------------------------------------------------- taking one in
+
+
+def _take_in(database: Database, path: Path) -> int:
+    """Add what the store at ``path`` has and ``database`` has not, in one transaction; returns the samples that is."""
+    with database.attached(path), database.transaction():
+        for table in _KEYED:
+            database.rows(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM other.{table}")
+        added = {table: _add_unkeyed(database, table, keys) for table, keys in _UNKEYED.items()}
+        # a machine whose clock is ahead must not keep the audit that comes next from being the current one
+        database.rows(
+            """
+                INSERT OR IGNORE INTO audits BY NAME
+                SELECT * REPLACE (least(updated_at, current_timestamp::TIMESTAMP) AS updated_at) FROM other.audits
+                """
+        )
+        names = [str(row[0]) for row in database.rows("SELECT file FROM other.token_files ORDER BY file")]
+        database.take_in_tokens(path.resolve().with_suffix(".tokens"), names)
+    return added["samples"]
+
+
+def _add_unkeyed(database: Database, table: str, keys: Sequence[str]) -> int:
+    same = " AND ".join(f"own.{key} = incoming.{key}" for key in keys)
+    rows = database.rows(
+        f"""
+        INSERT INTO {table} BY NAME
+        SELECT * FROM other.{table} AS incoming
+        WHERE NOT EXISTS (FROM {table} AS own WHERE {same})
+        """
+    )
+    return int(rows[0][0])

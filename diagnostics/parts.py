@@ -1,0 +1,74 @@
+"""Parts of a whole, and work that can wait: what it takes to have several machines do one audit."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from diagnostics.errors import ConfigError
+
+T = TypeVar("T")
+
+#: A piece of work in steps: it yields wherever other work may go on, and returns what came of it.
+Task = Generator[None, None, T]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Every ``of``-th of a list, beginning with the one at ``index``: the parts of one list share nothing.
+
+    >>> [Part(index=index, of=2).take("abcde") for index in range(2)]
+    [['a', 'c', 'e'], ['b', 'd']]
+    """
+
+    index: int = 0
+    of: int = 1
+
+    def take(self, items: Iterable[T]) -> list[T]:
+        """The items of this part, in their order."""
+        return list(items)[self.index :: self.of]
+
+    @classmethod
+    def from_text(cls, flag: str, text: str) -> Part:
+        """The part that ``I/N`` names, counted from 1. Raises ``ConfigError`` for any other text.
+
+        >>> Part.from_text("--shard", "2/4")
+        Part(index=1, of=4)
+        """
+        number, _, of = text.partition("/")
+        if not (number.isascii() and number.isdigit() and of.isascii() and of.isdigit()):
+            raise ConfigError(f"{flag} {text}: give I/N, for example 1/4 for the first of four")
+        if not 1 <= int(number) <= int(of):
+            raise ConfigError(f"{flag} {text}: counts from 1; use 1/{max(1, int(of))} to {max(1, int(of))}/{of}")
+        return cls(index=int(number) - 1, of=int(of))
+
+    def __str__(self) -> str:
+        return f"{self.index + 1}/{self.of}"
+
+
+WHOLE = Part()
+
+
+def finish(task: Task[T]) -> T:
+    """Run a task to its end; returns what it returns."""
+    while True:
+        try:
+            next(task)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def together(tasks: Sequence[Task[None]]) -> None:
+    """Let each task make one step in its turn, until all have ended."""
+    waiting = list(tasks)
+    while waiting:
+        waiting = [task for task in waiting if _goes_on(task)]
+
+
+def _goes_on(task: Task[None]) -> bool:
+    try:
+        next(task)
+    except StopIteration:
+        return False
+    return True

@@ -1,0 +1,233 @@
+"""What a worker of a cluster does: one part of the work on one checkpoint. Samples and scores go back as Parquet.
+
+Nothing here knows Ray: ``diagnostics.distributed`` makes an actor of ``Worker``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from diagnostics import version
+from diagnostics.engine import Engine, EngineSpec, Missing
+from diagnostics.errors import CheckpointError, OversharpError
+from diagnostics.parts import WHOLE, Part
+from diagnostics.samplers import BatchPlan
+from diagnostics.series import current_hash
+from diagnostics.series.weights import IncompleteCheckpointError
+from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
+
+_SAMPLES = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sample_index", pa.int32()),
+        ("greedy", pa.bool_()),
+        ("text", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("finish_reason", pa.string()),
+        ("logp_sum_raw", pa.float64()),
+        ("entropy_sum", pa.float64()),
+    ]
+)
+_SCORES = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("response_id", pa.string()),
+        ("logp_sum", pa.float64()),
+        ("entropy_sum", pa.float64()),
+        ("token_logps", pa.list_(pa.float32())),  # float32 is what they were computed in
+        ("token_entropies", pa.list_(pa.float32())),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleJob:
+    """Samples of one checkpoint, see ``Engine.sample``."""
+
+    checkpoint: Checkpoint
+    problems: Sequence[Problem]
+    settings: SamplingSettings
+    missing: Missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreJob:
+    """Scores of one checkpoint, see ``Engine.score``."""
+
+    checkpoint: Checkpoint
+    problems: Sequence[Problem]
+    settings: SamplingSettings
+    responses: pd.DataFrame
+    again: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelJob:
+    """The gradient kernel of one checkpoint, see ``Engine.kernel``."""
+
+    checkpoint: Checkpoint
+    problems: Sequence[Problem]
+    settings: SamplingSettings
+    responses: pd.DataFrame
+
+
+Job = SampleJob | ScoreJob | KernelJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """One part of a job, in batches by ``plan`` where the job is one of samples.
+
+    ``part`` None: the plan itself. It is made once, by one worker: how many rows fit in a batch differs between
+    machines, and parts of different plans would not make a whole.
+    """
+
+    part: Part | None
+    plan: BatchPlan | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of a unit: Parquet, a plan, kernels, or an error; and the notes for the user."""
+
+    result: object = None
+    error: OversharpError | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A process of some machine and the version of oversharp that is installed there."""
+
+    version: str
+    host: str
+    pid: int
+
+
+class Worker:
+    """An engine that does units, one at a time, for an audit led from ``lead_host``."""
+
+    def __init__(self, spec: EngineSpec, lead_host: str) -> None:
+        self._notes: list[str] = []
+        self._engine = Engine(spec, note=self._notes.append)
+        self._elsewhere = socket.gethostname() != lead_host
+        self._seen: set[str] = set()
+
+    def ready(self) -> Place:
+        """Where this worker is, and which oversharp it has."""
+        return Place(version=version(), host=socket.gethostname(), pid=os.getpid())
+
+    def work(self, job: Job, unit: Unit) -> Outcome:
+        """Do one unit; what is meant for the user's eyes is returned, not raised."""
+        self._notes.clear()
+        try:
+            if job.checkpoint.checkpoint_id not in self._seen:
+                _require_checkpoint(job.checkpoint, hashed=self._elsewhere)
+                self._seen.add(job.checkpoint.checkpoint_id)
+            result = _planned(self._engine, job) if unit.part is None else _done(self._engine, job, unit)
+        except OversharpError as error:
+            return Outcome(error=error, notes=tuple(self._notes))
+        return Outcome(result=result, notes=tuple(self._notes))
+
+    def let_go(self) -> None:
+        """Let go of the models."""
+        self._engine.close()
+
+
+def first_units(job: Job) -> list[Unit]:
+    """What a job begins with: its plan, if it is worth dividing."""
+    if isinstance(job, KernelJob) or (isinstance(job, ScoreJob) and job.again):
+        return [Unit(part=WHOLE)]
+    return [Unit(part=None)]
+
+
+def units_of(plan: BatchPlan, most: int) -> list[Unit]:
+    """A planned job in parts of whole batches, at most as many as ``most``."""
+    of = min(most, plan.n_batches)
+    return [Unit(part=Part(index=index, of=of), plan=plan) for index in range(of)]
+
+
+def _planned(engine: Engine, job: Job) -> BatchPlan:
+    match job:
+        case SampleJob():
+            return engine.plan_samples(job.checkpoint, job.problems, job.missing, job.settings)
+        case _:
+            n = engine.count_score_batches(job.checkpoint, job.problems, job.responses, job.settings)
+            return BatchPlan(n_batches=n, rows_per_batch=1)
+
+
+def _done(engine: Engine, job: Job, unit: Unit) -> object:
+    part = unit.part or WHOLE
+    match job:
+        case SampleJob():
+            batches = engine.sample(job.checkpoint, job.problems, job.missing, job.settings, part=part, plan=unit.plan)
+            return samples_to_parquet([sample for batch in batches for sample in batch])
+        case ScoreJob():
+            scored = engine.score(job.checkpoint, job.problems, job.responses, job.settings, again=job.again, part=part)
+            return scores_to_parquet([score for batch in scored for score in batch])
+        case KernelJob():
+            return next(engine.kernel(job.checkpoint, job.problems, job.responses, job.settings))
+
+
+def _require_checkpoint(checkpoint: Checkpoint, *, hashed: bool) -> None:
+    """Raise ``CheckpointError`` unless the checkpoint is here, and ``hashed`` if its weights are not those of the lead.
+
+    Machines without a common disk may well have another run's checkpoint under the same path.
+    """
+    host = socket.gethostname()
+    mend = "every worker needs the checkpoints under the paths that they have where the audit is started"
+    for path in filter(None, (checkpoint.path, checkpoint.base_path)):
+        if not path.is_dir():
+            raise CheckpointError(f"{checkpoint.label}: {path} is not there on worker {host}; {mend}")
+    if not hashed:
+        return
+    try:
+        same = current_hash(checkpoint) == checkpoint.weights_hash
+    except (OSError, IncompleteCheckpointError) as error:
+        raise CheckpointError(f"{checkpoint.label}: cannot be read on worker {host} ({error}); {mend}") from error
+    if not same:
+        raise CheckpointError(f"{checkpoint.label}: {checkpoint.path} holds other weights on worker {host}; {mend}")
+
+
+# ---------------------------------------------------------------- on the way
+
+
+def samples_to_parquet(samples: Sequence[Sample]) -> bytes:
+    """Samples as a Parquet file; every number keeps all its bits."""
+    columns = {name: [getattr(sample, name) for sample in samples] for name in _SAMPLES.names}
+    return _written(pa.table(columns, schema=_SAMPLES))
+
+
+def samples_from_parquet(content: bytes) -> list[Sample]:
+    """The samples of such a file."""
+    rows = _read(content)
+    return [Sample(**{**row, "token_ids": tuple(row["token_ids"])}) for row in rows]
+
+
+def scores_to_parquet(scores: Sequence[ResponseScore]) -> bytes:
+    """Scores as a Parquet file, as ``samples_to_parquet``."""
+    columns = {name: [getattr(score, name) for score in scores] for name in _SCORES.names}
+    return _written(pa.table(columns, schema=_SCORES))
+
+
+def scores_from_parquet(content: bytes) -> list[ResponseScore]:
+    """The scores of such a file."""
+    lists = ("token_logps", "token_entropies")
+    return [ResponseScore(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _read(content)]
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def _read(content: bytes) -> list[dict]:
+    return parquet.read_table(pa.BufferReader(content)).to_pylist()

@@ -1,0 +1,289 @@
+"""An audit by Ray's workers: equal to one process to the last bit, although workers die; errors reach the lead."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from diagnostics import distributed, errors, open_store
+from diagnostics.audit import audit
+from diagnostics.cli import main
+from diagnostics.config import AuditConfig
+from diagnostics.distributed import HERE, RayEngine, open_pool
+from diagnostics.engine import EngineSpec
+from diagnostics.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
+from diagnostics.parts import Part, Task
+from diagnostics.progress import SilentProgress
+from diagnostics.samplers import BatchPlan
+from diagnostics.series import find_series
+from diagnostics.tasks import load_problems
+from diagnostics.types import Checkpoint, ResponseScore, Sample, SamplingSettings
+from diagnostics.units import (
+    Outcome,
+    SampleJob,
+    Unit,
+    Worker,
+    samples_from_parquet,
+    samples_to_parquet,
+    scores_from_parquet,
+    scores_to_parquet,
+    units_of,
+)
+
+ray = pytest.importorskip("ray", reason="pip install 'oversharp[ray]'")
+pytestmark = pytest.mark.xdist_group("ray")
+
+EVERYTHING = {
+    "findings": "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL",
+    "verdict": "FROM verdicts",
+    "samples": "FROM samples ORDER BY ALL",
+    "scores": "FROM response_scores ORDER BY ALL",
+    "tokens": "FROM token_scores ORDER BY ALL",
+    "second scores": "FROM second_scores ORDER BY ALL",
+    "kernels": "FROM kernel_values ORDER BY ALL",
+    "certificates": "FROM kernels ORDER BY ALL",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A Ray on this machine with room for two workers."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def _config(out: Path, **changes: object) -> AuditConfig:
+    small = {"task": "countdown", "limit": 5, "n": 16, "panel": 2, "entropy_samples": 4, "batch_size": 8}
+    rest = {"kernel_problems": 1, "kernel_responses": 3, "sampler": "transformers", "device": "cpu", "name": "run"}
+    return AuditConfig(**{**small, **rest, "out": out, **changes})
+
+
+def _contents(store_path: Path) -> dict[str, bytes]:
+    """Every bit of what an audit computes."""
+    with open_store(store_path) as store:
+        tables = {name: pa.Table.from_pandas(store.frame(query)) for name, query in EVERYTHING.items()}
+    contents = {}
+    for name, table in tables.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        contents[name] = sink.getvalue().to_pybytes()
+    return contents
+
+
+class _Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_with_a_worker_killed_midway_everything_is_equal_to_one_process(
+    countdown_series: Path, tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit([countdown_series], _config(tmp_path / "alone"))
+    killed: list[int] = []
+    use = RayEngine._use
+
+    def then_kill(engine: RayEngine, work: Any, unit: Unit | None, outcome: Outcome) -> None:
+        """With the first samples of a checkpoint after the base, when most of its units are still to be done."""
+        use(engine, work, unit, outcome)
+        after_base = isinstance(work.job, SampleJob) and work.job.checkpoint.label != "checkpoint-0"
+        busy = [hand for hand in engine._hands if hand.busy]
+        if after_base and isinstance(outcome.result, bytes) and busy and not killed:
+            os.kill(busy[0].place.pid, signal.SIGKILL)
+            killed.append(busy[0].place.pid)
+
+    monkeypatch.setattr(RayEngine, "_use", then_kill)
+    say = _Notes()
+    result = audit([countdown_series], _config(tmp_path / "ray", ray="local"), progress=say)
+    assert len(killed) == 1
+    deaths = [note for note in say.notes if "died" in note]
+    assert len(deaths) == 1, say.notes
+    assert deaths[0].endswith("another does its work again")
+    assert not result.left_out
+    assert not result.without_kernel
+    expected, found = (_contents(tmp_path / name / "audit.duckdb") for name in ("alone", "ray"))
+    assert all(len(content) > 100 for content in expected.values())
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_the_reason(
+    countdown_series: Path, tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mortal(Worker):
+        def work(self, job: Any, unit: Unit) -> Outcome:
+            if job.checkpoint.label == "checkpoint-20":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().work(job, unit)
+
+    monkeypatch.setattr(distributed, "Worker", Mortal)
+    spec, job = _job(countdown_series, tmp_path)
+    away = replace(job.checkpoint, label="checkpoint-40", path=tmp_path / "nowhere")
+    said: list[str] = []
+    failed: dict[str, Exception] = {}
+
+    def task(engine: RayEngine, checkpoint: Checkpoint) -> Task[None]:
+        try:
+            for _ in engine.sample(checkpoint, job.problems, job.missing, job.settings):
+                yield
+        except (CheckpointError, SamplerError) as error:
+            failed[checkpoint.label] = error
+
+    with open_pool(spec.config, note=said.append) as pool:
+        engine = pool.engine(spec)
+        engine.run([task(engine, job.checkpoint), task(engine, away)])
+    assert isinstance(failed["checkpoint-40"], CheckpointError)
+    assert "nowhere is not there on worker" in str(failed["checkpoint-40"])
+    assert type(failed["checkpoint-20"]) is SamplerError
+    assert str(failed["checkpoint-20"]).startswith("checkpoint-20: 3 workers died at the same part of its work (")
+    assert len([note for note in said if "another does its work again" in note]) == 2
+
+
+# ---------------------------------------------------------------- without Ray
+
+
+def _job(series: Path, tmp_path: Path) -> tuple[EngineSpec, SampleJob]:
+    problems = load_problems(None, "countdown", limit=4, seed=0)
+    checkpoint = find_series([series]).checkpoints[1]
+    spec = EngineSpec(config=_config(tmp_path, batch_size=None), sampler_name="transformers", why="", lora_ranks={})
+    missing = {problem.problem_id: (tuple(range(6)), True) for problem in problems}
+    settings = SamplingSettings(sampler="transformers", max_tokens=8)
+    return spec, SampleJob(checkpoint=checkpoint, problems=problems, settings=settings, missing=missing)
+
+
+def test_parts_of_one_plan_are_the_whole_whatever_a_worker_would_have_planned(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    spec, job = _job(countdown_series, tmp_path)
+    plan = BatchPlan(n_batches=6, rows_per_batch=5)
+    lead = EngineSpec(config=_config(tmp_path, batch_size=5), sampler_name="transformers", why="", lora_ranks={})
+    workers = [Worker(spec, socket.gethostname()) for _ in range(2)]
+    assert Worker(lead, socket.gethostname()).work(job, Unit(part=None)).result == plan
+    assert workers[0].work(job, Unit(part=None)).result == BatchPlan(n_batches=1, rows_per_batch=1024)
+    units = units_of(plan, 4)
+    assert [unit.part for unit in units] == [Part(index=index, of=4) for index in range(4)]
+    parts = [samples_from_parquet(workers[i % 2].work(job, unit).result) for i, unit in enumerate(units)]
+    whole = samples_from_parquet(Worker(lead, socket.gethostname()).work(job, Unit(part=Part())).result)
+
+    def in_order(samples: list[Sample]) -> list[Sample]:
+        return sorted(samples, key=lambda one: (one.problem_id, one.greedy, one.sample_index))
+
+    assert len(whole) == 4 * 7
+    assert in_order([sample for part in parts for sample in part]) == in_order(whole)
+
+
+def test_numbers_keep_all_their_bits_on_the_way() -> None:
+    row = {"problem_id": "p", "greedy": False, "text": "1 + 2 − é\n", "finish_reason": "stop"}
+    samples = [
+        Sample(**row, sample_index=0, token_ids=(0, 151_935), logp_sum_raw=-0.1 - 2**-50, entropy_sum=None),
+        Sample(**row, sample_index=1, token_ids=(), logp_sum_raw=-math.inf, entropy_sum=1 / 3),
+    ]
+    assert samples_from_parquet(samples_to_parquet(samples)) == samples
+    assert samples_from_parquet(samples_to_parquet([])) == []
+    logps = tuple(np.array([-0.1, -1e-8, -700.0], dtype=np.float32).tolist())
+    score = ResponseScore(
+        problem_id="p",
+        response_id="r",
+        logp_sum=sum(logps),
+        entropy_sum=1 / 3,
+        token_logps=logps,
+        token_entropies=logps,
+    )
+    assert scores_from_parquet(scores_to_parquet([score])) == [score]
+
+
+def test_a_worker_that_has_not_the_same_checkpoints_says_which_and_where(
+    countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
+) -> None:
+    spec, job = _job(countdown_series, tmp_path)
+    away = replace(job, checkpoint=replace(job.checkpoint, path=tmp_path / "nowhere"))
+    error = Worker(spec, "lead").work(away, Unit(part=None)).error
+    assert isinstance(error, CheckpointError)
+    assert f"checkpoint-20: {tmp_path / 'nowhere'} is not there on worker {socket.gethostname()}" in str(error)
+    other = replace(job, checkpoint=replace(job.checkpoint, path=make_checkpoint(tmp_path / "checkpoint-20", 5)))
+    assert Worker(spec, socket.gethostname()).work(other, Unit(part=None)).error is None  # the lead's own disk
+    error = Worker(spec, "lead").work(other, Unit(part=None)).error
+    assert f"checkpoint-20: {other.checkpoint.path} holds other weights on worker" in str(error)
+    assert Worker(spec, "lead").work(job, Unit(part=None)).error is None
+
+
+def test_every_error_of_ours_comes_back_as_itself() -> None:
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.OversharpError)
+    ]
+    assert {CheckpointError, SamplerError, KernelError} <= set(kinds)
+    for kind in kinds:
+        back = pickle.loads(pickle.dumps(Outcome(error=kind("checkpoint-20: what")))).error
+        assert (type(back), str(back)) == (kind, "checkpoint-20: what")
+
+
+def test_ray_that_is_not_installed_or_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as planted:
+        planted.setitem(sys.modules, "ray", None)
+        with (
+            pytest.raises(ConfigError, match=r"--ray: Ray is not installed; pip install 'oversharp\[ray\]'"),
+            open_pool(_config(tmp_path, ray=""), note=print),
+        ):
+            pass
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody_listens.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=rf"no Ray at {address} \(.*refused.*\); start one with `ray start"):
+            distributed._join(ray, address)
+    with pytest.raises(ClusterError, match=r"no Ray at ray://head \(an address is HOST:PORT"):
+        distributed._join(ray, "ray://head")
+    with pytest.raises(ConfigError, match="--device cuda:1: a worker sees its own GPU alone"):
+        _config(tmp_path, ray="auto", device="cuda:1")
+
+
+def test_the_flag_takes_an_address_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def no_audit(_: object, config: AuditConfig, **__: object) -> None:
+        seen.append(config.ray)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr("diagnostics.audit.audit", no_audit)
+    for flags in ([], ["--ray"], ["--ray", "--n", "8"], ["--ray", "auto", "--n", "8"]):
+        with pytest.raises(SystemExit):
+            main(["audit", "run", "--task", "countdown", *flags])
+    assert seen == [None, "", "", "auto"]
+    assert "" in HERE
+
+
+def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_as_one_process_does(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    config = _config(tmp_path / "alone", limit=3, k=(1, 2), adaptive=True, kernel_problems=0)
+    audit([countdown_series], config, write_report=False)
+    command = [sys.executable, "-W", "error", "-c", "from diagnostics.cli import main; main()", "audit"]
+    flags = ["--task", "countdown", "--limit", "3", "--n", "16", "--k", "1,2", "--adaptive", "--panel", "2"]
+    flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "0", "--sampler", "transformers"]
+    flags += ["--device", "cpu", "--name", "run", "--out", str(tmp_path / "ray"), "--ray"]
+    done = subprocess.run([*command, str(countdown_series), *flags], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ours = (
+        r"(series|sampler) .*|(sample|panel|score) checkpoint-\d+: \d+ done|(verify|measure|judge): \d+ done"
+        r"|checkpoint-\d+: 3 of 3 problems are decided, 4 samples each"
+    )
+    assert [line for line in done.stderr.splitlines() if not re.fullmatch(ours, line)] == []
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["report", "store", "verdict"]
+    assert _contents(tmp_path / "ray" / "audit.duckdb") == _contents(tmp_path / "alone" / "audit.duckdb")

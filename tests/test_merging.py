@@ -1,0 +1,224 @@
+"""Joined stores: shards make the audit they are shards of, nothing comes in twice, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagnostics import open_store
+from diagnostics.audit import audit, audit_shard
+from diagnostics.config import AuditConfig
+from diagnostics.database import Database
+from diagnostics.errors import ConfigError, StoreError
+from diagnostics.merging import merge
+from diagnostics.parts import Part
+from diagnostics.store import Store
+
+pytestmark = pytest.mark.xdist_group("merging")
+
+COUNTS = "SELECT step, problem_id, n, n_correct FROM problem_counts ORDER BY ALL"
+FINDINGS = "SELECT step, measure, scope, k, value, low, high, n, why FROM findings ORDER BY ALL"
+#: What rounding moves is all that these two measure; batches of other shapes round in another way.
+OF_ROUNDING = ("scoring_noise", "sampler_scorer_gap")
+
+
+def _config(out: Path, **changes: object) -> AuditConfig:
+    small = {"task": "countdown", "limit": 5, "n": 8, "panel": 2, "entropy_samples": 4, "sampler": "transformers"}
+    kernel = {"kernel_problems": 1, "kernel_responses": 3}
+    return AuditConfig(**{**small, **kernel, "name": "run", "out": out, **changes})
+
+
+@pytest.fixture(scope="module")
+def run(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The series with responses of training batches, one of them in two intervals."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    shutil.copytree(countdown_series, folder)
+    (folder / "rollouts").mkdir()
+    said = {"prompt": "1 2 3 = 7 :", "truncated": False, "correct": True}
+    rows = [
+        {"step": step, "response": text, **said}
+        for step, text in ((5, "1 + 2 * 3"), (6, "2 * 3 + 1"), (25, "1 + 2 * 3"))
+    ]
+    pd.DataFrame(rows).to_parquet(folder / "rollouts" / "step_000040.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shards(run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The stores of an audit in two shards."""
+    root = tmp_path_factory.mktemp("shards")
+    results = [audit_shard([run], _config(root / str(index)), Part(index=index, of=2)) for index in range(2)]
+    assert [result.n_problems for result in results] == [3, 2]
+    return [result.store_path for result in results]
+
+
+def _contents(store_path: Path) -> dict[str, list[tuple]]:
+    database = Database(store_path, read_only=True)
+    try:
+        database.frame("FROM token_scores LIMIT 0", {})
+        tables = [row[0] for row in database.rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal")]
+        return {name: database.rows(f"SELECT * FROM {name} ORDER BY ALL") for name in (*sorted(tables), "token_scores")}
+    finally:
+        database.close()
+
+
+def test_two_shards_make_the_audit_of_one_process_without_drawing_again(
+    run: Path, shards: list[Path], tmp_path: Path
+) -> None:
+    whole = audit([run], _config(tmp_path / "whole"))
+    merged = merge(shards, tmp_path / "merged")
+    assert merged.to_conclude == merged.series == ("run",)
+    assert merged.samples_added == whole.samples_drawn
+    with open_store(merged.store_path) as store:
+        scored = store.frame("FROM response_scores ORDER BY ALL")
+    concluded = audit([run], _config(tmp_path / "merged"))
+    assert concluded.samples_drawn == 0
+    with open_store(whole.store_path) as one, open_store(concluded.store_path) as other:
+        assert other.frame("FROM response_scores ORDER BY ALL").equals(scored)
+        assert len(scored) == len(one.frame("FROM response_scores"))
+        doubled = "SELECT count(*) - count(DISTINCT (checkpoint_id, problem_id, response_id)) AS n FROM token_scores"
+        assert other.frame(doubled)["n"].iloc[0] == 0
+        identities = "SELECT * EXCLUDE (logp_sum_raw) FROM samples ORDER BY ALL"
+        assert other.frame(identities).astype(str).equals(one.frame(identities).astype(str))
+        assert other.frame(COUNTS).equals(one.frame(COUNTS))
+        found, expected = (side.frame(FINDINGS) for side in (other, one))
+    labels = ["step", "measure", "scope", "k", "n", "why"]
+    assert found[labels].astype(str).equals(expected[labels].astype(str))
+    for column in ("value", "low", "high"):
+        np.testing.assert_allclose(
+            found[column].to_numpy(dtype=float), expected[column].to_numpy(dtype=float), rtol=1e-4, atol=1e-5
+        )
+    noise = found[found["measure"].isin(OF_ROUNDING)]
+    assert set(noise["measure"]) == set(OF_ROUNDING)
+
+
+def test_a_store_that_was_merged_adds_nothing_and_a_killed_merge_goes_on(shards: list[Path], tmp_path: Path) -> None:
+    once = merge(shards, tmp_path / "once")
+    before = _contents(once.store_path)
+    assert merge([shards[1], shards[0], shards[0]], tmp_path / "once").samples_added == 0
+    assert _contents(once.store_path) == before
+
+    class KilledError(Exception):
+        pass
+
+    killed = tmp_path / "killed"
+    with pytest.MonkeyPatch.context() as planted:
+        taken = Database.take_in_tokens
+
+        def then_die(database: Database, folder: Path, names: list[str]) -> None:
+            taken(database, folder, names)
+            if folder.parent == shards[1].parent:
+                raise KilledError
+
+        planted.setattr(Database, "take_in_tokens", then_die)
+        with pytest.raises(KilledError):
+            merge(shards, killed)
+    assert 0 < len(_contents(killed / "audit.duckdb")["samples"]) < len(before["samples"])
+    merge(shards, killed)
+    after = _contents(killed / "audit.duckdb")
+    same = [name for name in before if name not in ("audits", "schema_version", "token_files")]
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    assert len(list((killed / "audit.tokens").iterdir())) == len(after["token_files"])
+
+
+def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
+    run: Path, countdown_series: Path, tmp_path: Path
+) -> None:
+    stores = [
+        audit([series], _config(tmp_path / name, name=name, kernel_problems=0), write_report=False).store_path
+        for name, series in (("one", countdown_series), ("two", run))
+    ]
+    result = merge(stores, tmp_path / "both")
+    assert (result.series, result.to_conclude) == (("one", "two"), ())
+    with open_store(result.store_path) as store:
+        for name, path in zip(("one", "two"), stores, strict=True):
+            with open_store(path) as own:
+                query = "FROM findings WHERE series = $name ORDER BY ALL"
+                assert store.frame(query, name=name).astype(str).equals(own.frame(query, name=name).astype(str))
+                assert store.verdict(name) == own.verdict(name)
+        # both series begin with the same base, drawn and scored twice
+        assert (
+            not store.frame("FROM samples")
+            .duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"])
+            .any()
+        )
+        keys = ["checkpoint_id", "settings_id", "problem_id", "response_id"]
+        assert not store.frame("FROM token_scores").duplicated(keys).any()
+
+
+def test_what_does_not_fit_is_refused_in_one_line(
+    run: Path,
+    countdown_series: Path,
+    make_checkpoint: Callable[[Path, int], Path],
+    shards: list[Path],
+    tmp_path: Path,
+) -> None:
+    def shard(series: Path, name: str, **changes: object) -> Path:
+        return audit_shard([series], _config(tmp_path / name, **changes), Part(index=1, of=2)).store_path
+
+    def refused(*stores: Path) -> str:
+        with pytest.raises(StoreError) as error:
+            merge(stores, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "shard 2/2 is missing" in refused(shards[0])
+    assert "with --temperature 0.5" in refused(shards[0], shard(run, "cool", temperature=0.5))
+    assert "with --n 4" in refused(shards[0], shard(run, "few", n=4))
+    assert "with --panel-temperature 0.5" in refused(shards[0], shard(run, "cool panel", panel_temperature=0.5))
+    assert "on other problems" in refused(shards[0], shard(run, "more problems", limit=6))
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    shutil.rmtree(other / "checkpoint-40")
+    assert "checkpoint-40 of series 'run' is not in" in refused(shards[0], shard(other, "shorter"))
+    make_checkpoint(other / "checkpoint-40", 41)
+    assert "checkpoint-40 holds other weights" in refused(shards[0], shard(other, "other weights"))
+    shutil.rmtree(other / "checkpoint-0")
+    make_checkpoint(other / "checkpoint-0", 1)
+    assert "has another base" in refused(shards[0], shard(other, "other base"))
+
+    unfinished = Path(shutil.copy(shards[1], tmp_path / "unfinished.duckdb"))
+    with Store.open(unfinished) as store:
+        store._database.rows("UPDATE audits SET provenance = '{}'")
+    assert "did not end; run its command again" in refused(shards[0], unfinished)
+    newer = Path(shutil.copy(shards[1], tmp_path / "newer.duckdb"))
+    with Store.open(newer) as store:
+        store._database.rows("UPDATE schema_version SET version = 1000")
+    assert "written by a newer oversharp" in refused(shards[0], newer)
+    assert "no such store" in refused(shards[0], tmp_path / "nowhere.duckdb")
+    with pytest.raises(ConfigError, match="one of the stores to merge"):
+        merge(shards, shards[1].parent)
+
+
+def test_a_locked_store_is_named(shards: list[Path], tmp_path: Path) -> None:
+    locked = Path(shutil.copy(shards[1], tmp_path / "locked.duckdb"))
+    hold = "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(locked)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == "held"
+        with pytest.raises(StoreError, match=r"locked\.duckdb: locked by another process"):
+            merge([shards[0], locked], tmp_path / "out")
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "/", "1/2/3"])
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"--shard {text}: "):
+        Part.from_text("--shard", text)
+
+
+def test_more_shards_than_problems_are_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there are only 2 problems"):
+        audit_shard([run], _config(tmp_path, limit=2), Part(index=2, of=3))
