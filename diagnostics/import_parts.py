@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,31 +25,8 @@ CHARACTERS_PER_BLOCK = 64 << 20
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], dtype=np.uint64)
 
 
-@dataclass
-class Block:
-    """Some samples as they were read."""
-
-    items: list[Recorded] = field(default_factory=list)
-    n_characters: int = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether it should be put into a part."""
-        return len(self.items) >= SAMPLES_PER_BLOCK or self.n_characters >= CHARACTERS_PER_BLOCK
-
-    def add(self, item: Recorded) -> None:
-        """One sample more."""
-        self.items.append(item)
-        self.n_characters += len(item.response)
-
-
-class Placed(NamedTuple):
-    """A sample and where it belongs."""
-
-    item: Recorded
-    checkpoint_id: str
-    problem_id: str
-    number: int
+#: A sample, and the checkpoint, the problem and the number that it has.
+Placed = tuple[Recorded, str, str, int]
 
 
 class Part:
@@ -92,14 +67,14 @@ class Part:
 
     def add_samples(self, placed: Sequence[Placed], *, with_numbers: bool) -> tuple[list[str], list[str]]:
         """Samples, without log-probability and entropy unless ``with_numbers``; their texts as stored and their ids."""
-        items = [one.item for one in placed]
+        items, checkpoint_ids, problem_ids, numbers = zip(*placed, strict=True)
         texts = [storable(item.response) for item in items]
         response_ids = list(map(response_id, texts))
         columns = (
-            [one.checkpoint_id for one in placed],
-            [one.problem_id for one in placed],
+            checkpoint_ids,
+            problem_ids,
             [item.greedy for item in items],
-            [one.number for one in placed],
+            numbers,
             response_ids,
             texts,
             [item.n_tokens for item in items],
@@ -117,25 +92,15 @@ class Part:
     ) -> None:
         """The tool's own scores of these samples, of each response once; from ``least`` on they are correct."""
         new = []
-        for number, one in enumerate(placed):
-            pair = one.problem_id + response_ids[number]
+        for (item, _, problem_id, _), text, response in zip(placed, texts, response_ids, strict=True):
+            pair = problem_id + response
             if pair not in self._graded:
                 self._graded.add(pair)
-                new.append(number)
-        said = (
-            placed[number].item.answer if placed[number].item.answer is not None else exact_answer(texts[number])
-            for number in new
-        )
-        scores = [placed[number].item.score for number in new]
-        columns = (
-            [placed[number].problem_id for number in new],
-            [response_ids[number] for number in new],
-            [verifier] * len(new),
-            [storable(answer or NO_ANSWER) for answer in said],
-            scores,
-            [score is not None and score >= least for score in scores],
-        )
-        self._grades.append(_batch(GRADES, columns))
+                said = exact_answer(text) if item.answer is None else item.answer
+                correct = item.score is not None and item.score >= least
+                new.append((problem_id, response, verifier, storable(said or NO_ANSWER), item.score, correct))
+        if new:
+            self._grades.append(_batch(GRADES, zip(*new, strict=True)))
 
 
 class GradedPairs:

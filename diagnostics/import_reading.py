@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -9,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from diagnostics import import_parts
 from diagnostics.errors import ImportFileError, ProblemError, VerifierError
 from diagnostics.graders import RECORDED
 from diagnostics.import_config import ImportConfig
-from diagnostics.import_parts import Block, GradedPairs, Part, Placed, storable
+from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, Placed, storable
 from diagnostics.import_plan import PlannedFile
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
 from diagnostics.importers.rows import fault_of_last_line
@@ -139,7 +143,8 @@ class SeriesReader:
             n_samples=held.n_samples if held else 0,
             faults=faults,
         )
-        return self._read(reading, done)
+        with _no_collector():
+            return self._read(reading, done)
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
@@ -161,22 +166,25 @@ class SeriesReader:
         """Read what comes after line ``done``."""
         file = reading.file
         options = ReadOptions(fields=self._config.map, score=self._config.score)
-        block, line = Block(), done
+        block: list[Recorded] = []
+        n_characters, line = 0, done
         try:
             for item in file.importer.read(file.path, options):
-                if item.line <= done:
+                here = item.line
+                if here <= done:
                     continue
-                if item.line != line:
-                    if block.full:
+                if here != line:
+                    if len(block) >= import_parts.SAMPLES_PER_BLOCK or n_characters >= CHARACTERS_PER_BLOCK:
                         self._take(block, reading)
-                        block = Block()
+                        block, n_characters = [], 0
                         if reading.part.full:
                             self._write(reading, line, complete=False)
-                    line = item.line
+                    line = here
                 if isinstance(item, Fault):
                     reading.skip(line, item.why)
                 else:
-                    block.add(item)
+                    block.append(item)
+                    n_characters += len(item.response)
         except ImportFileError:  # what was read until then is good
             self._take(block, reading)
             self._write(reading, line, complete=False)
@@ -191,18 +199,22 @@ class SeriesReader:
             notes=tuple(reading.notes),
         )
 
-    def _take(self, block: Block, reading: _Reading) -> None:
+    def _take(self, block: Sequence[Recorded], reading: _Reading) -> None:
         """Put the samples of a block into the part."""
         placed: list[Placed] = []
         before: Recorded | None = None
         problem_id: str | Fault = ""
-        for item in block.items:
-            step = self._step(item, reading.file)
-            why = self._unusable(item, step, reading.file)
+        standing: object = None
+        for item in block:
+            # samples of one step, and responses to one prompt, often follow each other
+            if (item.step, item.score is None) != standing:
+                standing = (item.step, item.score is None)
+                step = self._step(item, reading.file)
+                why = self._unusable(item, step, reading.file)
+                is_noted = False
             if why is not None or step is None:
                 reading.skip(item.line, why or NO_STEP)
                 continue
-            # responses to one prompt often follow each other
             if before is None or item.prompt != before.prompt or item.gold != before.gold or item.task != before.task:
                 problem_id = self._problem(item, reading)
             before = item
@@ -214,8 +226,10 @@ class SeriesReader:
             if isinstance(number, str):
                 reading.skip(item.line, number)
                 continue
-            reading.note_step(item)
-            placed.append(Placed(item, checkpoint_id, problem_id, number))
+            if not is_noted:
+                reading.note_step(item)
+                is_noted = True
+            placed.append((item, checkpoint_id, problem_id, number))
         if not placed or self.verifier is None:
             return
         texts, response_ids = reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
@@ -264,13 +278,14 @@ class SeriesReader:
         return problem.problem_id
 
     def _number(self, checkpoint_id: str, problem_id: str, item: Recorded) -> int | str:
-        seen = self._seen.get((checkpoint_id, problem_id, item.greedy), 0)
+        place = (checkpoint_id, problem_id, item.greedy)
+        seen = self._seen.get(place, 0)
         index = seen.bit_length() if item.index is None else item.index
         if not 0 <= index <= LARGEST_INDEX:
             return TOO_LARGE_INDEX
         if seen >> index & 1:
             return DUPLICATE
-        self._seen[checkpoint_id, problem_id, item.greedy] = seen | 1 << index
+        self._seen[place] = seen | 1 << index
         return index
 
     def _new_step(self, step: int, path: Path) -> str:
@@ -333,6 +348,18 @@ class SeriesReader:
                 faults=reading.faults,
             )
         )
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Nothing here makes cycles, and the collector of garbage would look at all samples at hand again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def held_steps(store: Store, series: str) -> dict[int, Path]:

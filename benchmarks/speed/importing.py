@@ -1,9 +1,10 @@
 """What importing another tool's dump costs: one JSON Lines file of verl's layout, larger than the memory it may take.
 
-``python benchmarks/speed/importing.py`` (ten minutes, ``--gib 1`` for two) writes ``results/importing.json``.
+``python benchmarks/speed/importing.py`` (ten minutes, ``--gib 1`` for three) writes ``results/importing.json``.
 Goals: 50,000 samples per second of CPU time on one core, from the file to graded samples in the store, and at most
 2 GiB resident. Beside it pandas reads the same file with ``read_json(lines=True)`` in chunks and keeps nothing: no
-store, no grades, no check of a field. Each runs in a process of its own on one core, in turns.
+store, no grades, no check of a field. Each runs in a process of its own on one core, in turns. Most of what a sample
+costs grows with its text, so there is a dump of long responses and one, a fifth as large, of short ones.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ GOAL_SAMPLES_PER_S = 50_000
 GOAL_GIB = 2.0
 PROBLEMS, STEPS = 500, 10
 CHUNK = 100_000
+#: Words of a response, and the share of ``--gib`` that its dump takes.
+CASES = {"long responses": (110, 1.0), "short responses": (28, 0.2)}
 
 
-def write_dump(path: Path, gib: float, seed: int = 0) -> int:
-    """A dump of ``gib`` GiB, about 1 kB a line, texts of words; returns how many samples it holds."""
+def write_dump(path: Path, gib: float, n_words: int, seed: int = 0) -> int:
+    """A dump of about ``gib`` GiB, responses of ``n_words`` words; returns how many samples it holds."""
     rng = random.Random(seed)
     words = [f"word{number}" for number in range(2000)]
-    texts = [" ".join(rng.choices(words, k=110)) for _ in range(500)]
-    samples, size = 0, 0
-    n_each = round(gib * 2**30 / (1060 * PROBLEMS * STEPS))
+    texts = [" ".join(rng.choices(words, k=n_words)) for _ in range(500)]
+    samples = 0
+    n_each = round(gib * 2**30 / ((190 + 7.9 * n_words) * PROBLEMS * STEPS))
     with path.open("w", encoding="utf-8") as file:
         for step in range(0, 10 * STEPS, 10):
             for problem in range(PROBLEMS):
@@ -53,7 +56,7 @@ def write_dump(path: Path, gib: float, seed: int = 0) -> int:
                     lines.append(json.dumps(fields))
                 text = "\n".join(lines) + "\n"
                 file.write(text)
-                samples, size = samples + n_each, size + len(text)
+                samples += n_each
     return samples
 
 
@@ -118,6 +121,28 @@ def summary(turns: list[dict[str, float]], samples: int) -> dict[str, float]:
     }
 
 
+def measure(gib: float, n_words: int, n_turns: int) -> dict[str, Any]:
+    """One dump, read by both in turns."""
+    told: dict[str, list[dict[str, float]]] = {"oversharp": [], "pandas": []}
+    with tempfile.TemporaryDirectory(prefix="oversharp-importing-") as scratch:
+        path = Path(scratch) / "dump.jsonl"
+        samples = write_dump(path, gib, n_words)
+        n_bytes = path.stat().st_size
+        for number in range(n_turns):
+            for what, turns in told.items():
+                turns.append(turn(what, path, Path(scratch) / f"{number}.duckdb"))
+    ours, pandas = (summary(turns, samples) for turns in told.values())
+    return {
+        "size_gib": digits(n_bytes / 2**30),
+        "samples": samples,
+        "bytes_per_sample": digits(n_bytes / samples),
+        "oversharp": ours,
+        "pandas": pandas,
+        "cpu_ratio_to_pandas": digits(ours["cpu_s"] / pandas["cpu_s"]),
+        "met": ours["samples_per_cpu_s"] >= GOAL_SAMPLES_PER_S and ours["peak_gib"] <= GOAL_GIB,
+    }
+
+
 def main() -> None:
     """Measure, write the result file and print it."""
     parser = argparse.ArgumentParser()
@@ -129,30 +154,19 @@ def main() -> None:
         what, path, store = arguments.turn
         print(json.dumps(child(what, Path(path), Path(store))))
         return
-    told: dict[str, list[dict[str, float]]] = {"oversharp": [], "pandas": []}
-    with tempfile.TemporaryDirectory(prefix="oversharp-importing-") as scratch:
-        path = Path(scratch) / "dump.jsonl"
-        samples = write_dump(path, arguments.gib)
-        size_gib = path.stat().st_size / 2**30
-        for number in range(arguments.turns):
-            for what, turns in told.items():
-                turns.append(turn(what, path, Path(scratch) / f"{number}.duckdb"))
-    ours, pandas = (summary(turns, samples) for turns in told.values())
-    result: dict[str, Any] = {
-        "benchmark": "importing",
-        "what": "one verl dump from file to graded samples in the store; pandas reads it in chunks and keeps nothing",
-        "size_gib": digits(size_gib),
-        "samples": samples,
-        "turns": arguments.turns,
-        "oversharp": ours,
-        "pandas": pandas,
-        "cpu_ratio_to_pandas": digits(ours["cpu_s"] / pandas["cpu_s"]),
-        "goal_samples_per_cpu_s": GOAL_SAMPLES_PER_S,
-        "goal_peak_gib": GOAL_GIB,
-        "met": ours["samples_per_cpu_s"] >= GOAL_SAMPLES_PER_S and ours["peak_gib"] <= GOAL_GIB,
-        **circumstances(("oversharp", "orjson", "duckdb", "pandas", "pyarrow")),
-    }
-    write("importing", result)
+    cases = {name: measure(arguments.gib * share, n_words, arguments.turns) for name, (n_words, share) in CASES.items()}
+    write(
+        "importing",
+        {
+            "benchmark": "importing",
+            "what": "a verl dump from file to graded samples in the store; pandas reads it in chunks and keeps nothing",
+            "goal_samples_per_cpu_s": GOAL_SAMPLES_PER_S,
+            "goal_peak_gib": GOAL_GIB,
+            "turns": arguments.turns,
+            "cases": cases,
+            **circumstances(("oversharp", "orjson", "duckdb", "pandas", "pyarrow")),
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from diagnostics.errors import ProblemError
 from diagnostics.types import NO_ANSWER, Grade, Problem
@@ -15,6 +16,9 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
+
+#: Characters of an answer that is remembered once it is tidied: responses repeat them a lot.
+_SHORT = 32
 
 
 def exact_answer(text: str) -> str | None:
@@ -30,8 +34,15 @@ def exact_answer(text: str) -> str | None:
     for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
         found = rule(text)
         if found is not None:
-            return collapse_whitespace(unwrap(found)) or None
+            return _tidy_short(found) if len(found) <= _SHORT else _tidy(found)
     return None
+
+
+def _tidy(found: str) -> str | None:
+    return collapse_whitespace(unwrap(found)) or None
+
+
+_tidy_short = lru_cache(maxsize=1 << 16)(_tidy)
 
 
 class ExactVerifier:
