@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter, Token
 
 from diagnostics.cli_shared import Json, Quiet, progress_sink
-from diagnostics.exporters.contract import DEFAULT_WHAT, EVERYTHING, Format, What
+from diagnostics.exporters.contract import DEFAULT_WHAT, EVERYTHING
+
+if TYPE_CHECKING:
+    from diagnostics.exporters.contract import Format, What
 
 
 def _names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -18,7 +21,7 @@ def _names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(part.strip() for token in tokens for part in token.value.split(",") if part.strip())
 
 
-_NAMED = Parameter(converter=_names, n_tokens=1, negative=(), show_default=False, show_choices=False)
+_NAMED = Parameter(converter=_names, n_tokens=1, negative=(), show_default=False)
 
 
 def export(
@@ -26,8 +29,8 @@ def export(
     /,
     *,
     out: Path | None = None,
-    what: Annotated[tuple[What | Literal["all"], ...], _NAMED] = (),
-    formats: Annotated[tuple[Format, ...], _NAMED, Parameter(name="--format")] = (),
+    what: Annotated[tuple[str, ...], _NAMED] = (),
+    formats: Annotated[tuple[str, ...], _NAMED, Parameter(name="--format")] = (),
     series: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=(), show_default=False)] = (),
     replace: Annotated[bool, Parameter(negative=())] = False,
     as_json: Json = False,
@@ -59,8 +62,8 @@ def export(
     result = run_export(
         store,
         out,
-        what=wanted or DEFAULT_WHAT,
-        formats=formats,
+        what=cast("tuple[What, ...]", wanted) or DEFAULT_WHAT,  # it refuses names that are none of them
+        formats=cast("tuple[Format, ...]", formats),
         series=series or None,
         replace=replace,
         progress=progress_sink(as_json or quiet),
