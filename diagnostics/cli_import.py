@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
 from diagnostics.import_config import ImportConfig
+
+if TYPE_CHECKING:
+    from diagnostics.import_reading import FileResult
 
 
 def import_(
@@ -50,17 +54,9 @@ def import_(
         if result.report_path is not None:
             print(f"report  {result.report_path}")
         print(f"store   {result.store_path}")
-    for file in result.files:
-        for note in file.notes:
-            print(f"warning: {file.path} {note}", file=sys.stderr)
-        if file.why:
-            print(f"warning: {file.path}: left out: {file.why}", file=sys.stderr)
-        for why, count in file.faults.items():
-            records = "1 record" if count.n == 1 else f"{count.n} records"
-            print(
-                f"warning: {file.path}: {records} left out, the first in line {count.first_line}: {why}",
-                file=sys.stderr,
-            )
+    _warn(result.files)
+    for path in result.unknown:
+        print(f"note: {path}: nobody's format, not read", file=sys.stderr)
     for one in result.series:
         for label, why in one.left_out.items():
             print(f"warning: {one.name}: {label} left out: {why}", file=sys.stderr)
@@ -71,17 +67,7 @@ def _summary(result: Any) -> dict[str, Any]:
     return {
         "store": str(result.store_path),
         "report": None if result.report_path is None else str(result.report_path),
-        "files": [
-            {
-                "path": str(file.path),
-                "format": file.format,
-                "samples": file.n_samples,
-                "imported_before": file.known,
-                "left_out": file.why,
-                "faults": {why: {"n": count.n, "first_line": count.first_line} for why, count in file.faults.items()},
-            }
-            for file in result.files
-        ],
+        "files": [{**_told_of(file), "imported_before": file.known} for file in result.files],
         "unknown": [str(path) for path in result.unknown],
         "series": [
             {
@@ -104,31 +90,57 @@ def _preview(paths: tuple[str, ...], config: ImportConfig, *, as_json: bool) -> 
     from diagnostics.importing import preview
 
     plan = plan_import(paths, config)
-    files = preview(plan, config)
+    files = [(series, one) for series, results in preview(plan, config).items() for one in results]
     if as_json:
         rows = [
             {
-                "path": str(one.file.path),
-                "format": one.file.importer.name,
-                "series": one.file.series,
-                "steps": [{"step": step, "samples": n, "problems": p} for step, (n, p) in one.steps.items()],
-                "faults": dict(one.faults),
-                "left_out": one.why,
+                **_told_of(one),
+                "series": series,
+                "steps": [{"step": step, "samples": n, "problems": p} for step, n, p in _by_step(one)],
             }
-            for one in files
+            for series, one in files
         ]
         print(json.dumps({"files": rows, "unknown": [str(path) for path in plan.unknown]}, indent=2))
     else:
-        for one in files:
-            print(f"{one.file.path}  {one.file.importer.title}  series {one.file.series}")
-            if one.why:
-                print(f"  left out: {one.why}")
-            for step, (n_samples, n_problems) in one.steps.items():
-                at = "no step: pass --step" if step is None else f"step {step}"
-                print(f"  {at}: {n_samples} samples of {n_problems} problems")
-            for why, n in one.faults.items():
-                print(f"  left out: {n} × {why}")
+        for series, one in files:
+            print(f"{one.path}  {one.format}  series {series}")
+            for step, n_samples, n_problems in _by_step(one):
+                print(f"  step {step}: {n_samples} samples of {n_problems} problems")
+    _warn(result for _, result in files)
+    if not as_json:
         for path in plan.unknown:
             print(f"{path}  nobody's format, not read")
         print("nothing was written")
-    return LEFT_OUT_EXIT_CODE if any(one.faults or one.why for one in files) else 0
+    return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for _, one in files) else 0
+
+
+def _by_step(file: FileResult) -> list[tuple[int, int, int]]:
+    """Step, samples, problems."""
+    steps = sorted({step for step, _ in file.counted})
+    of = {step: [n for (at, _), n in file.counted.items() if at == step] for step in steps}
+    return [(step, sum(counts), len(counts)) for step, counts in of.items()]
+
+
+def _warn(files: Iterable[FileResult]) -> None:
+    for file in files:
+        for note in file.notes:
+            print(f"warning: {file.path} {note}", file=sys.stderr)
+        if file.why:
+            print(f"warning: {file.path}: left out: {file.why}", file=sys.stderr)
+        for why, count in file.faults.items():
+            records = "1 record" if count.n == 1 else f"{count.n} records"
+            print(
+                f"warning: {file.path}: {records} left out, the first in line {count.first_line}: {why}",
+                file=sys.stderr,
+            )
+
+
+def _told_of(file: FileResult) -> dict[str, Any]:
+    return {
+        "path": str(file.path),
+        "format": file.format,
+        "samples": file.n_samples,
+        "left_out": file.why,
+        "faults": {why: {"n": count.n, "first_line": count.first_line} for why, count in file.faults.items()},
+        "notes": list(file.notes),
+    }

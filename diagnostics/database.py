@@ -54,6 +54,8 @@ class Database:
             raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
         if path.is_dir():
             raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
+        if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
+            raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
         if read_only and not path.is_file():
             raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
         try:

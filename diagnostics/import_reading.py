@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
@@ -20,7 +21,7 @@ from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, Pl
 from diagnostics.import_plan import PlannedFile
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
 from diagnostics.importers.rows import fault_of_last_line
-from diagnostics.recording import FaultCount, Recording
+from diagnostics.recording import FaultCount, ImportedFile, Recording
 from diagnostics.store import Store
 from diagnostics.types import Checkpoint, Problem, RecordedSettings, Series, content_hash
 from diagnostics.verifiers import Verifiers
@@ -39,7 +40,10 @@ OTHER_STEP = "of a step that is not among --steps"
 
 @dataclass(frozen=True, kw_only=True)
 class FileResult:
-    """What came of one file. ``n_known``: it was imported before. ``why``: nothing of it could be used."""
+    """What came of one file. ``known``: it was imported before. ``why``: nothing of it could be used.
+
+    ``counted``: without a store, the samples of each step and problem.
+    """
 
     path: Path
     format: str
@@ -48,6 +52,7 @@ class FileResult:
     known: bool = False
     why: str | None = None
     notes: tuple[str, ...] = ()
+    counted: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
     @property
     def n_skipped(self) -> int:
@@ -68,6 +73,12 @@ class _Reading:
     part: Part = field(default_factory=Part)
     notes: list[str] = field(default_factory=list)
     highest_step: int = -1
+    counted: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def count(self, part: Part, steps: Mapping[str, int]) -> None:
+        """Count the part's samples by step and problem; ``steps`` are those of the checkpoints."""
+        places = (part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
+        self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
 
     def skip(self, line: int, why: str) -> None:
         held = self.faults.get(why)
@@ -75,18 +86,25 @@ class _Reading:
         self.faults[why] = FaultCount(n=n + 1, first_line=first_line)
 
     def note_step(self, item: Recorded) -> None:
-        """Tell once where the steps of the file go backwards."""
-        if item.step is not None and item.step != self.highest_step:
-            if item.step < self.highest_step and not self.notes:
-                backwards = f"from {self.highest_step} to {item.step}"
-                self.notes.append(f"line {item.line}: the step goes back {backwards}; a restarted run?")
-            self.highest_step = max(self.highest_step, item.step)
+        """Tell once where the steps of the file go backwards, or are not the one that its name says."""
+        if item.step is None or self.file.fixed:
+            return
+        if item.step < self.highest_step and not self.notes:
+            backwards = f"from {self.highest_step} to {item.step}"
+            self.notes.append(f"line {item.line}: the step goes back {backwards}; a restarted run?")
+        elif self.file.step not in (None, item.step) and not self.notes:
+            named = f"step {self.file.step} by the file's name and {item.step} by its field"
+            self.notes.append(f"line {item.line}: {named}, which counts; --step names another")
+        self.highest_step = max(self.highest_step, item.step)
 
 
 class SeriesReader:
-    """Reads the files of one series into a store, one after the other; ``verifier`` None: the first sample decides."""
+    """Reads the files of one series into a store, one after the other.
 
-    def __init__(self, store: Store, series: str, config: ImportConfig, *, verifier: str | None) -> None:
+    Without a store it reads all the same and keeps nothing. ``verifier`` None: the first sample decides.
+    """
+
+    def __init__(self, store: Store | None, series: str, config: ImportConfig, *, verifier: str | None) -> None:
         self.series = series
         self.verifier = verifier
         self.settings: RecordedSettings | None = None
@@ -110,24 +128,13 @@ class SeriesReader:
                 file,
                 f"drawn with other sampling settings than the files before it ({_difference(settings, self.settings)})",
             )
-        n_bytes, file_hash = _size(file.path), _file_hash(file)
-        held = self._store.imported(self.series, file_hash)
-        if held is not None and held.complete:
-            return FileResult(
-                path=file.path,
-                format=file.importer.name,
-                n_samples=held.n_samples,
-                faults=dict(held.faults),
-                known=True,
-            )
-        if held is None:
-            held = self._store.imported_from(self.series, file.path)
-            if held is not None and not held.n_samples:
-                held = None  # nothing of it could be used
-            if held is not None and (held.n_bytes > n_bytes or held.file_hash != _file_hash(file, held.n_bytes)):
-                return _left_out(
-                    file, "was imported before with other content; give what it holds now a --name of its own"
-                )
+        n_bytes, options = _size(file.path), self._options(file)
+        held = None
+        if self._store is not None:
+            known = self._known(self._store, file, n_bytes, options)
+            if isinstance(known, FileResult):
+                return known
+            held = known
         done, faults = (held.lines_done, dict(held.faults)) if held else (0, {})
         cut = fault_of_last_line(file.path, held.n_bytes) if held is not None and held.complete else None
         if cut in faults:  # that line may be whole now: read it again
@@ -137,7 +144,7 @@ class SeriesReader:
                 faults[cut] = replace(count, n=count.n - 1)
         reading = _Reading(
             file=file,
-            file_hash=file_hash,
+            file_hash=f"{_content(file.path)}:{options}" if self._store is not None else "",
             n_bytes=n_bytes,
             verifiers=verifiers,
             n_samples=held.n_samples if held else 0,
@@ -146,9 +153,43 @@ class SeriesReader:
         with _no_collector():
             return self._read(reading, done)
 
+    def _known(self, store: Store, file: PlannedFile, n_bytes: int, options: str) -> ImportedFile | FileResult | None:
+        """How far the file was read before, or what is said of it where it is not read any further."""
+        held = store.imported(self.series, f"{_content(file.path)}:{options}")
+        if held is not None:
+            if not held.complete:
+                return held
+            return FileResult(
+                path=file.path,
+                format=file.importer.name,
+                n_samples=held.n_samples,
+                faults=dict(held.faults),
+                known=True,
+            )
+        held = store.imported_from(self.series, file.path)
+        if held is None or not held.n_samples:  # nothing of it could be used
+            return None
+        if not held.file_hash.endswith(f":{options}"):
+            return _left_out(
+                file,
+                "was imported before with another --map, --score, --correct-at, --step, --steps or --window; give this "
+                "reading of it a --name of its own",
+            )
+        if held.n_bytes > n_bytes or held.file_hash != f"{_content(file.path, held.n_bytes)}:{options}":
+            return _left_out(file, "was imported before with other content; give what it holds now a --name of its own")
+        return held
+
+    def _options(self, file: PlannedFile) -> str:
+        """What makes other samples of the same content."""
+        config = self._config
+        asked = (sorted(config.map.items()), config.score, config.correct_at, config.steps, config.window)
+        return content_hash(file.step, file.fixed, *asked)
+
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
         self._at_temperature_1 = settings.temperature in (None, 1.0)  # else its numbers are of another law
+        if self._store is None:
+            return
         self._store.add_settings(settings)
         held = self._store.frame(
             """
@@ -197,6 +238,7 @@ class SeriesReader:
             n_samples=reading.n_samples,
             faults=reading.faults,
             notes=tuple(reading.notes),
+            counted=reading.counted,
         )
 
     def _take(self, block: Sequence[Recorded], reading: _Reading) -> None:
@@ -293,14 +335,14 @@ class SeriesReader:
         self._steps[step] = path.resolve()
         return self._checkpoint_ids[step]
 
-    def _register(self) -> None:
+    def _register(self, store: Store) -> None:
         """Make the steps known that were read so far, beside those of earlier imports."""
-        held = held_steps(self._store, self.series)
+        held = held_steps(store, self.series)
         together = {**self._steps, **held}
         if together.keys() == held.keys():
             return
-        root = self._store.frame("SELECT path FROM series WHERE series = $series", series=self.series)["path"]
-        self._store.add_series(
+        root = store.frame("SELECT path FROM series WHERE series = $series", series=self.series)["path"]
+        store.add_series(
             Series(
                 name=self.series,
                 path=Path(root.iloc[0]) if len(root) else next(iter(together.values())).parent,
@@ -323,7 +365,10 @@ class SeriesReader:
         assert self.settings is not None  # read() begins with it
         part, reading.part = reading.part, Part()
         reading.n_samples += part.n_samples
-        self._register()
+        if self._store is None:
+            reading.count(part, {checkpoint_id: step for step, checkpoint_id in self._checkpoint_ids.items()})
+            return
+        self._register(self._store)
         verifier = self.verifier or self._config.verifier
         if self._graded is None and not self._store.has_grades(verifier):
             self._graded = GradedPairs()
@@ -390,15 +435,15 @@ def _size(path: Path) -> int:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _file_hash(file: PlannedFile, n_bytes: int | None = None) -> str:
-    """Of the first ``n_bytes`` and of the step that its place gives: two steps may well have equal files."""
+def _content(path: Path, n_bytes: int | None = None) -> str:
+    """A hash of the first ``n_bytes``; of all where none are named."""
     digest = sha256()
     left = float("inf") if n_bytes is None else n_bytes
     try:
-        with file.path.open("rb") as content:
+        with path.open("rb") as content:
             while left and (part := content.read(int(min(left, 1 << 20)))):
                 digest.update(part)
                 left -= len(part)
     except OSError as error:
-        raise ImportFileError(f"{file.path}: cannot be read ({error.strerror})") from error
-    return content_hash(digest.hexdigest(), file.step)
+        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+    return digest.hexdigest()[:16]

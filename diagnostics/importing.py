@@ -12,7 +12,6 @@ from diagnostics.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.import_config import ImportConfig
 from diagnostics.import_plan import ImportPlan, PlannedFile, plan_import
 from diagnostics.import_reading import FileResult, SeriesReader, held_steps, recorded_id
-from diagnostics.importers.contract import Fault, ReadOptions
 from diagnostics.pending import ungraded
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.provenance import provenance
@@ -56,25 +55,19 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, a file, a step or a series was left out."""
-        return any(file.n_skipped or file.why for file in self.files) or any(
+        """Whether a record, a file, a step or a series was left out, or the steps of a file are doubtful."""
+        return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
             one.left_out or one.why for one in self.series
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreviewedFile:
-    """What a file holds, told without a store: samples and problems by step, records that cannot be used by reason."""
-
-    file: PlannedFile
-    steps: Mapping[int | None, tuple[int, int]]
-    faults: Mapping[str, int]
-    why: str | None = None
-
-
-def preview(plan: ImportPlan, config: ImportConfig) -> tuple[PreviewedFile, ...]:
-    """Read all files and write nothing."""
-    return tuple(_previewed(file, config) for file in plan.files)
+def preview(plan: ImportPlan, config: ImportConfig) -> dict[str, list[FileResult]]:
+    """Read all files as an import into an empty store would, and write nothing; by series."""
+    results: dict[str, list[FileResult]] = {}
+    for name, planned in plan.by_series.items():
+        reader = SeriesReader(None, name, config, verifier=None)
+        results[name] = _read_all(reader, planned, SilentProgress())
+    return results
 
 
 def import_samples(
@@ -87,8 +80,6 @@ def import_samples(
     """
     say = progress or SilentProgress()
     plan = plan_import(paths, config)
-    for path in plan.unknown:
-        say.note(f"{path}: nobody's format, not read")
     files: list[FileResult] = []
     series: list[ImportedSeries] = []
     with Store.open(config.store) as store:
@@ -125,7 +116,8 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
     if kinds and kinds != ["recorded"]:
         raise StoreError(f"{store.path}: series {series!r} was sampled here; give the import a --name of its own")
     held = store.frame(
-        "SELECT DISTINCT format, verifier FROM imports WHERE series = $series ORDER BY ALL", series=series
+        "SELECT DISTINCT format, verifier FROM imports WHERE series = $series AND n_samples > 0 ORDER BY ALL",
+        series=series,
     )
     if held.empty:
         return None
@@ -134,6 +126,15 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
         raise StoreError(
             f"{store.path}: series {series!r} holds samples of {tool}, {file.path} is of {file.importer.name}; samples "
             "that different tools drew do not mix: give these a --name of their own"
+        )
+    drawn = store.frame(
+        "SELECT DISTINCT settings_id FROM samples JOIN series_checkpoints USING (checkpoint_id) WHERE series = $series",
+        series=series,
+    )["settings_id"].tolist()
+    if config.settings(tool, file.told).settings_id not in drawn:
+        raise StoreError(
+            f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
+            "give these samples a --name of their own"
         )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(
@@ -255,6 +256,8 @@ def choose(counts: pd.DataFrame, config: ImportConfig) -> _Chosen:
             "with the steps of an epoch, or import validation dumps"
         )
     n = config.n or int(shared.mode().max())
+    if config.k and max(config.k) > n:
+        raise ConfigError(f"--k {max(config.k)} is larger than the {n} samples of each problem and step; drop that k")
     problems = least_P[least_P >= n]
     if problems.empty:
         raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
@@ -281,24 +284,3 @@ def _without_audit(name: str, why: str, steps: tuple[int, ...] = ()) -> Imported
 def _nothing_usable(files: Sequence[FileResult]) -> str:
     reasons = [file.why or ", ".join(file.faults) for file in files if file.why or file.faults]
     return f"no sample could be used: {reasons[0]}" if reasons else "its files hold no sample"
-
-
-# ---------------------------------------------------------------- preview
-
-
-def _previewed(file: PlannedFile, config: ImportConfig) -> PreviewedFile:
-    samples: dict[int | None, int] = {}
-    problems: dict[int | None, set[int]] = {}
-    faults: dict[str, int] = {}
-    try:
-        for item in file.importer.read(file.path, ReadOptions(fields=config.map, score=config.score)):
-            if isinstance(item, Fault):
-                faults[item.why] = faults.get(item.why, 0) + 1
-                continue
-            step = file.step if file.fixed or item.step is None else item.step
-            samples[step] = samples.get(step, 0) + 1
-            problems.setdefault(step, set()).add(hash((item.prompt, item.gold)))
-    except ImportFileError as error:
-        return PreviewedFile(file=file, steps={}, faults={}, why=str(error).removeprefix(f"{file.path}: "))
-    steps = {step: (n, len(problems[step])) for step, n in samples.items()}
-    return PreviewedFile(file=file, steps=steps, faults=faults)

@@ -13,7 +13,7 @@ from diagnostics.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.import_config import ImportConfig
 from diagnostics.import_plan import plan_import
 from diagnostics.import_reading import DUPLICATE, NO_STEP, SeriesReader
-from diagnostics.importing import choose, import_samples
+from diagnostics.importing import choose, import_samples, preview
 from diagnostics.store import Store
 
 PROBLEMS, REPEATS = 12, 8
@@ -295,3 +295,69 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, capsys: pytest.Captur
     assert done.value.code == 3
     assert "verdict of val: " in printed.out
     assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [({"score": "nosuch"}, {}), ({"steps": (30,)}, {}), ({"steps": (0, 10)}, {})],
+    ids=["score", "steps", "some steps"],
+)
+def test_an_import_with_a_wrong_option_does_not_stand_in_the_way_of_the_right_one(
+    tmp_path: Path, wrong: dict[str, object], right: dict[str, object]
+) -> None:
+    folder = dump(tmp_path / "val")
+    wanted = import_samples([folder], config(tmp_path / "whole"))
+    import_samples([folder], config(tmp_path, **wrong))
+    result = import_samples([folder], config(tmp_path, **right))
+    if "steps" in wrong and len(wrong["steps"]) == 2:  # type: ignore[arg-type]
+        assert [file.why is None for file in result.files] == [False, False, True]
+        assert result.files[0].why is not None
+        assert "another --map, --score, --correct-at, --step, --steps or --window" in result.files[0].why
+    else:
+        assert result.files == wanted.files
+    assert result.series[0].steps == (0, 10, 20)
+
+
+def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    import_samples([folder], config(tmp_path))
+    result = import_samples([folder], config(tmp_path, correct_at=0.0))
+    assert all("was imported before with another" in (file.why or "") for file in result.files)
+    with pytest.raises(StoreError, match=r"with another --temperature, --top-p or --max-tokens; give .* a --name"):
+        import_samples([folder], config(tmp_path, temperature=0.6))
+    other = import_samples([folder], config(tmp_path, correct_at=0.0, name="all right"))
+    assert other.series[0].verdict is not None
+    above = import_samples([folder], config(tmp_path, k=(1, 99), name="k"))
+    assert above.series[0].why == "--k 99 is larger than the 8 samples of each problem and step; drop that k"
+
+
+def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    doubtful = [
+        line(1, 0, right=True, step=20),
+        line(1, 1, right=True, step=10),
+        line(2, 0, right=True, step=10, score=None),
+        "{",
+    ]
+    (folder / "20.jsonl").write_text("\n".join(doubtful) + "\n", encoding="utf-8")
+    settings = config(tmp_path, steps=(10, 20))
+    shown = preview(plan_import([folder], settings), settings)
+    done = import_samples([folder], settings)
+    assert done.incomplete
+    (results,) = shown.values()
+    assert [(file.path, file.faults, file.notes, file.n_samples) for file in results] == [
+        (file.path, file.faults, file.notes, file.n_samples) for file in done.files
+    ]
+    assert {step for file in results for step, _ in file.counted} == {10, 20}
+    assert results[2].notes == ("line 2: the step goes back from 20 to 10; a restarted run?",)
+    assert [count.first_line for count in results[2].faults.values()] == [4, 3]
+
+
+def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    (folder / "20.jsonl").rename(folder / "30.jsonl")
+    result = import_samples([folder], config(tmp_path))
+    assert result.files[2].notes == (
+        "line 1: step 30 by the file's name and 20 by its field, which counts; --step names another",
+    )
+    assert result.incomplete

@@ -220,7 +220,11 @@ def test_the_audit_is_no_worker_of_the_trainings_launcher(
     assert live.wait is False
     write(run / "checkpoint-20", 1.2)
     live.saved(20)
-    inherited = Path(f"/proc/{live.process_id}/environ").read_bytes().split(b"\0")
+    environment = Path(f"/proc/{live.process_id}/environ")
+    for _ in range(1000):  # it is empty until the process has begun its program
+        if inherited := environment.read_bytes().split(b"\0")[:-1]:
+            break
+        time.sleep(0.01)
     live.budget_s = 0.01
     live.finish()
     names = {entry.partition(b"=")[0].decode() for entry in inherited}
