@@ -21,7 +21,7 @@ from diagnostics.store import Store
 from diagnostics.stored import stored_problems
 from diagnostics.types import AuditKey, RecordedSettings, content_hash
 from diagnostics.verdict import Verdict
-from diagnostics.verifiers import Verifiers
+from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
 
 #: Most memory for queries while a dump is imported; what needs more goes to files beside the store.
 MEMORY_GIB = 1.0
@@ -79,6 +79,8 @@ def import_samples(
         OversharpError: bad input; what was imported before stays in the store.
     """
     say = progress or SilentProgress()
+    if config.verifier not in verifier_names():  # also where the tool's scores make it idle
+        get_verifier(config.verifier)  # says which there are
     plan = plan_import(paths, config)
     files: list[FileResult] = []
     series: list[ImportedSeries] = []
