@@ -87,7 +87,7 @@ def _summary(result: Any) -> dict[str, Any]:
 
 def _preview(paths: tuple[str, ...], config: ImportConfig, *, as_json: bool) -> int:
     from diagnostics.import_plan import plan_import
-    from diagnostics.importing import preview
+    from diagnostics.importing import preview, refused
 
     plan = plan_import(paths, config)
     files = [(series, one) for series, results in preview(plan, config).items() for one in results]
@@ -100,18 +100,20 @@ def _preview(paths: tuple[str, ...], config: ImportConfig, *, as_json: bool) -> 
             }
             for series, one in files
         ]
+        rows += [{**_told_of(one), "series": None, "steps": []} for one in refused(plan)]
         print(json.dumps({"files": rows, "unknown": [str(path) for path in plan.unknown]}, indent=2))
     else:
         for series, one in files:
             print(f"{one.path}  {one.format}  series {series}")
             for step, n_samples, n_problems in _by_step(one):
                 print(f"  step {step}: {n_samples} samples of {n_problems} problems")
-    _warn(result for _, result in files)
+    left_out = [*(one for _, one in files), *refused(plan)]
+    _warn(left_out)
     if not as_json:
         for path in plan.unknown:
             print(f"{path}  nobody's format, not read")
         print("nothing was written")
-    return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for _, one in files) else 0
+    return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for one in left_out) else 0
 
 
 def _by_step(file: FileResult) -> list[tuple[int, int, int]]:

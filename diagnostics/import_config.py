@@ -47,7 +47,7 @@ class ImportConfig:
     name
         Name of the series. Default: the run's name where the files tell it, else the folder's.
     step
-        Step of all samples whose files do not tell it.
+        Step of all samples, whatever fields and names say.
     window
         Merge so many steps into one, named after the last. For rollouts of training: each problem comes once an epoch.
     steps

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import ConfigError, ImportFileError
+from diagnostics.errors import ConfigError
 from diagnostics.import_config import ImportConfig
 from diagnostics.importers import Found, find_files
 from diagnostics.importers.contract import Importer
@@ -28,10 +28,14 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportPlan:
-    """Files in the order in which they are read, and files of which nobody knows what they are."""
+    """Files in the order in which they are read, and those that are not.
+
+    ``unknown``: nobody knows what they are. ``refused``: they cannot be read, each with the reason, without the path.
+    """
 
     files: tuple[PlannedFile, ...]
-    unknown: tuple[Path, ...]
+    unknown: tuple[Path, ...] = ()
+    refused: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def by_series(self) -> dict[str, tuple[PlannedFile, ...]]:
@@ -44,23 +48,26 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     """What ``paths`` and ``--base`` hold.
 
     Files of several tools in one run become several series: samples that different tools drew never mix.
-    Raises ``ImportFileError`` or ``ConfigError`` where that cannot be told, or needs a pickle that nobody allowed.
+    Raises ``ImportFileError`` or ``ConfigError`` where that cannot be told, or nothing can be read.
     """
     if not paths:
         raise ConfigError("no files given; pass a dump or a folder of dumps")
     given = [Path(path).expanduser() for path in paths]
-    found, unknown = find_files(given, name=config.chosen_format)
-    based: list[Found] = []
+    inside = find_files(given, name=config.chosen_format, allow_pickle=config.allow_pickle)
+    found, unknown, refused = inside.files, inside.unknown, inside.refused
+    based: tuple[Found, ...] = ()
     if config.base is not None:
-        based, more = find_files([config.base.expanduser()], name=config.chosen_format)
-        unknown += more
-        at_base = {one.path.resolve() for one in based}
-        found = [one for one in found if one.path.resolve() not in at_base]
-    for one in (*found, *based):
-        if one.importer.pickled and not config.allow_pickle:
-            raise ImportFileError(
-                f"{one.path}: is a pickle, which can run code when it is read; pass --allow-pickle if you made it"
-            )
+        at_base = find_files([config.base.expanduser()], name=config.chosen_format, allow_pickle=config.allow_pickle)
+        based, refused = at_base.files, {**refused, **at_base.refused}
+        unknown = tuple(dict.fromkeys(unknown + at_base.unknown))
+        places = {one.path.resolve() for one in based}
+        found = tuple(one for one in found if one.path.resolve() not in places)
+    named = {step for one in found if (step := one.importer.place(one.path).step) is not None}
+    if config.step is not None and len(named) > 1:
+        raise ConfigError(
+            f"--step {config.step}: the files are of steps {', '.join(map(str, sorted(named)))} by their names; import "
+            "those of one step at a time, or leave --step out"
+        )
     files = [_planned(one, given[0], config) for one in found]
     runs = dict.fromkeys(file.series for file in files)
     if len(runs) > 1 and (config.name is not None or based):
@@ -69,7 +76,7 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     series = config.name or next(iter(runs), config.name or given[0].resolve().name)
     files = [replace(file, series=series) for file in files] if len(runs) <= 1 else files
     files += [replace(_planned(one, given[0], config), series=series, step=0, fixed=True) for one in based]
-    return ImportPlan(files=tuple(_without_mixing(files)), unknown=tuple(unknown))
+    return ImportPlan(files=tuple(_without_mixing(files)), unknown=unknown, refused=refused)
 
 
 def _planned(found: Found, root: Path, config: ImportConfig) -> PlannedFile:
@@ -79,8 +86,8 @@ def _planned(found: Found, root: Path, config: ImportConfig) -> PlannedFile:
         path=found.path,
         importer=found.importer,
         series=place.run or folder.name or "run",
-        step=config.step if place.step is None else place.step,
-        fixed=False,
+        step=place.step if config.step is None else config.step,
+        fixed=config.step is not None,
         task=place.task,
         told=found.importer.settings(found.path),
     )

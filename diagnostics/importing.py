@@ -70,6 +70,13 @@ def preview(plan: ImportPlan, config: ImportConfig) -> dict[str, list[FileResult
     return results
 
 
+def refused(plan: ImportPlan) -> tuple[FileResult, ...]:
+    """The files that cannot be read at all, and why."""
+    return tuple(
+        FileResult(path=path, format="unknown", n_samples=0, faults={}, why=why) for path, why in plan.refused.items()
+    )
+
+
 def import_samples(
     paths: Sequence[Path | str], config: ImportConfig, *, command: str = "", progress: ProgressSink | None = None
 ) -> ImportResult:
@@ -100,7 +107,7 @@ def import_samples(
     return ImportResult(
         store_path=config.store,
         report_path=report_path,
-        files=tuple(files),
+        files=(*files, *refused(plan)),
         unknown=plan.unknown,
         series=tuple(series),
     )

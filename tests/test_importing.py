@@ -361,3 +361,29 @@ def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Pat
         "line 1: step 30 by the file's name and 20 by its field, which counts; --step names another",
     )
     assert result.incomplete
+
+
+def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, store = dump(tmp_path / "val"), tmp_path / "out" / "audit.duckdb"
+    (folder / "30.jsonl").write_bytes(b"")
+    (folder / "40.parquet").write_bytes(b"PAR1 and no more")
+    for more in (("--dry-run",), ("--quiet",)):
+        with pytest.raises(SystemExit) as done:
+            main(["import", str(folder), "--store", str(store), *more])
+        assert done.value.code == 3
+        printed = capsys.readouterr().err
+        assert f"warning: {folder / '30.jsonl'}: left out: is empty" in printed
+        assert f"warning: {folder / '40.parquet'}: left out: not a readable Parquet file" in printed
+    assert table(tmp_path, "SELECT count(DISTINCT step) AS n FROM graded_samples")["n"].tolist() == [3]
+
+
+def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    with pytest.raises(ConfigError, match=r"--step 7: the files are of steps 0, 10, 20 by their names; import those"):
+        import_samples([folder], config(tmp_path, step=7))
+    for file, step in (("0.jsonl", 5), ("20.jsonl", 7)):
+        result = import_samples([folder / file], config(tmp_path, step=step, name="val"))
+    assert not result.incomplete
+    assert result.series[0].steps == (5, 7)

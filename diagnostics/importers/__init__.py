@@ -10,6 +10,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -17,14 +18,22 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 from diagnostics.errors import ConfigError, ImportFileError
 from diagnostics.importers.contract import Importer
-from diagnostics.importers.rows import first_record
+from diagnostics.importers.rows import first_records, holds_records
 
 ENTRY_POINT_GROUP = "oversharp.importers"
 #: Formats that are used only where they are named: nothing in a file tells them.
 BY_NAME_ONLY = frozenset({"mapped"})
+#: So many records of a file are asked whose they are: the first may be broken, or a header that somebody added.
+RECORDS_ASKED = 20
+#: What a store has beside it: ``audit.made.json``, and the folder ``audit.tokens``.
+_MADE, _TOKENS = ".made.json", ".tokens"
+_PACKED = frozenset({".gz", ".zst", ".xz", ".bz2"})
+_ZIP = b"PK\x03\x04"
+_MAP = "name the fields with --map prompt=…,response=…,gold=…,score=…,step=… or pass --format"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +42,19 @@ class Found:
 
     path: Path
     importer: Importer
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundFiles:
+    """What lies in the paths of an import, each file once.
+
+    ``unknown``: readable, of a known suffix, and nobody's format. ``refused``: of a known suffix and without a readable
+    record, compressed, or a pickle that nobody allowed, each with the reason, one line without the path.
+    """
+
+    files: tuple[Found, ...]
+    unknown: tuple[Path, ...]
+    refused: Mapping[Path, str]
 
 
 @cache
@@ -63,11 +85,11 @@ def get_importer(name: str) -> Importer:
     return known[name]
 
 
-def find_files(paths: Sequence[Path], *, name: str | None = None) -> tuple[list[Found], list[Path]]:
-    """The files in ``paths`` (files or folders) with who reads each, and those of a known suffix that nobody reads.
+def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: bool = False) -> FoundFiles:
+    """The files in ``paths`` (files or folders) and who reads each.
 
     ``name`` chooses one importer for all of them. Raises ``ImportFileError`` for a path that is not there, or if
-    nothing can be read.
+    nothing can be read: the first cause there is.
     """
     importers = (
         [get_importer(name)] if name else [one for one in all_importers().values() if one.name not in BY_NAME_ONLY]
@@ -75,41 +97,103 @@ def find_files(paths: Sequence[Path], *, name: str | None = None) -> tuple[list[
     suffixes = {suffix for importer in importers for suffix in importer.suffixes}
     found: list[Found] = []
     unknown: list[Path] = []
-    for path in paths:
-        for file in _files(path, suffixes):
-            importer = importers[0] if name and file.suffix.lower() in suffixes else _reader(file, importers)
-            if importer is None:
-                unknown.append(file)
-            else:
-                found.append(Found(path=file, importer=importer))
+    refused: dict[Path, str] = {}
+    for file in dict.fromkeys(file for path in paths for file in _files(path, suffixes)):
+        try:
+            importer = _reader(file, importers, by_name=name is not None)
+        except ImportFileError as error:
+            refused[file] = str(error).removeprefix(f"{file}: ")
+            continue
+        if importer is None:
+            unknown.append(file)
+        elif importer.pickled and not allow_pickle:
+            refused[file] = "is a pickle, which can run code when it is read; pass --allow-pickle if you made it"
+        else:
+            found.append(Found(path=file, importer=importer))
     if not found:
-        raise _nothing(paths, unknown, suffixes)
-    return found, unknown
+        raise _nothing(paths, unknown, refused, suffixes)
+    return FoundFiles(files=tuple(found), unknown=tuple(unknown), refused=refused)
 
 
 def _files(path: Path, suffixes: set[str]) -> list[Path]:
     if path.is_file():
-        return [path]
+        return [] if _is_beside_a_store(path) else [path]
     if not path.is_dir():
         raise ImportFileError(f"{path}: no such file or folder")
-    return sorted(file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
-
-
-def _reader(file: Path, importers: Sequence[Importer]) -> Importer | None:
-    candidates = [one for one in importers if file.suffix.lower() in one.suffixes]
-    record = first_record(file) if candidates else {}
-    return next((one for one in candidates if one.recognises(file, record)), None)
-
-
-def _nothing(paths: Sequence[Path], unknown: Sequence[Path], suffixes: set[str]) -> ImportFileError:
-    given = ", ".join(map(str, paths))
-    if not unknown:
-        return ImportFileError(f"{given}: no file that ends in {', '.join(sorted(suffixes))}")
-    fields = ", ".join(first_record(unknown[0])) or "no readable record"
-    return ImportFileError(
-        f"{unknown[0]}: nobody's format ({fields}); name its fields with "
-        "--map prompt=…,response=…,gold=…,score=…,step=… or pass --format"
+    candidates = (
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in suffixes or (_packed(file) in suffixes and not file.with_suffix("").exists())
     )
+    return sorted(file for file in candidates if file.is_file() and not _is_beside_a_store(file))
+
+
+def _is_beside_a_store(file: Path) -> bool:
+    """Whether oversharp wrote the file for itself: what a store was made from, and its log-probabilities."""
+    return file.name.endswith(_MADE) or (
+        file.parent.suffix == _TOKENS and file.absolute().parent.with_suffix(".duckdb").is_file()
+    )
+
+
+def _packed(file: Path) -> str | None:
+    """The suffix of what is in a compressed file; None for any other.
+
+    >>> _packed(Path("40.jsonl.gz")), _packed(Path("40.jsonl"))
+    ('.jsonl', None)
+    """
+    return Path(file.stem).suffix.lower() if file.suffix.lower() in _PACKED else None
+
+
+def _reader(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
+    """Who reads a file: with ``by_name`` the only importer, if the suffix is right.
+
+    Raises ``ImportFileError`` for a file of such a suffix that holds no readable record, and a compressed one.
+    """
+    if _packed(file) is not None:
+        raise ImportFileError(f"{file}: is compressed; unpack it first")
+    candidates = [one for one in importers if file.suffix.lower() in one.suffixes]
+    for record in _heads(file) if candidates else ():
+        for one in candidates:
+            if by_name or one.recognises(file, record):
+                return one
+    return None
+
+
+def _heads(file: Path) -> Iterator[Mapping[str, Any]]:
+    """The first records, or nothing known of a file of another kind. Raises ``ImportFileError`` where none is there."""
+    if holds_records(file):
+        yield from first_records(file, RECORDS_ASKED)
+        return
+    try:
+        with file.open("rb") as content:
+            start = content.read(len(_ZIP))
+        if not start:
+            raise ImportFileError(f"{file}: is empty")
+        if start == _ZIP and not zipfile.is_zipfile(file):
+            raise ImportFileError(f"{file}: a ZIP archive without its end; cut short? copy it again")
+    except OSError as error:
+        raise ImportFileError(f"{file}: cannot be read ({error.strerror})") from error
+    yield {}
+
+
+def _nothing(
+    paths: Sequence[Path], unknown: Sequence[Path], refused: Mapping[Path, str], suffixes: set[str]
+) -> ImportFileError:
+    if refused:
+        file, why = next(iter(refused.items()))
+        return ImportFileError(f"{file}: {why}")
+    endings = ", ".join(sorted(suffixes))
+    if unknown and not holds_records(unknown[0]):
+        return ImportFileError(f"{unknown[0]}: nobody's format; dumps of samples end in {endings}")
+    if unknown:
+        fields = ", ".join(next(first_records(unknown[0], 1)))
+        return ImportFileError(f"{unknown[0]}: nobody's format ({fields}); {_MAP}")
+    missing = f"{', '.join(map(str, paths))}: no dump of samples that ends in {endings}"
+    mapped = set(get_importer("mapped").suffixes)
+    near = next((file for path in paths for file in _files(path, mapped)), None)
+    if near is None:
+        return ImportFileError(missing)
+    return ImportFileError(f"{missing}; of {near.name} {'unpack it, and ' if _packed(near) else ''}{_MAP}")
 
 
 def _own() -> Iterator[tuple[str, Importer]]:

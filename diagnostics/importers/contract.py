@@ -64,12 +64,12 @@ class ReadOptions:
 class Importer:
     """The files of one tool.
 
-    ``suffixes``: of its files, with the dot, lower case. ``recognises`` is asked of a file with such a suffix and its
-    first record (empty where the file is none of JSON Lines, Parquet and CSV). ``place`` tells what the path says,
-    given the folder that the user named. ``read`` gives every sample of a file; it never stops at a bad record, and
-    raises ``ImportFileError`` for a file that cannot be read at all. ``pickled``: reading may run code from the file,
-    so the user has to allow it. ``settings`` are the tool's sampling settings as far as a file tells them, with the
-    field names of ``SamplingSettings``.
+    ``suffixes``: of its files, with the dot, lower case. ``recognises`` is asked of a file with such a suffix and one
+    of its first records (empty where the file is none of JSON Lines, Parquet and CSV), one after the other. ``place``
+    tells what the path says, given the folder that the user named. ``read`` gives every sample of a file; it never
+    stops at a bad record, and raises ``ImportFileError`` for a file that cannot be read at all. ``pickled``: reading
+    may run code from the file, so the user has to allow it. ``settings`` are the tool's sampling settings as far as a
+    file tells them, with the field names of ``SamplingSettings``.
     """
 
     name: str

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -19,6 +21,8 @@ from diagnostics.types import FinishReason
 NOT_JSON = "not valid JSON (cut short?)"
 NOT_UTF8 = "not UTF-8 text"
 NOT_AN_OBJECT = "JSON, but not an object"
+ONE_ARRAY = "one JSON array, not a record a line; write JSON Lines"
+ONE_OBJECT = "one JSON object over several lines, not a record a line; write JSON Lines"
 ROWS_PER_BATCH = 1024
 _BUFFER_BYTES = 1 << 20
 #: A larger number is no step, count or index, and no column holds it.
@@ -40,19 +44,58 @@ def records(
     return _csv(path) if kind == "csv" else _jsonl(path)
 
 
+def holds_records(path: Path) -> bool:
+    """Whether the suffix is one of JSON Lines, Parquet or CSV."""
+    return path.suffix.lower() in _TABULAR
+
+
+def first_records(path: Path, at_most: int) -> Iterator[Mapping[str, Any]]:
+    """The first records that can be read. Raises ``ImportFileError``, with the cause, if there is none."""
+    found, first_fault = 0, None
+    try:
+        for one in records(path, rows_at_once=1):
+            if isinstance(one, Fault):
+                first_fault = first_fault or one
+                continue
+            found += 1
+            yield one[1]
+            if found == at_most:
+                return
+    except ImportFileError:
+        if not found:
+            raise
+    if not found:
+        raise ImportFileError(f"{path}: {_why_no_record(path, first_fault)}")
+
+
 def first_record(path: Path) -> Mapping[str, Any]:
     """The first record that can be read; empty if there is none or the file holds no records."""
-    if path.suffix.lower() not in _TABULAR:
-        return {}
     try:
-        return next((one[1] for one in records(path, rows_at_once=1) if not isinstance(one, Fault)), {})
+        return next(first_records(path, 1)) if holds_records(path) else {}
     except ImportFileError:
         return {}
+
+
+def _why_no_record(path: Path, first: Fault | None) -> str:
+    """What is wrong with a file of which no record can be read, given its first fault."""
+    with path.open("rb") as content:
+        start = content.read(4096)
+    if first is None:
+        return "holds no record" if start.strip() else "is empty"
+    if not start.strip(b"\0"):
+        return "holds NUL bytes and no text; copy it again"
+    if b"\0" in start or start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return f"{NOT_UTF8} (UTF-16?); save it as UTF-8"
+    if start.removeprefix(codecs.BOM_UTF8).split(b"\n", 1)[0].strip() == b"{":
+        return ONE_OBJECT
+    return f"no readable record; line {first.line}: {first.why}"
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as lines:
+            if _is_one_array(lines):
+                raise ImportFileError(f"{path}: {ONE_ARRAY}")
             for number, line in enumerate(lines, start=1):
                 try:
                     fields = orjson.loads(line)
@@ -70,6 +113,36 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
                     yield Fault(number, NOT_AN_OBJECT)
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _is_one_array(content: BinaryIO) -> bool:
+    """Whether a file is one array and not a record a line. It is left at its start.
+
+    From ``[`` to ``]`` alone is not enough: the first and the last of many lines may be lists by mistake.
+    """
+    first = content.readline().removeprefix(codecs.BOM_UTF8)
+    while first and not first.strip():
+        first = content.readline()
+    is_array = False
+    if first.lstrip().startswith(b"["):
+        has_more = any(line.strip() for line in content)
+        is_array = _last_bytes(content).endswith(b"]") and not (has_more and _is_json(first))
+    content.seek(0)
+    return is_array
+
+
+def _last_bytes(content: BinaryIO) -> bytes:
+    end = content.seek(0, os.SEEK_END)
+    content.seek(max(0, end - 4096))
+    return content.read().rstrip()
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return not isinstance(_lenient(line), str)
+    return True
 
 
 def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
@@ -128,18 +201,38 @@ def _parquet(
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     csv.field_size_limit(2**31 - 1)  # a response may be megabytes long
+    done = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        # a byte that is no UTF-8 becomes half a surrogate pair, which no UTF-8 text holds: its row alone is lost
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
+            if not all(_is_text(name) and "\0" not in name for name in reader.fieldnames or ()):
+                raise ImportFileError(f"{path}: {NOT_UTF8} in its header (UTF-16?); save it as UTF-8")
+            done = reader.line_num
             for fields in reader:
+                done = reader.line_num
                 if None in fields or None in fields.values():
-                    yield Fault(reader.line_num, "a CSV line with more or fewer fields than the header")
+                    yield Fault(done, "a CSV line with more or fewer fields than the header")
+                elif not all(map(_is_text, fields.values())):
+                    yield Fault(done, NOT_UTF8)
                 else:
-                    yield reader.line_num, fields
-    except UnicodeDecodeError as error:
-        raise ImportFileError(f"{path}: not UTF-8 text; save it as UTF-8") from error
-    except (csv.Error, OSError) as error:
-        raise ImportFileError(f"{path}: not a readable CSV file ({error})") from error
+                    yield done, fields
+    except csv.Error as error:  # what follows cannot be told from the inside of a field
+        raise ImportFileError(
+            f"{path}: not a readable CSV file: stopped at line {done + 1}: {error} (a quote left open?)"
+        ) from error
+    except OSError as error:
+        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- fields

@@ -294,6 +294,36 @@ def test_a_parquet_file_that_is_cut_short_is_said_to_be(tmp_path: Path, case: Ca
         read(case, path)
 
 
+CSV_NAMES = ReadOptions(fields={"prompt": "q", "response": "a", "score": "s"})
+
+
+def test_a_byte_of_a_csv_file_that_is_no_utf8_costs_its_row_alone(tmp_path: Path) -> None:
+    path = tmp_path / "40.csv"
+    path.write_bytes("q,a,s\n1+1?,deux é,1\n".encode() + b"1+1?,\xe9,1\n" + b'1+1?,"2\n2",1\n1,2,3,4\n1+1?,2,0\n')
+    items = list(mapped.read(path, CSV_NAMES))
+    check(items)
+    assert [one.line for one in items if isinstance(one, Recorded)] == [2, 5, 7]
+    assert items[1] == Fault(3, NOT_UTF8)
+    assert items[3] == Fault(6, "a CSV line with more or fewer fields than the header")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_a_csv_file_of_another_encoding_is_said_to_be(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "40.csv"
+    path.write_bytes("q,a,s\n1+1?,2,1\n".encode(encoding))
+    with pytest.raises(ImportFileError, match=r"40\.csv: not UTF-8 text in its header \(UTF-16\?\); save it as UTF-8"):
+        list(mapped.read(path, CSV_NAMES))
+
+
+def test_a_quote_that_is_left_open_stops_a_csv_file_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "40.csv"
+    path.write_text('q,a,s\n1+1?,2,1\nragged\n1+1?,3,0\n1+1?,"open,1\n1+1?,2,1\n')
+    items = mapped.read(path, CSV_NAMES)
+    assert [type(next(items)) for _ in range(3)] == [Recorded, Fault, Recorded]
+    with pytest.raises(ImportFileError, match=r"40\.csv: .* stopped at line 5: unexpected end of data \(a quote left"):
+        next(items)
+
+
 def test_a_good_record_of_every_tool_is_a_sample(tmp_path: Path) -> None:
     """What the cases above change is right before it is changed."""
     for case in OF_ROWS:
@@ -320,10 +350,10 @@ def test_in_one_folder_every_file_finds_its_reader(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(2)}, tmp_path / "model.pt")
     for name in ("aggregated_results.jsonl", "metrics.jsonl"):
         (tmp_path / name).write_text('{"eval/all/avg_score": 0.5}')
-    found, unknown = find_files([tmp_path])
-    readers = {one.path.relative_to(tmp_path).as_posix(): one.importer.name for one in found}
+    inside = find_files([tmp_path], allow_pickle=True)
+    readers = {one.path.relative_to(tmp_path).as_posix(): one.importer.name for one in inside.files}
     assert readers == {**{case.name: case.importer.name for case in cases}, "7.pt": "slime"}
-    assert {path.name for path in unknown} == {"aggregated_results.jsonl", "metrics.jsonl", "model.pt"}
+    assert {path.name for path in inside.unknown} == {"aggregated_results.jsonl", "metrics.jsonl", "model.pt"}
 
 
 def test_records_of_another_tool_are_faults_and_not_samples(tmp_path: Path) -> None:

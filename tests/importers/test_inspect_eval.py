@@ -103,7 +103,7 @@ def test_a_scorer_can_be_chosen() -> None:
 
 def test_without_inspect_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    [found, _], _ = find_files([DATA])
+    found, _ = find_files([DATA]).files
     assert found.importer.name == "inspect"
     assert (found.importer.place(found.path), found.importer.settings(found.path)) == (Place(), {})
     with pytest.raises(ImportFileError, match=r"\.eval: reading it needs inspect-ai: pip install 'inspect-ai>=0\.3\.2"):

@@ -81,12 +81,12 @@ def test_place_and_settings_of_real_dumps() -> None:
 
 
 def test_only_the_details_are_taken_from_an_output_folder() -> None:
-    found, unknown = find_files([DATA])
-    assert {(one.importer.name, one.path.name.split("|")[0]) for one in found} == {
+    inside = find_files([DATA])
+    assert {(one.importer.name, one.path.name.split("|")[0]) for one in inside.files} == {
         ("lighteval", "details_sums"),
         ("lighteval", "details_once"),
     }
-    assert {path.suffix for path in unknown} <= {".json"}
+    assert {path.suffix for path in inside.unknown} <= {".json"}
 
 
 def test_details_without_their_results_tell_the_longest_response_alone(tmp_path: Path) -> None:

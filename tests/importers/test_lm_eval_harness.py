@@ -98,10 +98,10 @@ def test_the_folder_is_taken_without_its_results(tmp_path: Path) -> None:
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(path.read_bytes())
         (copy.parent / "results_2026-01-02T03-04-05.678901.json").write_text(json.dumps({"results": {}, "configs": {}}))
-    found, unknown = find_files([tmp_path])
-    assert {one.importer.name for one in found} == {"lm-eval"}
-    assert {one.path.name for one in found} == {path.name for path in (SUMS_0, SUMS_40, DIGITS)}
-    assert {path.suffix for path in unknown} <= {".json"}
+    inside = find_files([tmp_path])
+    assert {one.importer.name for one in inside.files} == {"lm-eval"}
+    assert {one.path.name for one in inside.files} == {path.name for path in (SUMS_0, SUMS_40, DIGITS)}
+    assert {path.suffix for path in inside.unknown} <= {".json"}
 
 
 # ---------------------------------------------------------------- other tasks and settings

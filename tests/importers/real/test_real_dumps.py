@@ -19,11 +19,11 @@ Key = tuple[int | None, str | None, str | None, int | None]
 
 def imported(folder: Path, tool: str) -> dict[Key, Recorded]:
     """Everything that is found in an output folder, by step, task, problem and index."""
-    found, unknown = find_files([folder])
-    assert {one.importer.name for one in found} == {tool}
-    assert all(path.name.startswith("results_") for path in unknown)
+    inside = find_files([folder])
+    assert {one.importer.name for one in inside.files} == {tool}
+    assert all(path.name.startswith("results_") for path in inside.unknown)
     by_key: dict[Key, Recorded] = {}
-    for one in found:
+    for one in inside.files:
         place = one.importer.place(one.path)
         assert place.run == "models/lucky"
         assert one.importer.settings(one.path)["temperature"] == 1.0

@@ -1,0 +1,168 @@
+"""Which files of a folder are read, by whom, and what is said of the others: nothing is lost without a word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from diagnostics.errors import ImportFileError
+from diagnostics.import_config import ImportConfig
+from diagnostics.import_plan import plan_import
+from diagnostics.importers import RECORDS_ASKED, FoundFiles, find_files
+from diagnostics.importers.rows import NOT_JSON, ONE_ARRAY, ONE_OBJECT
+from diagnostics.importing import import_samples
+from tests.test_importing import dump, line
+
+GOOD = "".join(line(1, repeat, right=True, step=20) + "\n" for repeat in range(3))
+COMPLETION = {"step": 3, "prompt": "q", "completion": "2", "right": 1.0, "advantage": 0.5}
+MAPPED = {"prompt": "q", "response": "a", "score": "s"}
+DAMAGED = {
+    "empty.jsonl": (b"", "is empty"),
+    "blank.jsonl": (b" \n\n", "is empty"),
+    "nul.jsonl": (bytes(9000), "holds NUL bytes and no text; copy it again"),
+    "utf16.jsonl": (GOOD.encode("utf-16"), "not UTF-8 text (UTF-16?); save it as UTF-8"),
+    "utf16_without_mark.jsonl": (GOOD.encode("utf-16-le"), "not UTF-8 text (UTF-16?); save it as UTF-8"),
+    "cut.jsonl": (GOOD[:40].encode(), f"no readable record; line 1: {NOT_JSON}"),
+    "array.jsonl": (json.dumps([json.loads(row) for row in GOOD.splitlines()]).encode(), ONE_ARRAY),
+    "object.jsonl": (json.dumps(json.loads(GOOD.splitlines()[0]), indent=1).encode(), ONE_OBJECT),
+    "cut.eval": (b"PK\x03\x04 and no end", "a ZIP archive without its end; cut short? copy it again"),
+    "empty.pt": (b"", "is empty"),
+    "40.jsonl.gz": (gzip.compress(GOOD.encode()), "is compressed; unpack it first"),
+}
+
+
+def names(inside: FoundFiles) -> dict[str, str]:
+    return {one.path.name: one.importer.name for one in inside.files}
+
+
+def write_cut_parquet(path: Path) -> None:
+    parquet.write_table(pa.Table.from_pylist([COMPLETION] * 100), path)
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def write_pickle(path: Path) -> None:
+    torch.save({"rollout_id": 0, "samples": []}, path)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_refused_with_its_cause_among_good_ones_and_alone(tmp_path: Path, name: str) -> None:
+    content, why = DAMAGED[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ImportFileError) as alone:
+        find_files([tmp_path])
+    assert str(alone.value) == f"{tmp_path / name}: {why}"
+    (tmp_path / "20.jsonl").write_text(GOOD)
+    inside = find_files([tmp_path])
+    assert (names(inside), inside.unknown, dict(inside.refused)) == (
+        {"20.jsonl": "verl"},
+        (),
+        {tmp_path / name: why},
+    )
+
+
+def test_a_parquet_file_that_is_cut_short_has_the_same_cause_with_and_without_its_format(tmp_path: Path) -> None:
+    write_cut_parquet(tmp_path / "completions_00003.parquet")
+    for name in (None, "trl"):
+        with pytest.raises(ImportFileError, match=r"00003\.parquet: not a readable Parquet file \(.+\); cut short\?"):
+            find_files([tmp_path], name=name)
+    parquet.write_table(pa.Table.from_pylist([COMPLETION]), tmp_path / "completions_00004.parquet")
+    inside = find_files([tmp_path])
+    assert names(inside) == {"completions_00004.parquet": "trl"}
+    [(path, why)] = inside.refused.items()
+    assert path.name == "completions_00003.parquet"
+    assert why.startswith("not a readable Parquet file (")
+
+
+@pytest.mark.parametrize("n_foreign", [1, RECORDS_ASKED - 1, RECORDS_ASKED])
+def test_foreign_and_broken_lines_before_the_first_good_one_do_not_lose_the_file(
+    tmp_path: Path, n_foreign: int
+) -> None:
+    path = tmp_path / "10.jsonl"
+    path.write_text('{"foo"\n' * 50 + '{"foo": 1}\n' * n_foreign + GOOD)
+    if n_foreign < RECORDS_ASKED:
+        assert names(find_files([path])) == {"10.jsonl": "verl"}
+    else:
+        with pytest.raises(ImportFileError, match=r"nobody's format \(foo\); name the fields with --map"):
+            find_files([path])
+
+
+def test_a_first_and_a_last_line_that_are_lists_do_not_make_the_file_an_array(tmp_path: Path) -> None:
+    path = tmp_path / "10.jsonl"
+    path.write_text(f"[1]\n{GOOD}[2]\n")
+    assert names(find_files([path])) == {"10.jsonl": "verl"}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_is_told_where_fields_are_named(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps([{"q": "1+1?", "a": "2", "s": 1}] * 3, indent=indent))
+    with pytest.raises(ImportFileError) as refused:
+        find_files([path], name="mapped")
+    assert str(refused.value) == f"{path}: {ONE_ARRAY}"
+    path.write_text('[{"q": "1+1?", "a": "2", "s": 1},\n{"q": "1+1?", "a": "3", "s": 0}\n]\n')  # the last line is JSON
+    with pytest.raises(ImportFileError, match="one JSON array"):
+        find_files([path], name="mapped")
+
+
+def test_a_pickle_that_nobody_allowed_is_left_out_alone(tmp_path: Path) -> None:
+    pickle, reason = tmp_path / "0.pt", "is a pickle, which can run code when it is read; pass --allow-pickle if"
+    write_pickle(pickle)
+    with pytest.raises(ImportFileError, match=reason):
+        plan_import([tmp_path], ImportConfig())
+    (tmp_path / "20.jsonl").write_text(GOOD)
+    plan = plan_import([tmp_path], ImportConfig())
+    assert [file.path.name for file in plan.files] == ["20.jsonl"]
+    assert list(plan.refused) == [pickle]
+    assert plan.refused[pickle].startswith(reason)
+    assert not plan.unknown
+    with pytest.raises(ImportFileError, match=reason):  # a base that was asked for is not left out
+        plan_import([tmp_path / "20.jsonl"], ImportConfig(base=pickle))
+    allowed = plan_import([tmp_path], ImportConfig(allow_pickle=True))
+    assert {file.importer.name for file in allowed.files} == {"verl", "slime"}
+    assert not allowed.refused
+
+
+def test_what_is_refused_at_the_base_is_told_too(tmp_path: Path) -> None:
+    for folder in ("run", "base"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "20.jsonl").write_text(GOOD)
+        (tmp_path / folder / "40.jsonl").touch()
+    plan = plan_import([tmp_path / "run"], ImportConfig(base=tmp_path / "base"))
+    assert plan.refused == {tmp_path / folder / "40.jsonl": "is empty" for folder in ("run", "base")}
+
+
+def test_what_oversharp_leaves_beside_a_store_is_never_a_dump(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "val")
+    import_samples([folder], ImportConfig(store=folder / "audit.duckdb"))
+    assert (folder / "audit.made.json").is_file()
+    (folder / "audit.tokens").mkdir()
+    parquet.write_table(pa.Table.from_pylist([{"token_logps": [0.5]}]), folder / "audit.tokens" / "a.parquet")
+    for inside in (find_files([folder], name="mapped"), find_files(sorted(folder.rglob("*.*son*")), name="mapped")):
+        assert names(inside) == {f"{step}.jsonl": "mapped" for step in (0, 10, 20)}
+        assert (inside.unknown, dict(inside.refused)) == ((), {})
+    assert not find_files([folder]).unknown
+
+
+def test_a_folder_of_files_that_need_names_for_their_fields_says_so(tmp_path: Path) -> None:
+    (tmp_path / "all.csv").write_text("q,a,s\n1+1?,2,1\n")
+    expected = (
+        r"no dump of samples that ends in \.eval, \.jsonl, \.parquet, \.pt; of all\.csv name the fields with --map"
+    )
+    with pytest.raises(ImportFileError, match=expected):
+        find_files([tmp_path])
+    with pytest.raises(ImportFileError, match=r"all\.csv: nobody's format \(q, a, s\); name the fields with --map"):
+        find_files([tmp_path / "all.csv"])
+    assert names(find_files([tmp_path], name="mapped")) == {"all.csv": "mapped"}
+
+
+def test_a_compressed_file_that_was_unpacked_beside_it_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "20.jsonl.gz").write_bytes(gzip.compress(GOOD.encode()))
+    (tmp_path / "20.jsonl").write_text(GOOD)
+    inside = find_files([tmp_path])
+    assert (names(inside), dict(inside.refused)) == ({"20.jsonl": "verl"}, {})
