@@ -20,13 +20,16 @@ from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.power import window_size
-from diagnostics.statistics.rule import rule
+from diagnostics.statistics.rule import Label, rule
 from diagnostics.verdict import NOTABLE_RISE, ChangeAtK, Estimate, Rates, Remedy, Verdict, largest_fall, sentence_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
+#: What labels are worth with few problems, where nobody has measured how often the rule is wrong: nothing is said of
+#: other problems.
+_OF_FEW: Mapping[Label, Label] = {"over_sharpened": "over_sharpened_here", "no_loss": "inconclusive"}
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
@@ -106,11 +109,12 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     minority_ks = () if minority is None else inference_ks(min(base.n // 2, n_least))
     pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in window]
     ruling = rule(total, window=pairs, ks=ks, minority=minority, minority_ks=minority_ks, rng=rule_rng)
+    label = ruling.label if len(base.correct_P) >= FEW_PROBLEMS else _OF_FEW.get(ruling.label, ruling.label)
     change_PK = mean_changes(pairs, ks)
     star = crossing(change_PK, ks, rng=star_rng)
     said = replace(
         said,
-        label=ruling.label,
+        label=label,
         p_exact=ruling.p_exact,
         p_population=ruling.p_population,
         p_minority=ruling.p_minority,
@@ -123,9 +127,9 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         least_change=ruling.least_change,
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
     )
-    if ruling.label in ("over_sharpened", "over_sharpened_here"):
+    if label in ("over_sharpened", "over_sharpened_here"):
         said = _with_decline(said, base, compared, decline_rng)
-    if ruling.label == "inconclusive":
+    if label == "inconclusive":
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
     return _with_sentence(replace(said, caveats=tuple(_caveats(said, counts, window))))
 

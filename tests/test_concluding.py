@@ -80,6 +80,21 @@ def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() 
     assert verdict.remedy is None
 
 
+@pytest.mark.parametrize(("n_problems", "label"), [(28, "over_sharpened_here"), (30, "over_sharpened")])
+def test_few_problems_say_nothing_of_others_that_lose(n_problems: int, label: str) -> None:
+    base, late = (_checkpoint(0, np.full(n_problems, 20)), _checkpoint(20, _lost(n_problems)))
+    verdict = verdict_of(_series(base, late))
+    assert verdict.p_population <= 0.04
+    assert verdict.label == label
+    assert ("problems like them" in verdict.sentence) == (label == "over_sharpened")
+
+
+@pytest.mark.parametrize(("n_problems", "label"), [(29, "inconclusive"), (30, "no_loss")])
+def test_few_problems_say_nothing_of_others_that_do_not(n_problems: int, label: str) -> None:
+    verdict = verdict_of(_series(_checkpoint(0, np.zeros(n_problems)), _checkpoint(20, np.full(n_problems, N))))
+    assert verdict.label == label
+
+
 def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
     base = _checkpoint(0, [128, 128, 128])
     verdict = verdict_of(_series(base, _checkpoint(20, [0, 128, 128])))
