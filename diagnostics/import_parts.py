@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -130,6 +132,18 @@ def _marks(grades: pa.Table) -> UInt64[np.ndarray, " grade"]:
         for name in ("problem_id", "response_id")
     ]
     return (np.hstack(words) * _FACTORS).sum(axis=1, dtype=np.uint64)
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Reading makes no cycles, and the collector of garbage would go through all samples at hand again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def storable(text: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -17,7 +15,7 @@ from diagnostics import import_parts
 from diagnostics.errors import ImportFileError, ProblemError, VerifierError
 from diagnostics.graders import RECORDED
 from diagnostics.import_config import ImportConfig
-from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, Placed, storable
+from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, Placed, collector_off, storable
 from diagnostics.import_plan import PlannedFile
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
 from diagnostics.importers.rows import fault_of_last_line
@@ -129,9 +127,10 @@ class SeriesReader:
                 f"drawn with other sampling settings than the files before it ({_difference(settings, self.settings)})",
             )
         n_bytes, options = _size(file.path), self._options(file)
-        held = None
+        held, file_hash = None, ""
         if self._store is not None:
-            known = self._known(self._store, file, n_bytes, options)
+            file_hash = f"{_content(file.path)}:{options}"
+            known = self._known(self._store, file, n_bytes, file_hash)
             if isinstance(known, FileResult):
                 return known
             held = known
@@ -144,18 +143,19 @@ class SeriesReader:
                 faults[cut] = replace(count, n=count.n - 1)
         reading = _Reading(
             file=file,
-            file_hash=f"{_content(file.path)}:{options}" if self._store is not None else "",
+            file_hash=file_hash,
             n_bytes=n_bytes,
             verifiers=verifiers,
             n_samples=held.n_samples if held else 0,
             faults=faults,
         )
-        with _no_collector():
+        with collector_off():
             return self._read(reading, done)
 
-    def _known(self, store: Store, file: PlannedFile, n_bytes: int, options: str) -> ImportedFile | FileResult | None:
+    def _known(self, store: Store, file: PlannedFile, n_bytes: int, file_hash: str) -> ImportedFile | FileResult | None:
         """How far the file was read before, or what is said of it where it is not read any further."""
-        held = store.imported(self.series, f"{_content(file.path)}:{options}")
+        options = file_hash.partition(":")[2]
+        held = store.imported(self.series, file_hash)
         if held is not None:
             if not held.complete:
                 return held
@@ -393,18 +393,6 @@ class SeriesReader:
                 faults=reading.faults,
             )
         )
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Nothing here makes cycles, and the collector of garbage would look at all samples at hand again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def held_steps(store: Store, series: str) -> dict[int, Path]:
