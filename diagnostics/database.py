@@ -67,6 +67,10 @@ class Database:
             Database(path, read_only=False).close()
         try:
             self._connection = duckdb.connect(str(path), read_only=read_only)
+            # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
+            self._connection.execute(
+                "SET threads = least(current_setting('threads'), $1)", [len(os.sched_getaffinity(0))]
+            )
             if read_only and self._can_reach_files():
                 # a reader can neither write nor read other files: COPY, EXPORT, INSTALL and read_csv are off
                 tokens = str(self.tokens_path).replace("'", "''")

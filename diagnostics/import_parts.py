@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import add
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,68 +18,83 @@ from diagnostics.recording import GRADES, PROBLEMS, SAMPLES
 from diagnostics.types import NO_ANSWER, response_id
 from diagnostics.verifiers.exact import exact_answer
 
-#: A part of a file that is written at once: samples, and characters of their texts. So many samples are what DuckDB
+#: A part of a file that is written at once: samples, and bytes of their texts. So many samples are what DuckDB
 #: stores as one group of rows: it writes them to the file as they come, neither to its log first nor once more later.
 SAMPLES_PER_COMMIT = 122_880
-CHARACTERS_PER_COMMIT = 256 << 20
-#: Samples that are looked at together; a part is a whole number of such blocks. DuckDB closes a group of rows early if
-#: it would have to put a block of fewer than 20,000 into two.
-SAMPLES_PER_BLOCK = 20_480
-CHARACTERS_PER_BLOCK = 64 << 20
+BYTES_PER_COMMIT = 256 << 20
+#: Samples that are looked at together, so few that they stay in the processor's cache until all is done with them.
+SAMPLES_PER_BLOCK = 512
+CHARACTERS_PER_BLOCK = 1 << 20
 #: Odd numbers of 64 bits without a pattern.
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], dtype=np.uint64)
 
 
-#: A sample, and the checkpoint, the problem and the number that it has.
-Placed = tuple[Recorded, str, str, int]
+@dataclass(kw_only=True)
+class Placed:
+    """Samples, and the checkpoint, the problem and the number of each."""
+
+    items: list[Recorded] = field(default_factory=list)
+    checkpoint_ids: list[str] = field(default_factory=list)
+    problem_ids: list[str] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+
+    def add(self, checkpoint_id: str, problem_id: str, items: Sequence[Recorded], indices: Sequence[int]) -> None:
+        """Samples of one checkpoint and problem."""
+        self.items += items
+        self.checkpoint_ids += [checkpoint_id] * len(items)
+        self.problem_ids += [problem_id] * len(items)
+        self.indices += indices
 
 
 class Part:
     """Rows of ``PROBLEMS``, ``SAMPLES`` and ``GRADES`` that are written in one transaction."""
 
     def __init__(self) -> None:
-        self.n_samples = 0
-        self._n_characters = 0
-        self._problems: list[tuple[str | None, ...]] = []
-        self._samples: list[pa.RecordBatch] = []
-        self._grades: list[pa.RecordBatch] = []
+        self._n_bytes = 0
+        self._problems = _Rows(PROBLEMS)
+        self._samples = _Rows(SAMPLES)
+        self._grades = _Rows(GRADES)
         self._graded: set[str] = set()
 
     @property
-    def full(self) -> bool:
-        """Whether it is worth a transaction."""
-        return self.n_samples >= SAMPLES_PER_COMMIT or self._n_characters >= CHARACTERS_PER_COMMIT
+    def n_samples(self) -> int:
+        """Samples that were added."""
+        return len(self._samples)
+
+    @property
+    def room(self) -> int:
+        """How many samples it takes until it is worth a transaction."""
+        return SAMPLES_PER_COMMIT - self.n_samples if self._n_bytes < BYTES_PER_COMMIT else 0
 
     @property
     def problems(self) -> pa.Table:
         """Rows of ``PROBLEMS``."""
-        columns = zip(*self._problems, strict=True) if self._problems else [()] * len(PROBLEMS)
-        return pa.Table.from_batches([_batch(PROBLEMS, columns)])
+        return self._problems.table()
 
     @property
     def samples(self) -> pa.Table:
         """Rows of ``SAMPLES``."""
-        return pa.Table.from_batches(self._samples, schema=SAMPLES)
+        return self._samples.table()
 
     @property
     def grades(self) -> pa.Table:
         """Rows of ``GRADES``, no two of one response to one problem."""
-        return pa.Table.from_batches(self._grades, schema=GRADES)
+        return self._grades.table()
 
     def add_problem(self, *row: str | None) -> None:
         """One row of ``PROBLEMS``."""
-        self._problems.append(row)
+        self._problems.add(*([value] for value in row))
 
-    def add_samples(self, placed: Sequence[Placed], *, with_numbers: bool) -> tuple[list[str], list[str]]:
-        """Samples, without log-probability and entropy unless ``with_numbers``; their texts as stored and their ids."""
-        items, checkpoint_ids, problem_ids, numbers = zip(*placed, strict=True)
-        texts = [storable(item.response) for item in items]
+    def add_samples(self, placed: Placed, *, with_numbers: bool) -> list[str]:
+        """Samples, without log-probability and entropy unless ``with_numbers``; returns the ids of their responses."""
+        items = placed.items
+        texts = [item.response.encode("utf-8", "replace") for item in items]
         response_ids = list(map(response_id, texts))
-        columns = (
-            checkpoint_ids,
-            problem_ids,
+        self._samples.add(
+            placed.checkpoint_ids,
+            placed.problem_ids,
             [item.greedy for item in items],
-            numbers,
+            placed.indices,
             response_ids,
             texts,
             [item.n_tokens for item in items],
@@ -84,25 +102,56 @@ class Part:
             [item.logp_sum if with_numbers else None for item in items],
             [item.entropy_sum if with_numbers else None for item in items],
         )
-        self._samples.append(_batch(SAMPLES, columns))
-        self.n_samples += len(items)
-        self._n_characters += sum(map(len, texts))
-        return texts, response_ids
+        self._n_bytes += sum(map(len, texts))
+        return response_ids
 
-    def add_grades(
-        self, placed: Sequence[Placed], texts: Sequence[str], response_ids: Sequence[str], verifier: str, least: float
-    ) -> None:
+    def add_grades(self, placed: Placed, response_ids: Sequence[str], verifier: str, least: float) -> None:
         """The tool's own scores of these samples, of each response once; from ``least`` on they are correct."""
-        new = []
-        for (item, _, problem_id, _), text, response in zip(placed, texts, response_ids, strict=True):
-            pair = problem_id + response
+        new: list[int] = []
+        for place, pair in enumerate(map(add, placed.problem_ids, response_ids)):
             if pair not in self._graded:
                 self._graded.add(pair)
-                said = exact_answer(text) if item.answer is None else item.answer
-                correct = item.score is not None and item.score >= least
-                new.append((problem_id, response, verifier, storable(said or NO_ANSWER), item.score, correct))
-        if new:
-            self._grades.append(_batch(GRADES, zip(*new, strict=True)))
+                new.append(place)
+        items = [placed.items[place] for place in new]
+        said = [exact_answer(item.response) if item.answer is None else item.answer for item in items]
+        self._grades.add(
+            [placed.problem_ids[place] for place in new],
+            [response_ids[place] for place in new],
+            [verifier] * len(new),
+            [storable(answer or NO_ANSWER) for answer in said],
+            [item.score for item in items],
+            [item.score is not None and item.score >= least for item in items],
+        )
+
+
+class _Rows:
+    """Rows of a table, as a list for each column. A text may be given in UTF-8."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._columns: list[list[Any]] = [[] for _ in schema]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, *columns: Sequence[Any]) -> None:
+        """More rows."""
+        for column, values in zip(self._columns, columns, strict=True):
+            column += values
+
+    def table(self) -> pa.Table:
+        """All of them, in one piece."""
+        columns = [_column(values, kind) for values, kind in zip(self._columns, self._schema.types, strict=True)]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if not values or not isinstance(values[0], bytes):
+        return pa.array(values, type=kind)
+    # arrow, given texts one by one, would copy what it has again and again
+    offsets = np.zeros(len(values) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, values), dtype=np.int32, count=len(values)), out=offsets[1:])
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(values)))
 
 
 class GradedPairs:
@@ -155,8 +204,3 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode("utf-8")
     return text
-
-
-def _batch(schema: pa.Schema, columns: Iterable[Sequence[object]]) -> pa.RecordBatch:
-    arrays = [pa.array(values, type=kind) for values, kind in zip(columns, schema.types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -10,8 +10,9 @@ import pandas as pd
 
 from diagnostics.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.import_config import ImportConfig
+from diagnostics.import_placing import recorded_id
 from diagnostics.import_plan import ImportPlan, PlannedFile, plan_import
-from diagnostics.import_reading import FileResult, SeriesReader, held_steps, recorded_id
+from diagnostics.import_reading import FileResult, SeriesReader, held_steps
 from diagnostics.pending import ungraded
 from diagnostics.progress import ProgressSink, SilentProgress
 from diagnostics.provenance import provenance

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from diagnostics import import_parts
-from diagnostics.import_parts import SAMPLES_PER_BLOCK, SAMPLES_PER_COMMIT, GradedPairs
+from diagnostics.import_parts import SAMPLES_PER_COMMIT, GradedPairs, Part, Placed
+from diagnostics.importers.contract import Recorded
 from diagnostics.recording import GRADES
-from diagnostics.types import content_hash
+from diagnostics.types import content_hash, response_id
 
 
 def grades(*pairs: tuple[int, int]) -> pa.Table:
@@ -28,9 +29,12 @@ def grades(*pairs: tuple[int, int]) -> pa.Table:
     return pa.table(rows, schema=GRADES)
 
 
+def sample(line: int, response: str = "7") -> Recorded:
+    return Recorded(line, f"{line}?", response, score=1.0)
+
+
 def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
-    block = pa.record_batch({"text": pa.array([f"text {number}" for number in range(SAMPLES_PER_BLOCK)])})
-    part = pa.Table.from_batches([block] * (SAMPLES_PER_COMMIT // SAMPLES_PER_BLOCK))
+    part = pa.table({"text": pa.array([f"text {number}" for number in range(SAMPLES_PER_COMMIT)])})
     with duckdb.connect(tmp_path / "some.duckdb") as connection:
         connection.execute("CREATE TABLE samples (text VARCHAR)")
         for _ in range(2):
@@ -43,6 +47,28 @@ def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
             """
         ).fetchall()
     assert groups == [(0, SAMPLES_PER_COMMIT), (1, SAMPLES_PER_COMMIT)]
+
+
+def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_parts, "SAMPLES_PER_COMMIT", 5)
+    part = Part()
+    for items in ([sample(1), sample(2, "é\ud800")], [], [sample(3)]):
+        placed = Placed()
+        placed.add("checkpoint", "problem", items, range(len(items)))
+        part.add_samples(placed, with_numbers=True)
+    assert (part.n_samples, part.room) == (3, 2)
+    texts = part.samples.column("text")
+    assert texts.num_chunks == 1
+    assert texts.to_pylist() == ["7", "é?", "7"]
+    assert part.samples.column("response_id").to_pylist() == [response_id(text) for text in texts.to_pylist()]
+
+
+def test_a_part_of_long_responses_is_full_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_parts, "BYTES_PER_COMMIT", 8)
+    part, placed = Part(), Placed()
+    placed.add("checkpoint", "problem", [sample(1, "€€€")], [0])
+    part.add_samples(placed, with_numbers=True)
+    assert part.room == 0
 
 
 def test_pairs_are_new_once() -> None:

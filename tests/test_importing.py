@@ -11,8 +11,9 @@ import pytest
 from diagnostics.cli import main
 from diagnostics.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.import_config import ImportConfig
+from diagnostics.import_placing import DUPLICATE, NO_STEP, Reading
 from diagnostics.import_plan import plan_import
-from diagnostics.import_reading import DUPLICATE, NO_STEP, SeriesReader
+from diagnostics.import_reading import SeriesReader
 from diagnostics.importing import choose, import_samples, preview
 from diagnostics.store import Store
 
@@ -176,6 +177,24 @@ def test_a_dump_that_grows_while_it_is_written_becomes_what_it_is_in_the_end(tmp
     assert result.files[2].n_samples == wanted.files[2].n_samples
     sql = "SELECT step, problem_id, sample_index, text FROM graded_samples ORDER BY ALL"
     assert table(tmp_path, sql).equals(table(tmp_path / "whole", sql))
+
+
+def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "40.jsonl"
+    lines = [json.dumps({"input": "1+1?", "output": str(n), "gts": "2", "score": 1.0}) for n in range(30)]
+    lines[3] = lines[17] = "{"
+    path.write_text("\n".join(lines))
+    for constant, n in (("SAMPLES_PER_COMMIT", 10), ("SAMPLES_PER_BLOCK", 4)):
+        monkeypatch.setattr(f"diagnostics.import_parts.{constant}", n)
+    write, sizes = SeriesReader._write, []
+
+    def noted(self: SeriesReader, reading: Reading, *args: object, **more: object) -> None:
+        sizes.append(reading.part.n_samples)
+        write(self, reading, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SeriesReader, "_write", noted)
+    import_samples([path], config(tmp_path))
+    assert sizes == [10, 10, 8]
 
 
 def test_an_import_that_was_killed_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def main() -> None:
             "goal_peak_gib": GOAL_GIB,
             "turns": arguments.turns,
             "cases": cases,
-            **circumstances(("oversharp", "orjson", "duckdb", "pandas", "pyarrow")),
+            **circumstances(("oversharp", "msgspec", "duckdb", "pandas", "pyarrow")),
         },
     )
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from diagnostics.types import FinishReason
 
 
-class Recorded(NamedTuple):
+class Recorded(Struct, gc=False):
     """One response as another tool wrote it down. What the tool does not say is None.
 
     ``line`` is its place in the file, from 1: a line of JSON Lines or CSV, a row of Parquet, a sample of an archive.
@@ -26,7 +28,7 @@ class Recorded(NamedTuple):
     score: float | None = None
     step: int | None = None
     problem: str | None = None
-    index: int | None = None  # type: ignore[assignment]  # a tuple has a method of that name; nobody needs it
+    index: int | None = None
     answer: str | None = None
     greedy: bool = False
     n_tokens: int | None = None

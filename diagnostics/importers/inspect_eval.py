@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnostics.errors import ImportFileError
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import BadField, chat_text, sampling_settings, score
+from diagnostics.importers.fields import BadField, chat_text, sampling_settings, score
 from diagnostics.series.folders import run_and_step
 from diagnostics.types import FinishReason
 

@@ -17,19 +17,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
-    BadField,
-    first_record,
-    inner,
-    optional_text,
-    records,
-    sampling_settings,
-    score,
-    text,
-)
+from diagnostics.importers.fields import BadField, inner, optional_text, sampling_settings, score, text
+from diagnostics.importers.rows import first_record, records
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
 
@@ -131,8 +123,8 @@ def _results(path: Path) -> Any:
     if output is None or named is None:
         return {}
     try:
-        return orjson.loads((output / "results" / model / f"results_{named[2]}.json").read_bytes())
-    except (OSError, ValueError):
+        return msgspec.json.decode((output / "results" / model / f"results_{named[2]}.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

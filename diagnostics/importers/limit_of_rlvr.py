@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import BadField, finish_reason, optional_text, records, score, step_named, text
+from diagnostics.importers.fields import BadField, finish_reason, optional_text, score, step_named, text
+from diagnostics.importers.rows import records
 
 _KNOWN_BY = frozenset({"idx", "question", "gt", "code", "pred", "score"})
 _TEMPERATURE = re.compile(r"_seed\d+_t(\d+(?:\.\d+)?)_s")

@@ -16,20 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
 from diagnostics.errors import ImportFileError
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
-    BadField,
-    chat_text,
-    first_record,
-    optional_text,
-    records,
-    sampling_settings,
-    score,
-    whole,
-)
+from diagnostics.importers.fields import BadField, chat_text, optional_text, sampling_settings, score, whole
+from diagnostics.importers.rows import first_record, records
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
 
@@ -139,8 +131,8 @@ def _prompt(value: object) -> str:
         return value
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         try:
-            messages = orjson.loads(value[0])
-        except ValueError:
+            messages = msgspec.json.decode(value[0])
+        except (ValueError, RecursionError):
             messages = None
         if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
             return chat_text(messages, "the prompt")

@@ -13,23 +13,46 @@ W&B and TensorBoard).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, defstruct
 
 from diagnostics.errors import ImportFileError
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
+from diagnostics.importers.fields import (
     BadField,
+    FilledText,
+    PlainScore,
+    PlainWhole,
     chosen_score,
     finish_reason,
+    known_finish,
     optional_text,
-    records,
     score,
     text,
     whole,
 )
+from diagnostics.importers.rows import records, typed_records
 
+_Text = FilledText | Annotated[int, Meta(ge=-(2**53), le=2**53)]
+#: Our fields, and the types that theirs have in most dumps.
+_TYPES: Mapping[str, Any] = {
+    "prompt": str,
+    "response": str,
+    "gold": _Text,
+    "score": PlainScore,
+    "step": PlainWhole,
+    "problem": _Text,
+    "index": PlainWhole,
+    "answer": _Text,
+    "n_tokens": PlainWhole,
+    "finish_reason": str,
+    "task": _Text,
+    "greedy": PlainScore,
+}
+_NEEDED = ("prompt", "response")
 _STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
 
 
@@ -44,40 +67,74 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     names = dict(options.fields)
     if options.score is not None:
         names["score"] = options.score
-    if not names.keys() >= {"prompt", "response"}:
+    if not names.keys() >= set(_NEEDED):
         raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map prompt=…,response=…,score=…")
-    paths = [(name, name.split(".")) for name in names.values() if "." in name]
-    get = names.get
-    prompt, response = names["prompt"], names["response"]
-    gold, scored_by, step, problem, index = (get(name) for name in ("gold", "score", "step", "problem", "index"))
-    answer, n_tokens, finish, task = (get(name) for name in ("answer", "n_tokens", "finish_reason", "task"))
-    greedy = get("greedy")
-    for record in records(path):
+    kind = _kind(names)
+    for record in records(path) if kind is None else typed_records(path, kind):
         if isinstance(record, Fault):
             yield record
-            continue
-        line, fields = record
-        for name, parts in paths:
-            if name not in fields:
-                fields[name] = _dig(fields, parts)
-        try:
-            yield Recorded(
-                line=line,
-                prompt=text(fields, prompt),
-                response=text(fields, response),
-                gold=optional_text(fields, gold) if gold else None,
-                score=chosen_score(fields, scored_by, "") if scored_by else None,
-                step=whole(fields, step) if step else None,
-                problem=optional_text(fields, problem) if problem else None,
-                index=whole(fields, index) if index else None,
-                answer=optional_text(fields, answer) if answer else None,
-                greedy=score(fields, greedy) == 1.0 if greedy else False,
-                n_tokens=whole(fields, n_tokens) if n_tokens else None,
-                finish_reason=finish_reason(fields, finish) if finish else None,
-                task=optional_text(fields, task) if task else None,
-            )
-        except BadField as bad:
-            yield Fault(line, str(bad))
+        elif isinstance(record[1], dict):
+            yield _sample(record[0], record[1], names)
+        else:
+            yield _plain(*record)
+
+
+def _kind(names: Mapping[str, str]) -> type[Any] | None:
+    """Lines whose fields have these names; None where a name reaches into an object, or stands for two of ours."""
+    if any("." in name for name in names.values()) or len(set(names.values())) < len(names):
+        return None
+    needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
+    scored = [("score", _TYPES["score"] | None)] if "score" in names else []  # a line without it is a fault
+    optional = [(ours, _TYPES[ours] | None, None) for ours in names if ours not in (*_NEEDED, "score")]
+    unnamed = dict.fromkeys(_TYPES.keys() - names.keys())
+    return defstruct("Line", [*needed, *scored, *optional], rename=dict(names), namespace=unnamed, gc=False)
+
+
+def _plain(line: int, fields: Any) -> Recorded:
+    return Recorded(
+        line,
+        fields.prompt,
+        fields.response,
+        _as_text(fields.gold),
+        None if fields.score is None else float(fields.score),
+        fields.step,
+        _as_text(fields.problem),
+        fields.index,
+        _as_text(fields.answer),
+        fields.greedy == 1.0,
+        fields.n_tokens,
+        known_finish(fields.finish_reason),
+        task=_as_text(fields.task),
+    )
+
+
+def _as_text(value: str | int | None) -> str | None:
+    return str(value) if isinstance(value, int) else value
+
+
+def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Recorded | Fault:
+    for name in names.values():
+        if "." in name and name not in fields:
+            fields[name] = _dig(fields, name.split("."))
+    get = names.get
+    try:
+        return Recorded(
+            line=line,
+            prompt=text(fields, names["prompt"]),
+            response=text(fields, names["response"]),
+            gold=optional_text(fields, get("gold")),
+            score=chosen_score(fields, names["score"], "") if "score" in names else None,
+            step=whole(fields, get("step")),
+            problem=optional_text(fields, get("problem")),
+            index=whole(fields, get("index")),
+            answer=optional_text(fields, get("answer")),
+            greedy=score(fields, get("greedy")) == 1.0,
+            n_tokens=whole(fields, get("n_tokens")),
+            finish_reason=finish_reason(fields, get("finish_reason")),
+            task=optional_text(fields, get("task")),
+        )
+    except BadField as bad:
+        return Fault(line, str(bad))
 
 
 def _dig(value: Any, parts: Sequence[str]) -> Any:

@@ -18,18 +18,18 @@ from typing import Any
 
 from diagnostics.exporters.names import slug
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
+from diagnostics.importers.fields import (
     BadField,
     chosen_score,
     finish_reason,
     finite,
     inner,
     optional_text,
-    records,
     step_named,
     text,
     whole,
 )
+from diagnostics.importers.rows import records
 
 _ROLLOUTS = frozenset({"step", "problem_id", "prompt", "response", "reward", "advantage", "truncated", "logp_sum"})
 _EXPORT = frozenset({"series", "checkpoint", "step", "problem_id", "text", "reward", "settings_id"})

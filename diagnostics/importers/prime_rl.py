@@ -30,20 +30,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
+from diagnostics.importers.fields import (
     BadField,
     chat_text,
     chosen_score,
     finite,
-    first_record,
     inner,
     optional_text,
-    records,
     score,
     step_named,
     text,
     whole,
 )
+from diagnostics.importers.rows import first_record, records
 
 _KNOWN_BY = frozenset({"traces", "task", "ok"})
 _EXPORTED = frozenset({"token_ids", "loss_mask", "entropy"})

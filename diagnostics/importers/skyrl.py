@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
+from diagnostics.importers.fields import (
     BadField,
     chosen_score,
     finish_reason,
     inner,
     optional_text,
-    records,
     step_named,
     text,
     without_end_token,
 )
+from diagnostics.importers.rows import records
 
 _KNOWN_BY = frozenset({"input_prompt", "output_response", "score"})
 _AVERAGES = "aggregated_results.jsonl"

@@ -26,7 +26,7 @@ from typing import Any
 
 from diagnostics.errors import ImportFileError
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import (
+from diagnostics.importers.fields import (
     BadField,
     chosen_score,
     finish_reason,

@@ -22,7 +22,8 @@ from typing import Any
 
 from diagnostics.errors import ImportFileError
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import BadField, optional_text, records, score, step_named, text, whole
+from diagnostics.importers.fields import BadField, optional_text, score, step_named, text, whole
+from diagnostics.importers.rows import records
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 

@@ -19,8 +19,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import BadField, chosen_score, optional_text, records, step_named, text, whole
+from diagnostics.importers.fields import (
+    BadField,
+    FilledText,
+    PlainScore,
+    PlainWhole,
+    chosen_score,
+    optional_text,
+    step_named,
+    text,
+    whole,
+)
+from diagnostics.importers.rows import records, typed_records
 
 _KNOWN_BY = frozenset({"input", "output", "score"})
 
@@ -35,35 +49,49 @@ def place(path: Path) -> Place:
     return Place(step=step_named(path.stem, ""))
 
 
+class _Line(Struct, gc=False):
+    """The fields of a line as verl writes them."""
+
+    input: str
+    output: str
+    gts: FilledText | None = None
+    score: PlainScore | None = None
+    acc: PlainScore | None = None
+    step: PlainWhole | None = None
+    pred: FilledText | None = None
+    data_source: FilledText | None = None
+    uid: str | None = None
+
+
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line, or per rollout where a rollout has several lines."""
     held: Recorded | Fault | None = None
     held_rollout: str | None = None
-    for record in records(path):
+    for record in typed_records(path, _Line) if options.score is None else records(path):
         item: Recorded | Fault
-        rollout, is_later_turn = None, False
+        uid: object = None
         if isinstance(record, Fault):
             item = record
         else:
             line, fields = record
-            try:
+            if isinstance(fields, _Line):
+                score, uid = fields.score if fields.acc is None else fields.acc, fields.uid
                 item = Recorded(
-                    line=line,
-                    prompt=text(fields, "input"),
-                    response=text(fields, "output"),
-                    gold=optional_text(fields, "gts"),
-                    score=chosen_score(fields, options.score, "score" if fields.get("acc") is None else "acc"),
-                    step=whole(fields, "step"),
-                    answer=optional_text(fields, "pred"),
-                    task=optional_text(fields, "data_source"),
+                    line,
+                    fields.input,
+                    fields.output,
+                    fields.gts,
+                    None if score is None else float(score),
+                    fields.step,
+                    answer=fields.pred,
+                    task=fields.data_source,
                 )
-                if "uid" in fields:
-                    rollout, is_later_turn = _rollout(fields)
-            except BadField as bad:
-                item = Fault(line, str(bad))
+            else:
+                item, uid = _sample(line, fields, options), fields.get("uid")
+        rollout, is_later_turn = (None, False) if uid is None else _rollout(uid)
         if held is not None:
             if is_later_turn and rollout == held_rollout and not isinstance(item, Fault) and isinstance(held, Recorded):
-                item = item._replace(prompt=held.prompt)
+                item = replace(item, prompt=held.prompt)
             else:
                 yield held
         held, held_rollout = item, rollout
@@ -71,9 +99,24 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
         yield held
 
 
-def _rollout(fields: Mapping[str, Any]) -> tuple[str | None, bool]:
+def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recorded | Fault:
+    try:
+        return Recorded(
+            line=line,
+            prompt=text(fields, "input"),
+            response=text(fields, "output"),
+            gold=optional_text(fields, "gts"),
+            score=chosen_score(fields, options.score, "score" if fields.get("acc") is None else "acc"),
+            step=whole(fields, "step"),
+            answer=optional_text(fields, "pred"),
+            task=optional_text(fields, "data_source"),
+        )
+    except BadField as bad:
+        return Fault(line, str(bad))
+
+
+def _rollout(uid: object) -> tuple[str | None, bool]:
     """What a line's rollout is called, if that is told, and whether the line is a later turn of it."""
-    uid = fields.get("uid")
     parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
     if len(parts) < 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return None, False

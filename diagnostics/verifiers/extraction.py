@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
 _ANCHOR = re.compile(r"answer(?:\s+is\b|\s*:)\s*:?[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
@@ -35,10 +36,9 @@ def last_boxed(text: str) -> str | None:
     start = text.rfind("\\boxed")
     if start < 0:
         return None
-    end = text.find("}", start)
-    content = text[start + len("\\boxed{") : end]
-    if end > 0 and text.startswith("{", start + len("\\boxed")) and "{" not in content and "\\" not in content:
-        return content.strip()
+    plain = _PLAIN_BOX.match(text, start)
+    if plain is not None:
+        return plain[1].strip()
     # the last box is nearly always closed; only when it is cut short does an earlier one count
     found = _last_closed_box(text[start:])
     return found if found is not None else _last_closed_box(text)

@@ -31,7 +31,8 @@ from diagnostics.importers import (
     verl,
 )
 from diagnostics.importers.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.importers.rows import LARGEST_WHOLE, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
+from diagnostics.importers.fields import LARGEST_WHOLE
+from diagnostics.importers.rows import NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
 
 #: With halves of surrogate pairs, which JSON can hold and no file of text.
 TEXT = st.text(st.characters(categories=["L", "N", "P", "Z", "Cc", "Cs"]), max_size=6)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from diagnostics.importers import limit_of_rlvr
 from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
 
@@ -48,7 +50,7 @@ def test_every_response_of_a_line_is_a_sample(tmp_path: Path) -> None:
         answer="2",
         finish_reason="stop",
     )
-    wrong = right._replace(response="So \\boxed{3}", score=0.0, answer="3", finish_reason="length")
+    wrong = replace(right, response="So \\boxed{3}", score=0.0, answer="3", finish_reason="length")
     assert read(path) == [right, wrong]
 
 

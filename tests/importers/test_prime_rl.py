@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from diagnostics.importers import prime_rl
 from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
@@ -74,7 +75,7 @@ def test_episodes_are_recognised_and_read() -> None:
         logp_sum=-0.875,
         task="gsm8k",
     )
-    wrong = right._replace(line=2, response="two three", score=0.5, finish_reason="length")
+    wrong = replace(right, line=2, response="two three", score=0.5, finish_reason="length")
     assert read(REAL) == [right, wrong, Fault(3, "its rollout failed: RuntimeError")]
 
 

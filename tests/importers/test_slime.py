@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from diagnostics.errors import ImportFileError
 from diagnostics.importers import slime
@@ -59,7 +60,7 @@ def test_a_dump_is_recognised_unloaded_and_read(tmp_path: Path) -> None:
         finish_reason="stop",
         logp_sum=-0.875,
     )
-    assert read(path) == [first, first._replace(line=2, score=0.0, finish_reason="length")]
+    assert read(path) == [first, replace(first, line=2, score=0.0, finish_reason="length")]
 
 
 def test_rollouts_and_evaluations_are_series_of_their_own(tmp_path: Path) -> None:

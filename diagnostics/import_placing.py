@@ -1,0 +1,209 @@
+"""Where the samples of a series belong: to which step and problem, under which number, and who grades them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+
+from diagnostics.errors import ProblemError, VerifierError
+from diagnostics.graders import RECORDED
+from diagnostics.import_config import ImportConfig
+from diagnostics.import_parts import Part, Placed, storable
+from diagnostics.import_plan import PlannedFile
+from diagnostics.importers.contract import Fault, Recorded
+from diagnostics.recording import FaultCount
+from diagnostics.types import Problem, content_hash
+from diagnostics.verifiers import Verifiers
+
+#: The largest number that a tool may give one of the responses to a prompt.
+LARGEST_INDEX = 65_535
+
+NO_STEP = "no step in its fields; pass --step"
+NO_SCORE = "no score, though others of this run have one"
+NO_GOLD = "neither a score nor a gold answer"
+DUPLICATE = "a (problem, sample) that was there before"
+TOO_LARGE_INDEX = f"numbered beyond {LARGEST_INDEX}"
+NO_TEXT = "blank prompt"
+OTHER_STEP = "of a step that is not among --steps"
+
+#: Checkpoint, problem, and whether greedy.
+Where = tuple[str, str, bool]
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """A file on its way into the store. ``faults``: records that cannot be used, by reason."""
+
+    file: PlannedFile
+    file_hash: str
+    n_bytes: int
+    verifiers: Verifiers
+    n_samples: int
+    faults: dict[str, FaultCount]
+    part: Part = field(default_factory=Part)
+    notes: list[str] = field(default_factory=list)
+    highest_step: int = -1
+    counted: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def count(self, part: Part, steps: Mapping[str, int]) -> None:
+        """Count the part's samples by step and problem; ``steps`` are those of the checkpoints."""
+        places = (part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
+        self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
+
+    def skip(self, line: int, why: str) -> None:
+        held = self.faults.get(why)
+        n, first_line = (0, line) if held is None else (held.n, min(held.first_line, line))
+        self.faults[why] = FaultCount(n=n + 1, first_line=first_line)
+
+    def note_step(self, item: Recorded) -> None:
+        """Tell once where the steps of the file go backwards, or are not the one that its name says."""
+        if item.step is None or self.file.fixed:
+            return
+        if item.step < self.highest_step and not self.notes:
+            backwards = f"from {self.highest_step} to {item.step}"
+            self.notes.append(f"line {item.line}: the step goes back {backwards}; a restarted run?")
+        elif self.file.step not in (None, item.step) and not self.notes:
+            named = f"step {self.file.step} by the file's name and {item.step} by its field"
+            self.notes.append(f"line {item.line}: {named}, which counts; --step names another")
+        self.highest_step = max(self.highest_step, item.step)
+
+
+class Places:
+    """Where the samples of one series belong. ``verifier`` None: the first sample decides who grades.
+
+    ``steps``: the steps of the samples so far, and the first file of each.
+    """
+
+    def __init__(self, series: str, config: ImportConfig, *, verifier: str | None) -> None:
+        self.verifier = verifier
+        self.steps: dict[int, Path] = {}
+        self._series = series
+        self._config = config
+        self._only_steps = frozenset(config.steps)
+        self._problems: dict[bytes, str | Fault] = {}
+        self._seen: dict[Where, int] = {}  # bit i: sample i is there
+        self._checkpoint_ids: dict[int, str] = {}
+
+    def know(self, where: Where, indices: Iterable[int]) -> None:
+        """The numbers of the samples that an earlier import brought there."""
+        self._seen[where] = sum(1 << int(index) for index in indices)
+
+    def place(self, block: Sequence[Recorded], reading: Reading) -> Placed:
+        """The samples of a block that can be used; the others are counted, with the reason, in ``reading``."""
+        placed = Placed()
+        for run in _runs(block):
+            where = self._where(run[0], reading)
+            if isinstance(where, str):
+                for item in run:
+                    reading.skip(item.line, where)
+            else:
+                placed.add(where[0], where[1], *self._numbered(where, run, reading))
+        return placed
+
+    def _where(self, item: Recorded, reading: Reading) -> Where | str:
+        """Where a sample belongs, or why it cannot be used."""
+        step = self._step(item, reading.file)
+        why = self._unusable(item, step, reading.file)
+        if step is None or why is not None:
+            return why or NO_STEP
+        problem_id = self._problem(item, reading)
+        if isinstance(problem_id, Fault):
+            return problem_id.why
+        reading.note_step(item)
+        return self._checkpoint_ids.get(step) or self._new_step(step, reading.file.path), problem_id, item.greedy
+
+    def _unusable(self, item: Recorded, step: int | None, file: PlannedFile) -> str | None:
+        """Why a sample cannot be used, whatever its problem is; the first one decides who grades the series."""
+        if step is None:
+            return NO_STEP
+        if self._only_steps and step not in self._only_steps:
+            return OTHER_STEP
+        scored = item.score is not None and not self._config.regrade
+        if self.verifier is None:
+            self.verifier = f"{RECORDED}{file.importer.name}" if scored else self._config.verifier
+        return None if scored or not self.verifier.startswith(RECORDED) else NO_SCORE
+
+    def _step(self, item: Recorded, file: PlannedFile) -> int | None:
+        step = file.step if file.fixed or item.step is None else item.step
+        window = self._config.window
+        return step if step is None or window is None else -(-step // window) * window
+
+    def _problem(self, item: Recorded, reading: Reading) -> str | Fault:
+        task = item.task or reading.file.task or self._series
+        gold = item.gold or ""
+        key = blake2b(f"{item.prompt}\0{gold}\0{task}".encode("utf-8", "replace"), digest_size=16).digest()
+        known = self._problems.get(key)
+        if known is None:
+            known = self._problems[key] = self._new_problem(item, storable(gold), task, reading)
+        return known
+
+    def _new_problem(self, item: Recorded, gold: str, task: str, reading: Reading) -> str | Fault:
+        assert self.verifier is not None  # the first sample chose it
+        if not item.prompt.strip():
+            return Fault(item.line, NO_TEXT)
+        problem = Problem(task=storable(task), prompt=storable(item.prompt), gold=gold, verifier=self.verifier)
+        if not self.verifier.startswith(RECORDED):
+            if not gold:
+                return Fault(item.line, NO_GOLD)
+            try:
+                reading.verifiers.check_gold(problem)
+            except (ProblemError, VerifierError) as error:
+                return Fault(item.line, f"its gold answer cannot be graded ({error})")
+        source_id = None if item.problem is None else storable(item.problem)
+        reading.part.add_problem(problem.problem_id, problem.task, problem.prompt, gold, self.verifier, source_id)
+        return problem.problem_id
+
+    def _numbered(
+        self, where: Where, run: Sequence[Recorded], reading: Reading
+    ) -> tuple[Sequence[Recorded], Sequence[int]]:
+        """The samples of a run that can be told from all others there, and their numbers."""
+        seen = self._seen.get(where, 0)
+        next_index = seen.bit_length()
+        if next_index + len(run) <= LARGEST_INDEX and all(item.index is None for item in run):
+            self._seen[where] = seen | ((1 << len(run)) - 1) << next_index
+            return run, range(next_index, next_index + len(run))
+        items, indices = [], []
+        for item in run:
+            index = seen.bit_length() if item.index is None else item.index
+            if not 0 <= index <= LARGEST_INDEX:
+                reading.skip(item.line, TOO_LARGE_INDEX)
+            elif seen >> index & 1:
+                reading.skip(item.line, DUPLICATE)
+            else:
+                seen |= 1 << index
+                items.append(item)
+                indices.append(index)
+        self._seen[where] = seen
+        return items, indices
+
+    def _new_step(self, step: int, path: Path) -> str:
+        self._checkpoint_ids[step] = recorded_id(self._series, step)
+        self.steps[step] = path.resolve()
+        return self._checkpoint_ids[step]
+
+
+def recorded_id(series: str, step: int) -> str:
+    """The identity of a checkpoint that only its samples are known of."""
+    return content_hash("recorded", series, step)
+
+
+def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
+    """Samples that follow each other and have the same prompt, step and whatever else tells where they belong."""
+    start = 0
+    for place, (before, item) in enumerate(pairwise(block), start=1):
+        if (
+            item.prompt != before.prompt
+            or item.step != before.step
+            or item.gold != before.gold
+            or item.task != before.task
+            or item.greedy is not before.greedy
+            or (item.score is None) is not (before.score is None)
+        ):
+            yield block[start:place]
+            start = place
+    if block:
+        yield block[start:]

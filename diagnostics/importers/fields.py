@@ -1,0 +1,238 @@
+"""Fields of other tools' records, and the ways in which they can be wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from diagnostics.types import FinishReason
+
+#: A larger number is no step, count or index, and no column holds it.
+LARGEST_WHOLE = 2**31 - 1
+
+# The types of fields as tools write them, for classes of ``typed_records``. What else is accepted, such as numbers in
+# quotes, the functions below accept.
+
+#: A text that is not empty.
+FilledText = Annotated[str, Meta(min_length=1)]
+#: A finite number, true or false.
+PlainScore = float | bool
+PlainWhole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
+
+#: What a CSV file has for right and wrong.
+_WORDS = {"true": 1.0, "false": 0.0}
+
+
+class BadField(ValueError):  # noqa: N818 - never leaves an importer: it becomes a Fault
+    """A field that cannot be used; the message is the fault's."""
+
+
+def text(fields: Mapping[str, Any], name: str) -> str:
+    """A text, or the texts of chat messages. Raises ``BadField`` where it is missing or of another kind."""
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        raise BadField(f"no {name}")
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        return chat_text(value, name)
+    raise BadField(f"{name} is not text")
+
+
+def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
+    """One message's content, or all with their roles before them.
+
+    >>> chat_text([{"role": "user", "content": "2+2?"}], "prompt")
+    '2+2?'
+    >>> chat_text([{"role": "system", "content": "Add."}, {"role": "user", "content": "2+2?"}], "prompt")
+    'system: Add.\\n\\nuser: 2+2?'
+    """
+    contents = [_content(message.get("content"), name) for message in messages]
+    if len(messages) == 1:
+        return contents[0]
+    roles = [message.get("role", "?") for message in messages]
+    return "\n\n".join(f"{role}: {content}" for role, content in zip(roles, contents, strict=True))
+
+
+def _content(content: Any, name: str) -> str:
+    """A message's text; of its parts, such as texts and images, the texts."""
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
+        content = "\n".join(texts) if texts else None
+    if not isinstance(content, str):
+        raise BadField(f"{name} holds a message without text")
+    return content
+
+
+def _value(fields: Mapping[str, Any], name: str | None) -> Any:
+    return None if name is None else fields.get(name)
+
+
+def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
+    """A text or a number as text, also as the only one of a list; None where it is missing or empty."""
+    value = _value(fields, name)
+    if value is None:
+        return None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return str(value) if math.isfinite(value) else None
+    except (OverflowError, ValueError):  # whole numbers of hundreds of digits
+        return None
+
+
+def score(fields: Mapping[str, Any], name: str | None) -> float | None:
+    """A finite number, true or false, also as text; None where it is missing. The last of a list of scores by token.
+
+    Raises ``BadField`` for anything else.
+
+    >>> score({"score": "True"}, "score"), score({"score": [0.0, 0.0, 1.0]}, "score"), score({}, "score")
+    (1.0, 1.0, None)
+    """
+    value = _value(fields, name)
+    if type(value) is float and -math.inf < value < math.inf:
+        return value
+    if isinstance(value, list):
+        value = value[-1] if value else None
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        try:
+            value = _WORDS[value.lower()] if value.lower() in _WORDS else float(value)
+        except ValueError:
+            raise BadField(f"{name} is text, not a number") from None
+    if not isinstance(value, int | float):
+        raise BadField(f"{name} is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise BadField(f"{name} is NaN or infinite")
+    return number
+
+
+def chosen_score(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
+    """The score in the field that the user chose, which must be there, else in the usual one.
+
+    Raises ``BadField``: as ``score``, and where the chosen field is missing.
+
+    >>> chosen_score({"score": 1.5, "acc": True}, "acc", "score"), chosen_score({}, None, "score")
+    (1.0, None)
+    """
+    if chosen is not None and chosen not in fields:
+        raise BadField(f"no {chosen}")
+    return score(fields, usual if chosen is None else chosen)
+
+
+def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
+    """A whole number of at least 0, also where it is written as text or 40.0; None where it is missing.
+
+    Raises ``BadField`` for anything else.
+    """
+    value = _value(fields, name)
+    if value is None or value == "":
+        return None
+    if type(value) is int and 0 <= value <= LARGEST_WHOLE:
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise BadField(f"{name} is not a whole number") from None
+    if isinstance(value, bool) or not number.is_integer() or not 0 <= number <= LARGEST_WHOLE:
+        raise BadField(f"{name} is not a whole number")
+    return int(number)
+
+
+#: How tools say that a response ended by itself, and that it was cut short.
+_FINISHED: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "completed": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "truncated": "length",
+}
+
+
+def finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason | None:
+    """How a response ended, in any tool's word for it; None where that is not known.
+
+    >>> finish_reason({"status": "truncated"}, "status"), finish_reason({"status": "abort"}, "status")
+    ('length', None)
+    """
+    return known_finish(_value(fields, name))
+
+
+def known_finish(value: object) -> FinishReason | None:
+    """The same, given the word itself."""
+    return _FINISHED.get(value.lower()) if isinstance(value, str) else None
+
+
+_STEP = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def step_named(name: str, prefix: str) -> int | None:
+    """The step in the name of a file or folder that is ``prefix`` and a number; None for any other.
+
+    >>> step_named("global_step_40", "global_step_"), step_named("40", ""), step_named("latest", "")
+    (40, 40, None)
+    """
+    number = name.removeprefix(prefix)
+    return int(number) if name.startswith(prefix) and _STEP.fullmatch(number) else None
+
+
+_END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|</s>|<eos>|<end_of_turn>)\s*\Z")
+
+
+def without_end_token(response: str) -> str:
+    """A response whose end token was decoded with it, without it: a final answer must not depend on it.
+
+    >>> without_end_token("It is 4.<|im_end|>")
+    'It is 4.'
+    """
+    end = _END_TOKEN.search(response, max(0, len(response) - 64))
+    return response[: end.start()] if end else response
+
+
+def inner(fields: Any, name: str) -> Mapping[str, Any]:
+    """An object inside another; empty where it is missing or none."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def finite(value: object) -> float | None:
+    """A finite number that nothing hangs on; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, float | int]:
+    """The sampling settings among ``fields``, those that are no numbers left out; ``theirs`` names what differs.
+
+    >>> sampling_settings({"temperature": 1, "top_p": None, "longest": 512}, max_tokens="longest")
+    {'temperature': 1.0, 'max_tokens': 512}
+    """
+    found: dict[str, float | int | None] = {}
+    for read, names in ((score, ("temperature", "top_p")), (whole, ("top_k", "max_tokens", "seed"))):
+        for name in names:
+            try:
+                found[name] = read(fields, theirs.get(name, name))
+            except BadField:
+                continue
+    return {name: value for name, value in found.items() if value is not None}

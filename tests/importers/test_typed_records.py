@@ -1,0 +1,126 @@
+"""A line that is read as a class of its fields gives what it gives field by field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from diagnostics.importers import mapped, verl
+from diagnostics.importers.contract import Fault, ReadOptions, Recorded
+from diagnostics.importers.rows import records, typed_records
+
+VERL: dict[str, Any] = {
+    "input": "1+1?",
+    "output": "2",
+    "gts": "2",
+    "score": 0.5,
+    "acc": True,
+    "step": 40,
+    "pred": "2",
+    "data_source": "sums",
+    "uid": "a_0_0",
+}
+#: Our names and, for lines that are flat, theirs.
+MAP = {
+    "prompt": "q",
+    "response": "r",
+    "gold": "a",
+    "score": "s",
+    "step": "n",
+    "problem": "p",
+    "index": "i",
+    "answer": "x",
+    "n_tokens": "t",
+    "finish_reason": "f",
+    "task": "k",
+    "greedy": "g",
+}
+MAPPED: dict[str, Any] = {
+    "q": "1+1?",
+    "r": "2",
+    "a": "2",
+    "s": 1,
+    "n": 40,
+    "p": 17,
+    "i": 3,
+    "x": "2",
+    "t": 9,
+    "f": "EOS",
+    "k": "sums",
+    "g": 0.0,
+    "gold": "not ours",
+}
+MISSING = object()
+VALUES = [
+    *("text", "", "1", "1.5", "True", "stop", "half \ud800 pair", "é😀"),
+    *(0, 1, -1, 3, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 10**30, -(10**400)),
+    *(0.0, -0.0, 1.5, 40.0, 1e308, float("nan"), float("inf")),
+    *(True, False, None, MISSING, [], [1.0, 0.0], ["only"], {}, {"a": 1}, [{"role": "user", "content": "2+2?"}]),
+]
+
+
+class Text(Struct):
+    text: str
+    n: int = 0
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "options"),
+    [(verl, VERL, ReadOptions()), (mapped, MAPPED, ReadOptions(fields=MAP))],
+    ids=["verl", "mapped"],
+)
+def test_every_value_of_every_field_reads_alike(
+    importer: ModuleType, line: dict[str, Any], options: ReadOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = tmp_path / "40.jsonl"
+    rows = [line | {name: value} for name in line for value in VALUES]
+    texts = [json.dumps({name: value for name, value in row.items() if value is not MISSING}) for row in rows]
+    dump.write_text("".join(f"{text}\n" for text in (json.dumps(line), *texts)))
+    typed = list(importer.read(dump, options))
+    assert isinstance(typed[0], Recorded)
+    with monkeypatch.context() as patch:
+        patch.setattr(importer, "typed_records", lambda path, kind: records(path))
+        assert typed == list(importer.read(dump, options))
+    assert {item.line for item in typed} == set(range(1, len(rows) + 2))
+    assert {type(item) for item in typed} == {Recorded, Fault}
+
+
+def test_lines_that_fit_come_as_the_class_and_others_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(
+        b'{"text": "a", "n": 1}\n\n{"text": "b", "n": "1"}\r\n{"text": "c"\n[1]\n{"text": "\xff"}\n{"text": "d"}'
+    )
+    found = list(typed_records(path, Text))
+    assert found[0] == (1, Text("a", 1))
+    assert found[1] == (3, {"text": "b", "n": "1"})
+    assert [one.line if isinstance(one, Fault) else one for one in found[2:]] == [4, 5, 6, (7, Text("d"))]
+
+
+@pytest.mark.parametrize("n_bytes", [1, 30, 1000])
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
+def test_lines_keep_their_numbers_across_blocks(
+    n_bytes: int, ending: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnostics.importers.rows._BLOCK_BYTES", n_bytes)
+    path = tmp_path / "some.jsonl"
+    lines = [b'{"text": "%d"}' % number if number % 7 else b"not JSON" for number in range(1, 50)]
+    path.write_bytes(b"\n".join(lines) + ending)
+    found = list(typed_records(path, Text))
+    faults = [one.line for one in found if isinstance(one, Fault)]
+    assert faults == [number for number in range(1, 50) if number % 7 == 0]
+    for one in found:
+        if not isinstance(one, Fault):
+            assert isinstance(one[1], Text)
+            assert one[1].text == str(one[0])
+    assert len(found) == 49
+
+
+def test_two_records_on_a_line_are_no_json(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"text": "a"}{"text": "b"}\n{"text": "c"}\n')
+    assert list(typed_records(path, Text))[1:] == [(2, Text("c"))]
