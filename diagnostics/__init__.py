@@ -1,6 +1,6 @@
 """oversharp: audits series of RLVR checkpoints for over-sharpening.
 
-The verbs of the command line stand in ``diagnostics.api``.
+The verbs of the command line are functions here, beside their settings and results: see ``diagnostics.api``.
 
 >>> import diagnostics
 >>> diagnostics.version().count(".") >= 1
@@ -11,14 +11,41 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _distribution_version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import ModuleType
 
-    from diagnostics import api as api
-    from diagnostics.store import Store
+    from diagnostics.api import AuditConfig as AuditConfig
+    from diagnostics.api import AuditResult as AuditResult
+    from diagnostics.api import CompareResult as CompareResult
+    from diagnostics.api import ConfirmConfig as ConfirmConfig
+    from diagnostics.api import ConfirmResult as ConfirmResult
+    from diagnostics.api import ConsoleProgress as ConsoleProgress
+    from diagnostics.api import Exported as Exported
+    from diagnostics.api import ExportResult as ExportResult
+    from diagnostics.api import ImportConfig as ImportConfig
+    from diagnostics.api import ImportResult as ImportResult
+    from diagnostics.api import MergeResult as MergeResult
+    from diagnostics.api import Plan as Plan
+    from diagnostics.api import PlannedAudit as PlannedAudit
+    from diagnostics.api import RescoreResult as RescoreResult
+    from diagnostics.api import ShardResult as ShardResult
+    from diagnostics.api import Store as Store
+    from diagnostics.api import TrainConfig as TrainConfig
+    from diagnostics.api import Verdict as Verdict
+    from diagnostics.api import audit as audit
+    from diagnostics.api import audit_shard as audit_shard
+    from diagnostics.api import compare as compare
+    from diagnostics.api import confirm as confirm
+    from diagnostics.api import explain as explain
+    from diagnostics.api import export as export
+    from diagnostics.api import import_samples as import_samples
+    from diagnostics.api import merge as merge
+    from diagnostics.api import plan as plan
+    from diagnostics.api import report as report
+    from diagnostics.api import rescore as rescore
+    from diagnostics.api import train as train
 
 
 def version() -> str:
@@ -38,13 +65,18 @@ def open_store(path: Path | str) -> Store:
     return Store.open(Path(path), read_only=True)
 
 
-def __getattr__(name: str) -> ModuleType:
-    """``diagnostics.api`` after ``import diagnostics`` alone."""
-    if name != "api":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+def __getattr__(name: str) -> Any:
+    """A verb, or a record, which loads what it needs."""
+    if not name.startswith("_"):
+        from importlib import import_module
 
-    return import_module("diagnostics.api")
+        api = import_module("diagnostics.api")
+        if name in api.VERBS or name in api.RECORDS:
+            return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["api", "open_store", "version"]
+def __dir__() -> list[str]:
+    from diagnostics.api import RECORDS, VERBS
+
+    return sorted({*globals(), *VERBS, *RECORDS})

@@ -1,14 +1,12 @@
 """The verbs of ``oversharp`` for scripts and notebooks: same names, same settings, records instead of prints.
 
-Import it as ``from diagnostics import api`` (or ``import diagnostics.api as oversharp``). The verbs are not attributes
-of the package ``diagnostics`` itself: ``diagnostics.audit`` and ``diagnostics.plan`` are its modules, and importing a
-module puts it in the place of a function of that name, so which of the two one gets would depend on what ran before.
+``import diagnostics`` is enough: ``diagnostics.audit(…)``, ``diagnostics.AuditConfig(…)``.
 
-Nothing is loaded before a verb is called: ``import diagnostics.api`` costs no more than ``import diagnostics``.
+Nothing is loaded before a verb is called: ``import diagnostics`` takes no time.
 Everything foreseen raises an ``OversharpError``, whose message is the line that the command would print.
 
->>> from diagnostics import api
->>> print(api.explain("token_entropy").splitlines()[0])
+>>> import diagnostics
+>>> print(diagnostics.explain("token_entropy").splitlines()[0])
 token_entropy: Token entropy
 """
 
@@ -25,8 +23,8 @@ from diagnostics import open_store as open_store
 from diagnostics.errors import OversharpError as OversharpError
 
 if TYPE_CHECKING:
-    from diagnostics.audit import AuditResult as AuditResult
-    from diagnostics.audit import ShardResult as ShardResult
+    from diagnostics.auditing import AuditResult as AuditResult
+    from diagnostics.auditing import ShardResult as ShardResult
     from diagnostics.comparing import CompareResult as CompareResult
     from diagnostics.config import AuditConfig as AuditConfig
     from diagnostics.config import ConfirmConfig as ConfirmConfig
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
     from diagnostics.import_config import ImportConfig as ImportConfig
     from diagnostics.importing import ImportResult as ImportResult
     from diagnostics.merging import MergeResult as MergeResult
-    from diagnostics.plan import Plan as Plan
-    from diagnostics.plan import PlannedAudit as PlannedAudit
+    from diagnostics.planning import Plan as Plan
+    from diagnostics.planning import PlannedAudit as PlannedAudit
     from diagnostics.progress import ConsoleProgress as ConsoleProgress
     from diagnostics.progress import ProgressSink
     from diagnostics.rescoring import RescoreResult as RescoreResult
@@ -71,16 +69,16 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "TrainConfig": "trainers.config",
         "ConsoleProgress": "diagnostics.progress",
         "Store": "diagnostics.store",
-        "AuditResult": "diagnostics.audit",
+        "AuditResult": "diagnostics.auditing",
         "Verdict": "diagnostics.verdict",
         "ImportResult": "diagnostics.importing",
-        "Plan": "diagnostics.plan",
-        "PlannedAudit": "diagnostics.plan",
+        "Plan": "diagnostics.planning",
+        "PlannedAudit": "diagnostics.planning",
         "ConfirmResult": "diagnostics.confirming",
         "RescoreResult": "diagnostics.rescoring",
         "ExportResult": "diagnostics.exporters.contract",
         "Exported": "diagnostics.exporters.contract",
-        "ShardResult": "diagnostics.audit",
+        "ShardResult": "diagnostics.auditing",
         "MergeResult": "diagnostics.merging",
         "CompareResult": "diagnostics.comparing",
     }
@@ -104,10 +102,11 @@ def audit(
 
     ::
 
-        result = api.audit("runs/grpo", api.AuditConfig(task="countdown", n=64), progress=api.ConsoleProgress())
+        config = diagnostics.AuditConfig(task="countdown", n=64)
+        result = diagnostics.audit("runs/grpo", config, progress=diagnostics.ConsoleProgress())
         print(result.verdict.sentence)
     """
-    from diagnostics.audit import audit as run
+    from diagnostics.auditing import audit as run
 
     paths = _listed(series)
     return run(paths, config, command=_call("audit", paths, config), progress=progress)
@@ -145,7 +144,7 @@ def plan(
     Starts from the base's samples in ``store``. ``drop_points`` are percentage points, ``power`` is the chance of
     finding it that is wanted, ``checkpoints`` counts trained ones. The power is an upper estimate. Changes nothing.
     """
-    from diagnostics.plan import plan as run
+    from diagnostics.planning import plan as run
 
     return run(Path(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
 
@@ -176,7 +175,7 @@ def rescore(
         Path(store),
         verifier,
         series=series,
-        command=f"diagnostics.api.rescore({str(store)!r}, {verifier!r}, series={series!r})",
+        command=f"diagnostics.rescore({str(store)!r}, {verifier!r}, series={series!r})",
         progress=progress,
     )
 
@@ -212,7 +211,7 @@ def export(
 
     ::
 
-        api.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
+        diagnostics.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
     """
     from diagnostics.exporting import export as run
 
@@ -231,7 +230,7 @@ def audit_shard(
 
     ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
     """
-    from diagnostics.audit import audit_shard as run
+    from diagnostics.auditing import audit_shard as run
     from diagnostics.parts import Part
 
     paths = _listed(series)
@@ -267,7 +266,7 @@ def compare(
     from diagnostics.comparing import compare as run
 
     comparison = read_comparison(Path(config), None if out is None else Path(out))
-    return run(comparison, command=f"diagnostics.api.compare({str(config)!r})", progress=progress)
+    return run(comparison, command=f"diagnostics.compare({str(config)!r})", progress=progress)
 
 
 def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
@@ -277,4 +276,4 @@ def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
 def _call(verb: str, paths: Sequence[Path | str], config: Any) -> str:
     """The call as one would type it, for the record: settings at their default are left out."""
     told = [f"{one.name}={value!r}" for one in fields(config) if (value := getattr(config, one.name)) != one.default]
-    return f"diagnostics.api.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"
+    return f"diagnostics.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"

@@ -77,7 +77,7 @@ def audit(
     if shard is not None:
         return _run_shard(series, config or AuditConfig(), shard, as_json=as_json, quiet=quiet)
 
-    from diagnostics.audit import audit as run_audit
+    from diagnostics.auditing import audit as run_audit
 
     result = run_audit(
         series, config or AuditConfig(), command=command_line(), progress=progress_sink(as_json or quiet)
@@ -105,7 +105,7 @@ def audit(
 
 def _run_shard(series: Sequence[str], config: AuditConfig, shard: str, *, as_json: bool, quiet: bool) -> int:
     """``oversharp audit --shard``: one share of an audit, and what to do next."""
-    from diagnostics.audit import audit_shard
+    from diagnostics.auditing import audit_shard
     from diagnostics.parts import Part
 
     part = Part.from_text("--shard", shard)
@@ -156,7 +156,7 @@ def plan(
     checkpoints
         Trained checkpoints in the audit that is planned. Default: as many as in the store.
     """
-    from diagnostics.plan import plan as make_plan
+    from diagnostics.planning import plan as make_plan
 
     made = make_plan(store, series=series, drop_points=drop, k=k, wanted=power, n_checkpoints=checkpoints)
     if as_json:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from diagnostics.audit import AuditResult, audit, sampling_settings
+from diagnostics.auditing import AuditResult, audit, sampling_settings
 from diagnostics.compare_config import ComparedRun, Comparison, read_comparison
 from diagnostics.errors import CheckpointError, ConfigError, OversharpError, TrainingError
 from diagnostics.models import encode_prompt, pick_device, require_fit

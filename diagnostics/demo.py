@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from diagnostics.audit import AuditResult, audit
+from diagnostics.auditing import AuditResult, audit
 from diagnostics.config import AuditConfig
 from diagnostics.progress import ProgressSink
 

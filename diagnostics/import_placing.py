@@ -55,6 +55,7 @@ class Reading:
         self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
 
     def skip(self, line: int, why: str) -> None:
+        """Count a record that cannot be used."""
         held = self.faults.get(why)
         n, first_line = (0, line) if held is None else (held.n, min(held.first_line, line))
         self.faults[why] = FaultCount(n=n + 1, first_line=first_line)

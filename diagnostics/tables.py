@@ -10,7 +10,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from diagnostics.confirming import ConfirmResult
-    from diagnostics.plan import Plan, PlannedAudit
+    from diagnostics.planning import Plan, PlannedAudit
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40

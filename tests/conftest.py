@@ -43,7 +43,7 @@ def audited_store(countdown_series: Path, tmp_path_factory: pytest.TempPathFacto
 
     Tests that use it share the group ``audited_store``: it takes seconds to make.
     """
-    from diagnostics.audit import audit
+    from diagnostics.auditing import audit
     from diagnostics.config import AuditConfig
 
     out = tmp_path_factory.mktemp("audited")

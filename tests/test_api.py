@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -46,20 +47,19 @@ def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fi
 
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import diagnostics")
-    ours = {name for name in loaded_by("import diagnostics; diagnostics.api.audit") if name.startswith("diagnostics")}
+    ours = {name for name in loaded_by("import diagnostics; diagnostics.audit") if name.startswith("diagnostics")}
     assert ours == {"diagnostics", "diagnostics.api", "diagnostics.errors"}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
-    assert not heavy & (plain | loaded_by("from diagnostics import api"))
+    assert not heavy & (plain | loaded_by("import diagnostics; diagnostics.audit"))
 
 
-def test_modules_and_verbs_of_one_name_stay_apart() -> None:
-    from diagnostics.audit import audit
-    from diagnostics.plan import plan
-
-    assert inspect.ismodule(diagnostics.audit)
-    assert inspect.ismodule(diagnostics.plan)
-    assert diagnostics.api.audit is api.audit is not audit
-    assert api.plan is not plan
+def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() -> None:
+    names = [*api.VERBS, *api.RECORDS]
+    assert not {info.name for info in pkgutil.iter_modules(diagnostics.__path__)} & set(names)
+    assert all(getattr(diagnostics, name) is getattr(api, name) for name in names)
+    assert set(names) <= set(dir(diagnostics))
+    typed = re.findall(r"^    from diagnostics.api import (\w+) as \1$", inspect.getsource(diagnostics), re.MULTILINE)
+    assert {*typed, "open_store"} == set(names)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -71,30 +71,32 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.xdist_group("audited_store")
 def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_path: Path) -> None:
     store_path = shutil.copy(audited_store, tmp_path)
-    with api.open_store(store_path) as store:
+    with diagnostics.open_store(store_path) as store:
         verdict = store.verdict("grpo")
-    assert isinstance(verdict, api.Verdict)
-    assert api.report(store_path).name == "report.html"
-    result = api.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
+    assert isinstance(verdict, diagnostics.Verdict)
+    assert diagnostics.report(store_path).name == "report.html"
+    result = diagnostics.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
     assert [one.path for one in result.written] == [tmp_path / "export" / "verdicts.csv"]
     with pytest.raises(ConfigError, match="pass --series"):
-        api.plan(store_path)
+        diagnostics.plan(store_path)
     with pytest.raises(OversharpError, match=r"nothing\.duckdb"):
-        api.confirm(tmp_path / "nothing.duckdb")
-    assert "Unit: probability" in api.explain("pass_at_k")
+        diagnostics.confirm(tmp_path / "nothing.duckdb")
+    assert "Unit: probability" in diagnostics.explain("pass_at_k")
 
 
 def test_an_audit_records_the_call_without_what_is_default(countdown_series: Path, tmp_path: Path) -> None:
-    config = api.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run")
-    result = api.audit(countdown_series, config)
-    with api.open_store(result.store_path) as store:
+    config = diagnostics.AuditConfig(
+        task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run"
+    )
+    result = diagnostics.audit(countdown_series, config)
+    with diagnostics.open_store(result.store_path) as store:
         command = store.frame("SELECT provenance ->> '$.command' AS command FROM current_audits")["command"].iloc[0]
     expected = f"task='countdown', limit=2, n=2, out={tmp_path!r}, name='run', panel=0, kernel_problems=0"
-    assert command == f"diagnostics.api.audit(['{countdown_series}'], AuditConfig({expected}))"
+    assert command == f"diagnostics.audit(['{countdown_series}'], AuditConfig({expected}))"
 
 
 def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
     dump = tmp_path / "0.jsonl"
     dump.write_text('{"input": "1 + 1", "output": "2", "gts": "2", "score": 1.0, "step": 0}\n' * 4, encoding="utf-8")
-    result = api.import_samples(dump, api.ImportConfig(store=tmp_path / "audit.duckdb"))
+    result = diagnostics.import_samples(dump, diagnostics.ImportConfig(store=tmp_path / "audit.duckdb"))
     assert result.files[0].n_samples == 4

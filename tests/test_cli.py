@@ -57,7 +57,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a small finished audit."""
-    from diagnostics.audit import audit
+    from diagnostics.auditing import audit
 
     out = tmp_path_factory.mktemp("audited")
     audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, out=out, name="run"))
@@ -225,7 +225,7 @@ def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path,
 def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:
-    from diagnostics.audit import audit
+    from diagnostics.auditing import audit
 
     for name, temperature in (("cool", 0.5), ("warm", 1.0)):
         config = AuditConfig(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diagnostics import open_store
-from diagnostics.audit import audit
+from diagnostics.auditing import audit
 from diagnostics.cli import main
 from diagnostics.config import AuditConfig, ConfirmConfig
 from diagnostics.confirming import ConfirmResult, confirm, fresh_settings

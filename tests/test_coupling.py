@@ -10,7 +10,7 @@ import pytest
 
 from diagnostics import engine as engine_module
 from diagnostics import open_store
-from diagnostics.audit import audit
+from diagnostics.auditing import audit
 from diagnostics.cli import main
 from diagnostics.config import AuditConfig
 from diagnostics.coupling import upper_triangle

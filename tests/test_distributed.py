@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from diagnostics import distributed, errors, open_store
-from diagnostics.audit import audit
+from diagnostics.auditing import audit
 from diagnostics.cli import main
 from diagnostics.config import AuditConfig
 from diagnostics.distributed import HERE, RayEngine, open_pool
@@ -261,7 +261,7 @@ def test_the_flag_takes_an_address_or_none(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(config.ray)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("diagnostics.audit.audit", no_audit)
+    monkeypatch.setattr("diagnostics.auditing.audit", no_audit)
     for flags in ([], ["--ray"], ["--ray", "--n", "8"], ["--ray", "auto", "--n", "8"]):
         with pytest.raises(SystemExit):
             main(["audit", "run", "--task", "countdown", *flags])

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from diagnostics import open_store
-from diagnostics.audit import audit, audit_shard
+from diagnostics.auditing import audit, audit_shard
 from diagnostics.config import AuditConfig
 from diagnostics.database import Database
 from diagnostics.errors import ConfigError, StoreError

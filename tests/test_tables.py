@@ -10,7 +10,7 @@ from rich.console import Console
 
 from diagnostics.confirming import ConfirmResult, _shortlist
 from diagnostics.errors import ConfigError
-from diagnostics.plan import plan
+from diagnostics.planning import plan
 from diagnostics.store import Store
 from diagnostics.tables import print_confirmations
 from diagnostics.types import Confirmation, Problem

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from sampling_check import agree, agreements
 
-from diagnostics.audit import audit
+from diagnostics.auditing import audit
 from diagnostics.config import AuditConfig
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnostics.audit import audit, sampling_settings
+from diagnostics.auditing import audit, sampling_settings
 from diagnostics.compare_config import read_comparison
 from diagnostics.config import AuditConfig
 from diagnostics.errors import ConfigError

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from diagnostics.cli import main
 from diagnostics.errors import ConfigError, StoreError
-from diagnostics.plan import Plan, plan
+from diagnostics.planning import Plan, plan
 from diagnostics.settling import settle
 from diagnostics.store import Store
 from diagnostics.tables import print_plan

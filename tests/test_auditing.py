@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from diagnostics import open_store
-from diagnostics.audit import audit
+from diagnostics.auditing import audit
 from diagnostics.config import DEFAULT_SAMPLES, AuditConfig
 from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
 from diagnostics.progress import SilentProgress
@@ -242,7 +242,7 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     def choose(name: str, *_: object, **__: object) -> tuple[str, str]:
         return ("vllm" if name == "auto" else name), "planted"
 
-    monkeypatch.setattr("diagnostics.audit.choose_sampler", choose)
+    monkeypatch.setattr("diagnostics.auditing.choose_sampler", choose)
     monkeypatch.setattr("diagnostics.engine.make_sampler", refuse)
     notes: list[str] = []
     result = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
