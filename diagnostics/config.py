@@ -116,6 +116,8 @@ class AuditConfig:
         Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
     cpu_cache_gib
         Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
+    trust_remote_code
+        Run the modelling code that lies beside the weights, with your rights on this machine: only of people you trust.
     ray
         Let the workers of a Ray cluster draw, score and compute kernels: its address, or auto for the one that this
         machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
@@ -158,6 +160,7 @@ class AuditConfig:
     gpu_memory_share: float = 0.6
     max_model_len: int | None = None
     cpu_cache_gib: int = 2
+    trust_remote_code: Annotated[bool, Parameter(negative=())] = False
     ray: Annotated[str | None, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())] = (
         None
     )
@@ -337,6 +340,8 @@ class ConfirmConfig:
         Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
     cpu_cache_gib
         Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
+    trust_remote_code
+        Run the modelling code that lies beside the weights, with your rights on this machine: only of people you trust.
     """
 
     series: str | None = None
@@ -351,6 +356,7 @@ class ConfirmConfig:
     gpu_memory_share: float = 0.6
     max_model_len: int | None = None
     cpu_cache_gib: int = 2
+    trust_remote_code: Annotated[bool, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
         at_least("--most", self.most, 1)
@@ -371,6 +377,7 @@ class ConfirmConfig:
             gpu_memory_share=self.gpu_memory_share,
             max_model_len=self.max_model_len,
             cpu_cache_gib=self.cpu_cache_gib,
+            trust_remote_code=self.trust_remote_code,
         )
 
 

@@ -95,7 +95,8 @@ class Engine:
     def __init__(self, spec: EngineSpec, *, note: Callable[[str], None]) -> None:
         self._spec = spec
         self._note = note
-        self._models = ModelHolder(device=spec.config.device, dtype=spec.config.dtype)
+        config = spec.config
+        self._models = ModelHolder(device=config.device, dtype=config.dtype, trust_remote_code=config.trust_remote_code)
         self._held: Sampler | None = None
 
     @property
@@ -107,6 +108,7 @@ class Engine:
                 gpu_memory_share=config.gpu_memory_share,
                 max_model_len=config.max_model_len,
                 cpu_cache_gib=config.cpu_cache_gib,
+                trust_remote_code=config.trust_remote_code,
                 lora_ranks=self._spec.lora_ranks,
             )
             context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)

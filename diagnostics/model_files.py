@@ -58,7 +58,9 @@ def load_outline(path: str | Path) -> PreTrainedModel:
     return model
 
 
-def load_weights(path: str | Path, dtype: torch.dtype, *, name: str, local_files_only: bool) -> PreTrainedModel:
+def load_weights(
+    path: str | Path, dtype: torch.dtype, *, name: str, local_files_only: bool, trust_remote_code: bool
+) -> PreTrainedModel:
     """The model in ``path``. Raises ``CheckpointError`` if a tensor is missing, else whatever transformers raises."""
     from transformers import AutoModelForCausalLM
 
@@ -66,7 +68,7 @@ def load_weights(path: str | Path, dtype: torch.dtype, *, name: str, local_files
         path,
         dtype=dtype,
         local_files_only=local_files_only,
-        trust_remote_code=False,  # None would ask on the terminal
+        trust_remote_code=trust_remote_code,  # None would ask on the terminal
         output_loading_info=True,
     )
     model, report = loaded
@@ -92,11 +94,11 @@ def with_adapter(model: Any, adapter_path: Path, *, name: str) -> Any:
     return adapted
 
 
-def load_tokenizer(path: str | Path, *, local_files_only: bool) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str | Path, *, local_files_only: bool, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     """The tokenizer in ``path``. Raises whatever transformers raises."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(path, local_files_only=local_files_only, trust_remote_code=False)
+    return AutoTokenizer.from_pretrained(path, local_files_only=local_files_only, trust_remote_code=trust_remote_code)
 
 
 def refuse_broken_numbers(model: PreTrainedModel, *, name: str) -> None:

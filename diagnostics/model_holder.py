@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 class ModelHolder:
     """Loads checkpoints for sampling and scoring, and keeps the one it loaded last.
 
-    ``device_name`` is as the user gave it; None: a GPU if there is one.
+    ``device_name`` is as the user gave it; None: a GPU if there is one. ``trust_remote_code`` as for ``load_model``.
     """
 
-    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32") -> None:
+    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32", trust_remote_code: bool = False) -> None:
         self.device_name = device
         self.dtype: Dtype = dtype
+        self._trust_remote_code = trust_remote_code
         self._held: tuple[str, LoadedModel] | None = None
 
     @cached_property
@@ -37,7 +38,10 @@ class ModelHolder:
 
         if self._held is None or self._held[0] != checkpoint.weights_hash:
             self.close()
-            self._held = (checkpoint.weights_hash, load_model(checkpoint, device=self.device, dtype=self.dtype))
+            loaded = load_model(
+                checkpoint, device=self.device, dtype=self.dtype, trust_remote_code=self._trust_remote_code
+            )
+            self._held = (checkpoint.weights_hash, loaded)
         return self._held[1]
 
     def close(self) -> None:

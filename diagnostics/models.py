@@ -139,7 +139,9 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_model(checkpoint: Checkpoint, *, device: torch.device, dtype: Dtype) -> LoadedModel:
+def load_model(
+    checkpoint: Checkpoint, *, device: torch.device, dtype: Dtype, trust_remote_code: bool = False
+) -> LoadedModel:
     """Load a checkpoint for the audit, an adapter with the model under it, from this machine's files alone.
 
     The checkpoint's own sampling defaults (temperature, repetition penalty, …) are dropped: the settings of the audit
@@ -156,6 +158,7 @@ def load_model(checkpoint: Checkpoint, *, device: torch.device, dtype: Dtype) ->
         tokenizer_path=checkpoint.path if own_tokenizer is None else own_tokenizer.parent,
         adapter_path=checkpoint.path if checkpoint.kind == "lora" else None,
         local_files_only=True,
+        trust_remote_code=trust_remote_code,
     )
     model: Any = loaded.model
     inner = model.get_base_model() if checkpoint.kind == "lora" else model
@@ -172,13 +175,15 @@ def load_path(
     tokenizer_path: Path | None = None,
     adapter_path: Path | None = None,
     local_files_only: bool = False,
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
     """Load the model of a directory or hub name with its tokenizer, an adapter on top where one is given.
 
     The generation config stays as it is, so ``save_pretrained`` writes it again. ``label`` is what errors call the
     model, by default ``path``; the tokenizer is looked for in ``path`` unless it lies elsewhere. Raises
     ``CheckpointError`` in one line for whatever keeps the model from being used: a file that does not load, a tensor
-    that is missing or not finite, a tokenizer of another model, no end token.
+    that is missing or not finite, a tokenizer of another model, no end token. ``trust_remote_code``: code that lies
+    beside the weights may run; without it, a model that needs such code is refused.
     """
     name = label or str(path)
     tokenizer_source = tokenizer_path or path
@@ -186,11 +191,19 @@ def load_path(
     if local:
         require_files(Path(path), Path(tokenizer_source), name=name)
     with _load_errors(str(path) if label is None else f"{label}: {adapter_path or path}", local=local):
-        model = load_weights(path, getattr(torch, dtype), name=name, local_files_only=local_files_only)
+        model = load_weights(
+            path,
+            getattr(torch, dtype),
+            name=name,
+            local_files_only=local_files_only,
+            trust_remote_code=trust_remote_code,
+        )
         of_model = _stated_end_ids(model)
         if adapter_path is not None:
             model = with_adapter(model, adapter_path, name=name)
-        tokenizer = load_tokenizer(tokenizer_source, local_files_only=local_files_only)
+        tokenizer = load_tokenizer(
+            tokenizer_source, local_files_only=local_files_only, trust_remote_code=trust_remote_code
+        )
         model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
         model.eval()
     refuse_broken_numbers(model, name=name)
@@ -210,7 +223,7 @@ def outline_path(path: str | Path) -> LoadedModel:
         require_files(Path(path), Path(path), name=name)
     with _load_errors(name, local=local):
         model = load_outline(path)
-        tokenizer = load_tokenizer(path, local_files_only=False)
+        tokenizer = load_tokenizer(path, local_files_only=False, trust_remote_code=False)
     if local or is_offline_mode():  # else what is missing will be fetched
         require_weights(model_folder(path))
     device = torch.device("meta")
@@ -237,6 +250,11 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
     except OversharpError:
         raise
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
+        if "trust_remote_code" in str(error):
+            raise CheckpointError(
+                f"{what} needs modelling code of its own, which only `oversharp audit --trust-remote-code` runs, with "
+                "your rights on this machine: if you trust its author"
+            ) from error
         mend = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
         raise CheckpointError(f"{what} cannot be loaded ({_first_line(error)}); {mend}") from error
 

@@ -28,14 +28,15 @@ class EngineSettings:
 
     ``gpu_memory_share`` of each GPU is the engine's, the rest is left to the model that scores. ``max_model_len`` in
     tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib``: most memory
-    for the KV cache where there is no GPU. ``lora_ranks``: the largest rank of the adapters on each model, for which
-    room is kept from the start.
+    for the KV cache where there is no GPU. ``trust_remote_code``: code that lies beside the weights may run.
+    ``lora_ranks``: the largest rank of the adapters on each model, for which room is kept from the start.
     """
 
     tensor_parallel: int = 1
     gpu_memory_share: float = 0.6
     max_model_len: int | None = None
     cpu_cache_gib: int = 2
+    trust_remote_code: bool = False
     lora_ranks: Mapping[Path, int] = field(default_factory=dict)
 
 

@@ -114,6 +114,8 @@ class EnginePlan:
         }
         if self.on_cpu:
             arguments |= {"block_size": CPU_BLOCK_TOKENS, "kv_cache_memory_bytes": self.cache_bytes}
+        if self.settings.trust_remote_code:
+            arguments["trust_remote_code"] = True
         if self.max_lora_rank:
             arguments |= {
                 "enable_lora": True,

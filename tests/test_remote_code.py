@@ -1,0 +1,97 @@
+"""Checkpoints whose model is Python code that lies beside the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from diagnostics.auditing import audit
+from diagnostics.config import AuditConfig
+from diagnostics.errors import CheckpointError
+from diagnostics.models import load_model
+from diagnostics.samplers.contract import EngineSettings
+from diagnostics.samplers.vllm_engine import EnginePlan
+from tests.samplers.tiny_models import checkpoint_at, write_checkpoint
+
+CODE = """
+from pathlib import Path
+
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+with Path({marker!r}).open("a") as ran:
+    ran.write("x")
+
+
+class OwnConfig(Qwen3Config):
+    model_type = "own_qwen3"
+
+
+class OwnForCausalLM(Qwen3ForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """A file that is there once the code ran."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def series(tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    for step in (0, 20):
+        folder = write_checkpoint(tmp_path / "run" / f"checkpoint-{step}", seed=step)
+        (folder / "modeling_own.py").write_text(CODE.format(marker=str(ran)), encoding="utf-8")
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
+        config |= {"model_type": "own_qwen3", "architectures": ["OwnForCausalLM"], "auto_map": own}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return tmp_path / "run"
+
+
+def test_code_in_a_checkpoint_does_not_run_unless_asked(series: Path, ran: Path) -> None:
+    checkpoint = checkpoint_at(series / "checkpoint-0")
+    with pytest.raises(CheckpointError, match=r"needs modelling code of its own.*--trust-remote-code") as caught:
+        load_model(checkpoint, device=torch.device("cpu"), dtype="float32")
+    assert "\n" not in str(caught.value)
+    assert not ran.exists()
+    loaded = load_model(checkpoint, device=torch.device("cpu"), dtype="float32", trust_remote_code=True)
+    assert type(loaded.model).__name__ == "OwnForCausalLM"
+    assert ran.exists()
+
+
+def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_path: Path) -> None:
+    def config(*, trust: bool) -> AuditConfig:
+        small = {"n": 2, "max_tokens": 4, "panel": 1, "kernel_problems": 1, "kernel_responses": 2}
+        sampler = {"sampler": "transformers", "trust_remote_code": trust}
+        return AuditConfig(problems=problems, out=tmp_path / "audit", **small, **sampler)
+
+    problems = tmp_path / "problems.jsonl"
+    rows = [{"prompt": prompt, "answer": answer, "verifier": "exact"} for prompt, answer in (("a b", "c"), ("d", "e"))]
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="--trust-remote-code"):
+        audit([series], config(trust=False))
+    assert not ran.exists()
+    assert audit([series], config(trust=True)).report_path.is_file()
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_the_engine_is_told(trust: bool, tmp_path: Path) -> None:
+    plan = EnginePlan(
+        model=tmp_path,
+        dtype="float32",
+        device="cpu",
+        max_model_len=64,
+        max_num_seqs=4,
+        max_lora_rank=0,
+        eager=True,
+        threads=1,
+        token_bytes=None,
+        settings=EngineSettings(trust_remote_code=trust),
+    )
+    assert plan.arguments().get("trust_remote_code", False) is trust
