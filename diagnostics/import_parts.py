@@ -46,13 +46,47 @@ class Placed:
         self.indices += indices
 
 
+class Texts:
+    """Texts in UTF-8, one after the other, in memory that every part uses again: fresh memory costs more than a copy.
+
+    Arrow would be slower too: given texts one by one, it copies what it has again and again.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(BYTES_PER_COMMIT, dtype=np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget them: columns that were taken before are of no use any more."""
+        self.n_bytes = 0
+        self._lengths: list[int] = []
+
+    def add(self, texts: Sequence[bytes]) -> None:
+        """More texts."""
+        joined = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        end = self.n_bytes + len(joined)
+        if end > len(self._bytes):
+            self._bytes = np.concatenate([self._bytes[: self.n_bytes], np.empty(2 * len(joined), dtype=np.uint8)])
+        self._bytes[self.n_bytes : end] = joined
+        self.n_bytes = end
+        self._lengths += map(len, texts)
+
+    def column(self) -> pa.StringArray:
+        """All of them, until ``clear``."""
+        offsets = np.zeros(len(self._lengths) + 1, dtype=np.int32)
+        np.cumsum(self._lengths, out=offsets[1:])
+        text_bytes = pa.py_buffer(self._bytes[: self.n_bytes])
+        return pa.StringArray.from_buffers(len(self._lengths), pa.py_buffer(offsets), text_bytes)
+
+
 class Part:
     """Rows of ``PROBLEMS``, ``SAMPLES`` and ``GRADES`` that are written in one transaction."""
 
-    def __init__(self) -> None:
-        self._n_bytes = 0
+    def __init__(self, texts: Texts) -> None:
+        texts.clear()
+        self._texts = texts
         self._problems = _Rows(PROBLEMS)
-        self._samples = _Rows(SAMPLES)
+        self._samples = _Rows(SAMPLES.remove(SAMPLES.get_field_index("text")))
         self._grades = _Rows(GRADES)
         self._graded: set[str] = set()
 
@@ -64,7 +98,7 @@ class Part:
     @property
     def room(self) -> int:
         """How many samples it takes until it is worth a transaction."""
-        return SAMPLES_PER_COMMIT - self.n_samples if self._n_bytes < BYTES_PER_COMMIT else 0
+        return SAMPLES_PER_COMMIT - self.n_samples if self._texts.n_bytes < BYTES_PER_COMMIT else 0
 
     @property
     def problems(self) -> pa.Table:
@@ -73,8 +107,9 @@ class Part:
 
     @property
     def samples(self) -> pa.Table:
-        """Rows of ``SAMPLES``."""
-        return self._samples.table()
+        """Rows of ``SAMPLES``, until another part begins."""
+        table = self._samples.table()
+        return table.add_column(SAMPLES.get_field_index("text"), SAMPLES.field("text"), self._texts.column())
 
     @property
     def grades(self) -> pa.Table:
@@ -96,13 +131,12 @@ class Part:
             [item.greedy for item in items],
             placed.indices,
             response_ids,
-            texts,
             [item.n_tokens for item in items],
             [item.finish_reason for item in items],
             [item.logp_sum if with_numbers else None for item in items],
             [item.entropy_sum if with_numbers else None for item in items],
         )
-        self._n_bytes += sum(map(len, texts))
+        self._texts.add(texts)
         return response_ids
 
     def add_grades(self, placed: Placed, response_ids: Sequence[str], verifier: str, least: float) -> None:
@@ -125,7 +159,7 @@ class Part:
 
 
 class _Rows:
-    """Rows of a table, as a list for each column. A text may be given in UTF-8."""
+    """Rows of a table, as a list for each column."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -141,17 +175,8 @@ class _Rows:
 
     def table(self) -> pa.Table:
         """All of them, in one piece."""
-        columns = [_column(values, kind) for values, kind in zip(self._columns, self._schema.types, strict=True)]
+        columns = [pa.array(values, type=kind) for values, kind in zip(self._columns, self._schema.types, strict=True)]
         return pa.Table.from_arrays(columns, schema=self._schema)
-
-
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if not values or not isinstance(values[0], bytes):
-        return pa.array(values, type=kind)
-    # arrow, given texts one by one, would copy what it has again and again
-    offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(np.fromiter(map(len, values), dtype=np.int32, count=len(values)), out=offsets[1:])
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(values)))
 
 
 class GradedPairs:
@@ -176,10 +201,10 @@ class GradedPairs:
 
 def _marks(grades: pa.Table) -> UInt64[np.ndarray, " grade"]:
     """A number for each pair; equal pairs have equal ones. Both ids are of 16 characters."""
-    words = [
-        np.frombuffer("".join(grades.column(name).to_pylist()).encode("ascii"), dtype=np.uint64).reshape(-1, 2)
-        for name in ("problem_id", "response_id")
-    ]
+    words = []
+    for name in ("problem_id", "response_id"):
+        ids = grades.column(name).combine_chunks()
+        words.append(np.frombuffer(ids.buffers()[2], dtype=np.uint64).reshape(-1, 2)[ids.offset :][: len(ids)])
     return (np.hstack(words) * _FACTORS).sum(axis=1, dtype=np.uint64)
 
 

@@ -44,14 +44,14 @@ class Reading:
     verifiers: Verifiers
     n_samples: int
     faults: dict[str, FaultCount]
-    part: Part = field(default_factory=Part)
+    part: Part
     notes: list[str] = field(default_factory=list)
     highest_step: int = -1
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
-    def count(self, part: Part, steps: Mapping[str, int]) -> None:
+    def count(self, steps: Mapping[str, int]) -> None:
         """Count the part's samples by step and problem; ``steps`` are those of the checkpoints."""
-        places = (part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
+        places = (self.part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
         self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
 
     def skip(self, line: int, why: str) -> None:

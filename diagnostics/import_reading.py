@@ -14,7 +14,7 @@ from diagnostics import import_parts
 from diagnostics.errors import ImportFileError
 from diagnostics.graders import RECORDED
 from diagnostics.import_config import ImportConfig
-from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, collector_off
+from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, Texts, collector_off
 from diagnostics.import_placing import Places, Reading, recorded_id
 from diagnostics.import_plan import PlannedFile
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
@@ -60,6 +60,7 @@ class SeriesReader:
         self._config = config
         self._places = Places(series, config, verifier=verifier)
         self._at_temperature_1 = True
+        self._texts = Texts()
         self._graded: GradedPairs | None = None  # None: what was graded before is not known here
 
     @property
@@ -99,6 +100,7 @@ class SeriesReader:
             verifiers=verifiers,
             n_samples=held.n_samples if held else 0,
             faults=faults,
+            part=Part(self._texts),
         )
         with collector_off():
             return self._read(reading, done)
@@ -229,19 +231,23 @@ class SeriesReader:
 
     def _write(self, reading: Reading, line: int, *, complete: bool) -> None:
         """Commit the part, which ends with ``line``, and begin another."""
-        assert self.settings is not None  # read() begins with it
-        part, reading.part = reading.part, Part()
-        reading.n_samples += part.n_samples
+        reading.n_samples += reading.part.n_samples
         if self._store is None:
-            reading.count(part, {recorded_id(self.series, step): step for step in self._places.steps})
-            return
-        self._register(self._store)
+            reading.count({recorded_id(self.series, step): step for step in self._places.steps})
+        else:
+            self._commit(self._store, reading, line, complete=complete)
+        reading.part = Part(self._texts)
+
+    def _commit(self, store: Store, reading: Reading, line: int, *, complete: bool) -> None:
+        assert self.settings is not None  # read() begins with it
+        part = reading.part
+        self._register(store)
         verifier = self.verifier or self._config.verifier
-        if self._graded is None and not self._store.has_grades(verifier):
+        if self._graded is None and not store.has_grades(verifier):
             self._graded = GradedPairs()
         grades = part.grades
         new_N = np.zeros(len(grades), dtype=bool) if self._graded is None else self._graded.surely_new(grades)
-        self._store.add_recorded(
+        store.add_recorded(
             Recording(
                 series=self.series,
                 settings_id=self.settings.settings_id,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from diagnostics import import_parts
-from diagnostics.import_parts import SAMPLES_PER_COMMIT, GradedPairs, Part, Placed
+from diagnostics.import_parts import SAMPLES_PER_COMMIT, GradedPairs, Part, Placed, Texts
 from diagnostics.importers.contract import Recorded
 from diagnostics.recording import GRADES
 from diagnostics.types import content_hash, response_id
@@ -51,7 +51,7 @@ def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
 
 def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_parts, "SAMPLES_PER_COMMIT", 5)
-    part = Part()
+    part = Part(Texts())
     for items in ([sample(1), sample(2, "é\ud800")], [], [sample(3)]):
         placed = Placed()
         placed.add("checkpoint", "problem", items, range(len(items)))
@@ -65,10 +65,22 @@ def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.Monke
 
 def test_a_part_of_long_responses_is_full_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_parts, "BYTES_PER_COMMIT", 8)
-    part, placed = Part(), Placed()
+    part, placed = Part(Texts()), Placed()
     placed.add("checkpoint", "problem", [sample(1, "€€€")], [0])
     part.add_samples(placed, with_numbers=True)
     assert part.room == 0
+
+
+def test_texts_outgrow_their_memory_and_use_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_parts, "BYTES_PER_COMMIT", 4)
+    texts = Texts()
+    for _ in range(2):
+        texts.clear()
+        for said in (["one", ""], ["€" * 100], ["two"], []):
+            texts.add([text.encode() for text in said])
+        assert texts.column().to_pylist() == ["one", "", "€" * 100, "two"]
+    texts.clear()
+    assert texts.column().to_pylist() == []
 
 
 def test_pairs_are_new_once() -> None:

@@ -31,6 +31,8 @@ BY_NAME_ONLY = frozenset({"mapped"})
 RECORDS_ASKED = 20
 #: What a store has beside it: ``audit.made.json``, and the folder ``audit.tokens``.
 _MADE, _TOKENS = ".made.json", ".tokens"
+#: Tables that only --map can give a meaning. JSON is not among them: tools keep settings and averages in it.
+_TABLES = frozenset({".csv", ".ndjson"})
 _PACKED = frozenset({".gz", ".zst", ".xz", ".bz2"})
 _ZIP = b"PK\x03\x04"
 _MAP = "name the fields with --map prompt=…,response=…,gold=…,score=…,step=… or pass --format"
@@ -48,7 +50,7 @@ class Found:
 class FoundFiles:
     """What lies in the paths of an import, each file once.
 
-    ``unknown``: readable, of a known suffix, and nobody's format. ``refused``: of a known suffix and without a readable
+    ``unknown``: of a known suffix, and nobody's format. ``refused``: of a known suffix and without a readable
     record, compressed, or a pickle that nobody allowed, each with the reason, one line without the path.
     """
 
@@ -98,7 +100,8 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
     found: list[Found] = []
     unknown: list[Path] = []
     refused: dict[Path, str] = {}
-    for file in dict.fromkeys(file for path in paths for file in _files(path, suffixes)):
+    seen = suffixes if name else suffixes | _TABLES
+    for file in dict.fromkeys(file for path in paths for file in _files(path, seen)):
         try:
             importer = _reader(file, importers, by_name=name is not None)
         except ImportFileError as error:

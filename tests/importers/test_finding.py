@@ -151,14 +151,19 @@ def test_what_oversharp_leaves_beside_a_store_is_never_a_dump(tmp_path: Path) ->
 
 def test_a_folder_of_files_that_need_names_for_their_fields_says_so(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("q,a,s\n1+1?,2,1\n")
-    expected = (
-        r"no dump of samples that ends in \.eval, \.jsonl, \.parquet, \.pt; of all\.csv name the fields with --map"
-    )
-    with pytest.raises(ImportFileError, match=expected):
-        find_files([tmp_path])
-    with pytest.raises(ImportFileError, match=r"all\.csv: nobody's format \(q, a, s\); name the fields with --map"):
-        find_files([tmp_path / "all.csv"])
+    for path in (tmp_path, tmp_path / "all.csv"):
+        with pytest.raises(ImportFileError, match=r"all\.csv: nobody's format \(q, a, s\); name the fields with --map"):
+            find_files([path])
     assert names(find_files([tmp_path], name="mapped")) == {"all.csv": "mapped"}
+
+
+def test_tables_beside_dumps_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "20.jsonl").write_text(GOOD)
+    for name in ("more.csv", "more.ndjson", "summary.json"):
+        (tmp_path / name).write_text("q,a,s\n1+1?,2,1\n")
+    inside = find_files([tmp_path])
+    assert (names(inside), dict(inside.refused)) == ({"20.jsonl": "verl"}, {})
+    assert [path.name for path in inside.unknown] == ["more.csv", "more.ndjson"]
 
 
 def test_a_compressed_file_that_was_unpacked_beside_it_is_passed_over(tmp_path: Path) -> None:
