@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from diagnostics import api as api
     from diagnostics.api import AuditConfig as AuditConfig
     from diagnostics.api import AuditResult as AuditResult
     from diagnostics.api import CompareResult as CompareResult
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from diagnostics.api import ImportConfig as ImportConfig
     from diagnostics.api import ImportResult as ImportResult
     from diagnostics.api import MergeResult as MergeResult
+    from diagnostics.api import OversharpError as OversharpError
     from diagnostics.api import Plan as Plan
     from diagnostics.api import PlannedAudit as PlannedAudit
     from diagnostics.api import RescoreResult as RescoreResult
@@ -67,16 +69,51 @@ def open_store(path: Path | str) -> Store:
 
 def __getattr__(name: str) -> Any:
     """A verb, or a record, which loads what it needs."""
-    if not name.startswith("_"):
-        from importlib import import_module
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        api = import_module("diagnostics.api")
-        if name in api.VERBS or name in api.RECORDS:
-            return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    api = import_module("diagnostics.api")
+    return api if name == "api" else getattr(api, name)
 
 
 def __dir__() -> list[str]:
-    from diagnostics.api import RECORDS, VERBS
+    return __all__
 
-    return sorted({*globals(), *VERBS, *RECORDS})
+
+__all__ = [
+    "AuditConfig",
+    "AuditResult",
+    "CompareResult",
+    "ConfirmConfig",
+    "ConfirmResult",
+    "ConsoleProgress",
+    "ExportResult",
+    "Exported",
+    "ImportConfig",
+    "ImportResult",
+    "MergeResult",
+    "OversharpError",
+    "Plan",
+    "PlannedAudit",
+    "RescoreResult",
+    "ShardResult",
+    "Store",
+    "TrainConfig",
+    "Verdict",
+    "api",
+    "audit",
+    "audit_shard",
+    "compare",
+    "confirm",
+    "explain",
+    "export",
+    "import_samples",
+    "merge",
+    "open_store",
+    "plan",
+    "report",
+    "rescore",
+    "train",
+    "version",
+]

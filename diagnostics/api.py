@@ -5,6 +5,9 @@
 Nothing is loaded before a verb is called: ``import diagnostics`` takes no time.
 Everything foreseen raises an ``OversharpError``, whose message is the line that the command would print.
 
+A script calls them under ``if __name__ == "__main__":``. Graders, engines and workers run in processes of their own,
+which read the script once more.
+
 >>> import diagnostics
 >>> print(diagnostics.explain("token_entropy").splitlines()[0])
 token_entropy: Token entropy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -117,7 +117,8 @@ class AuditConfig:
     cpu_cache_gib
         Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
     trust_remote_code
-        Run the modelling code that lies beside the weights, with your rights on this machine: only of people you trust.
+        Run the code that lies beside the weights of a model that transformers does not know, with your rights on this
+        machine: only of people you trust.
     ray
         Let the workers of a Ray cluster draw, score and compute kernels: its address, or auto for the one that this
         machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
@@ -166,6 +167,7 @@ class AuditConfig:
     )
 
     def __post_init__(self) -> None:
+        make_paths(self)
         if (self.problems is None) == (self.task is None):
             raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
         self._require_preset()
@@ -341,7 +343,8 @@ class ConfirmConfig:
     cpu_cache_gib
         Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
     trust_remote_code
-        Run the modelling code that lies beside the weights, with your rights on this machine: only of people you trust.
+        Run the code that lies beside the weights of a model that transformers does not know, with your rights on this
+        machine: only of people you trust.
     """
 
     series: str | None = None
@@ -359,6 +362,7 @@ class ConfirmConfig:
     trust_remote_code: Annotated[bool, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
+        make_paths(self)
         at_least("--most", self.most, 1)
         at_least("--fresh", self.fresh, 1)
         if self.fresh is not None and self.fresh >= 2**31:
@@ -379,6 +383,14 @@ class ConfirmConfig:
             cpu_cache_gib=self.cpu_cache_gib,
             trust_remote_code=self.trust_remote_code,
         )
+
+
+def make_paths(config: Any) -> None:
+    """Turn text in the fields of a dataclass that are paths into paths: scripts write ``out="audit"``."""
+    for one in fields(config):
+        value = getattr(config, one.name)
+        if isinstance(value, str) and one.type in ("Path", "Path | None"):
+            object.__setattr__(config, one.name, Path(value))
 
 
 def at_least(flag: str, value: int | None, least: int) -> None:

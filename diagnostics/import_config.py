@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from diagnostics.config import CODE_BLOCK, at_least, comma_separated
+from diagnostics.config import CODE_BLOCK, at_least, comma_separated, make_paths
 from diagnostics.errors import ConfigError
 from diagnostics.types import RecordedSettings
 
@@ -107,6 +107,7 @@ class ImportConfig:
     dry_run: Annotated[bool, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
+        make_paths(self)
         for flag, value, least in (
             ("--step", self.step, 0),
             ("--window", self.window, 1),

@@ -46,6 +46,19 @@ def require_weights(path: Path) -> None:
         raise CheckpointError(f"{path}: {error}; copy or save the model anew") from error
 
 
+def needs_code(path: str | Path) -> bool:
+    """Whether transformers has no class for the model in ``path``.
+
+    Where it has one, that is taken whether or not code lies beside the weights, so that two audits of the same files
+    never draw from different models.
+    """
+    from transformers import PreTrainedConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    config, _ = PreTrainedConfig.get_config_dict(path, local_files_only=True)
+    return config.get("model_type") not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+
 def load_outline(path: str | Path) -> PreTrainedModel:
     """The model in ``path`` on torch's meta device: all of it but the numbers. Raises whatever transformers raises."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig

@@ -18,6 +18,7 @@ from diagnostics.model_files import (
     load_outline,
     load_tokenizer,
     load_weights,
+    needs_code,
     refuse_broken_numbers,
     require_files,
     require_weights,
@@ -183,7 +184,7 @@ def load_path(
     model, by default ``path``; the tokenizer is looked for in ``path`` unless it lies elsewhere. Raises
     ``CheckpointError`` in one line for whatever keeps the model from being used: a file that does not load, a tensor
     that is missing or not finite, a tokenizer of another model, no end token. ``trust_remote_code``: code that lies
-    beside the weights may run; without it, a model that needs such code is refused.
+    beside the weights runs if transformers has no such model; without it, a model that needs such code is refused.
     """
     name = label or str(path)
     tokenizer_source = tokenizer_path or path
@@ -191,6 +192,7 @@ def load_path(
     if local:
         require_files(Path(path), Path(tokenizer_source), name=name)
     with _load_errors(str(path) if label is None else f"{label}: {adapter_path or path}", local=local):
+        trust_remote_code = trust_remote_code and needs_code(path)
         model = load_weights(
             path,
             getattr(torch, dtype),
@@ -252,8 +254,8 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
         if "trust_remote_code" in str(error):
             raise CheckpointError(
-                f"{what} needs modelling code of its own, which only `oversharp audit --trust-remote-code` runs, with "
-                "your rights on this machine: if you trust its author"
+                f"{what} needs modelling code of its own, which only --trust-remote-code of `oversharp audit` and "
+                "`oversharp confirm` runs, with your rights on this machine: if you trust its author"
             ) from error
         mend = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
         raise CheckpointError(f"{what} cannot be loaded ({_first_line(error)}); {mend}") from error

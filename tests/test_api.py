@@ -57,9 +57,11 @@ def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() ->
     names = [*api.VERBS, *api.RECORDS]
     assert not {info.name for info in pkgutil.iter_modules(diagnostics.__path__)} & set(names)
     assert all(getattr(diagnostics, name) is getattr(api, name) for name in names)
-    assert set(names) <= set(dir(diagnostics))
+    assert {*names, "OversharpError", "api", "version"} == set(dir(diagnostics)) == set(diagnostics.__all__)
     typed = re.findall(r"^    from diagnostics.api import (\w+) as \1$", inspect.getsource(diagnostics), re.MULTILINE)
-    assert {*typed, "open_store"} == set(names)
+    assert {*typed, "open_store"} == {*names, "OversharpError"}
+    alone = [sys.executable, "-c", "import diagnostics; assert diagnostics.api; from diagnostics import *; audit"]
+    subprocess.run(alone, check=True)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -98,5 +100,6 @@ def test_an_audit_records_the_call_without_what_is_default(countdown_series: Pat
 def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
     dump = tmp_path / "0.jsonl"
     dump.write_text('{"input": "1 + 1", "output": "2", "gts": "2", "score": 1.0, "step": 0}\n' * 4, encoding="utf-8")
-    result = diagnostics.import_samples(dump, diagnostics.ImportConfig(store=tmp_path / "audit.duckdb"))
+    store = str(tmp_path / "audit.duckdb")  # text is as good as a path
+    result = diagnostics.import_samples(dump, diagnostics.ImportConfig(store=store))  # type: ignore[arg-type]
     assert result.files[0].n_samples == 4

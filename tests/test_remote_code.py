@@ -80,10 +80,20 @@ def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_pa
     assert ran.exists()
 
 
+def test_a_model_that_transformers_knows_is_never_code_from_a_checkpoint(series: Path, ran: Path) -> None:
+    folder = series / "checkpoint-0"
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "qwen3"}), encoding="utf-8")
+    for trust in (False, True):
+        loaded = load_model(checkpoint_at(folder), device=torch.device("cpu"), dtype="float32", trust_remote_code=trust)
+        assert type(loaded.model).__name__ == "Qwen3ForCausalLM"
+    assert not ran.exists()
+
+
 @pytest.mark.parametrize("trust", [False, True])
-def test_the_engine_is_told(trust: bool, tmp_path: Path) -> None:
+def test_the_engine_is_told(trust: bool, series: Path) -> None:
     plan = EnginePlan(
-        model=tmp_path,
+        model=series / "checkpoint-0",
         dtype="float32",
         device="cpu",
         max_model_len=64,

@@ -28,7 +28,7 @@ ONE_OBJECT = "one JSON object over several lines, not a record a line; write JSO
 ROWS_PER_BATCH = 1024
 #: What is decoded at once, up to the next end of a line: a part that stays in the processor's cache.
 _BLOCK_BYTES = 1 << 18
-_NEWLINE = ord("\n")
+_NEWLINE, _OPEN, _CLOSE = b"\n{}"
 
 #: What msgspec says of a line that is no JSON, has other fields, holds a text that is not UTF-8, or is nested too deep.
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -117,7 +117,7 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
             while block := lines.read(_BLOCK_BYTES) + lines.readline():
                 first, n_done = n_done + 1, n_done + _n_lines(block)
                 try:
-                    records = decoder.decode_lines(block)
+                    records = decoder.decode_lines(block) if _fits(block) else []
                 except _UNFIT:
                     records = []
                 if len(records) == n_done + 1 - first:
@@ -133,11 +133,38 @@ def _n_lines(block: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE)) + (not block.endswith(b"\n"))
 
 
+def _fits(block: bytes) -> bool:
+    """Whether as many objects as lines are one in each line: every line begins with ``{`` and ends with ``}``.
+
+    An object over two lines cannot be broken there, as after ``}`` a comma or another bracket follows. msgspec looks
+    neither at that nor at texts that nobody asks for, which must be UTF-8 too.
+    """
+    lines = block.removesuffix(b"\n")
+    if not (lines.startswith(b"{") and lines.endswith(b"}") and _is_utf8(lines)):
+        return False
+    characters = np.frombuffer(lines, dtype=np.uint8)
+    end_N = np.flatnonzero(characters == _NEWLINE)
+    return bool((characters[end_N - 1] == _CLOSE).all() and (characters[end_N + 1] == _OPEN).all())
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _lines(
     block: bytes, first: int, decoder: msgspec.json.Decoder[T]
 ) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
     """The lines of a block of which some do not fit; the number of its first line is ``first``."""
     for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first):
+        if not _is_utf8(line):
+            yield Fault(number, NOT_UTF8)
+            continue
         try:
             record = decoder.decode(line)
         except _UNFIT:

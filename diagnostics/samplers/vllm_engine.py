@@ -115,7 +115,9 @@ class EnginePlan:
         if self.on_cpu:
             arguments |= {"block_size": CPU_BLOCK_TOKENS, "kv_cache_memory_bytes": self.cache_bytes}
         if self.settings.trust_remote_code:
-            arguments["trust_remote_code"] = True
+            from diagnostics.model_files import needs_code
+
+            arguments["trust_remote_code"] = needs_code(self.model)
         if self.max_lora_rank:
             arguments |= {
                 "enable_lora": True,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from diagnostics.importers import mapped, verl
 from diagnostics.importers.contract import Fault, ReadOptions, Recorded
-from diagnostics.importers.rows import records, typed_records
+from diagnostics.importers.rows import NOT_UTF8, records, typed_records
 
 VERL: dict[str, Any] = {
     "input": "1+1?",
@@ -120,7 +120,28 @@ def test_lines_keep_their_numbers_across_blocks(
     assert len(found) == 49
 
 
-def test_two_records_on_a_line_are_no_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"text": "a"}{"text": "b"}\n{"text": "c"}\n',
+        '{"text": "c"}\n{"text": "a"}{"text": "b"}\n\n',
+        '\n{"text": "c"}\n{"text": "a"} {"text": "b"}\n',
+        '{"text": "c"}\n{"text": "a"}{"text":\n"b"}\n',
+        '{"text": "c"}\n{"n":\n1, "text": "a"}{"text": "b"}',
+        '{"text": "c"}\n{"n": [{}\n, 1], "text": "a"}{"text": "b"}\n',
+    ],
+)
+def test_only_one_record_a_line_is_json(text: str, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
-    path.write_text('{"text": "a"}{"text": "b"}\n{"text": "c"}\n')
-    assert list(typed_records(path, Text))[1:] == [(2, Text("c"))]
+    path.write_text(text)
+    lines = text.split("\n")
+    found = list(typed_records(path, Text))
+    assert [one for one in found if not isinstance(one, Fault)] == [(lines.index('{"text": "c"}') + 1, Text("c"))]
+    bad = {number for number, line in enumerate(lines, start=1) if line not in ("", '{"text": "c"}')}
+    assert {one.line for one in found if isinstance(one, Fault)} == bad
+
+
+def test_bytes_that_are_no_text_count_also_where_nobody_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(b'{"text": "a", "note": "caf\xe9"}\n{"text": "b", "note": "caf\xc3\xa9"}\n')
+    assert list(typed_records(path, Text)) == [Fault(1, NOT_UTF8), (2, Text("b"))]
