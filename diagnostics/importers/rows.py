@@ -115,12 +115,13 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
             if _is_one_array(lines):
                 raise ImportFileError(f"{path}: {ONE_ARRAY}")
             while block := lines.read(_BLOCK_BYTES) + lines.readline():
-                first, n_done = n_done + 1, n_done + _n_lines(block)
+                n_lines, is_plain = _lines_of(block)
+                first, n_done = n_done + 1, n_done + n_lines
                 try:
-                    records = decoder.decode_lines(block) if _fits(block) else []
+                    records = decoder.decode_lines(block) if is_plain else []
                 except _UNFIT:
                     records = []
-                if len(records) == n_done + 1 - first:
+                if len(records) == n_lines:
                     yield from enumerate(records, start=first)
                 else:
                     yield from _lines(block, first, decoder)
@@ -128,23 +129,20 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _n_lines(block: bytes) -> int:
-    """How many lines a block has; the last one may have no end."""
-    return int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE)) + (not block.endswith(b"\n"))
+def _lines_of(block: bytes) -> tuple[int, bool]:
+    """How many lines a block has, and whether as many objects in it are one in each line.
 
-
-def _fits(block: bytes) -> bool:
-    """Whether as many objects as lines are one in each line: every line begins with ``{`` and ends with ``}``.
-
-    An object over two lines cannot be broken there, as after ``}`` a comma or another bracket follows. msgspec looks
-    neither at that nor at texts that nobody asks for, which must be UTF-8 too.
+    They are where every line begins with ``{`` and ends with ``}``: an object over two lines cannot be broken there, as
+    after ``}`` a comma or another bracket follows. msgspec looks neither at that nor at texts that nobody asks for,
+    which must be UTF-8 too.
     """
     lines = block.removesuffix(b"\n")
-    if not (lines.startswith(b"{") and lines.endswith(b"}") and _is_utf8(lines)):
-        return False
     characters = np.frombuffer(lines, dtype=np.uint8)
     end_N = np.flatnonzero(characters == _NEWLINE)
-    return bool((characters[end_N - 1] == _CLOSE).all() and (characters[end_N + 1] == _OPEN).all())
+    is_plain = lines.startswith(b"{") and lines.endswith(b"}") and _is_utf8(lines)
+    if is_plain:
+        is_plain = bool((characters[end_N - 1] == _CLOSE).all() and (characters[end_N + 1] == _OPEN).all())
+    return len(end_N) + 1, is_plain
 
 
 def _is_utf8(text: bytes) -> bool:
