@@ -2,7 +2,7 @@
 
 ``import diagnostics`` is enough: ``diagnostics.audit(…)``, ``diagnostics.AuditConfig(…)``.
 
-Nothing is loaded before a verb is called: ``import diagnostics`` takes no time.
+Nothing is loaded before a verb is called.
 Everything foreseen raises an ``OversharpError``, whose message is the line that the command would print.
 
 A script calls them under ``if __name__ == "__main__":``. Graders, engines and workers run in processes of their own,

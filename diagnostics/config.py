@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from cyclopts import Parameter, Token
 from diagnostics.errors import ConfigError
 from diagnostics.tasks import nearest_names
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, Preset
+from diagnostics.types import make_paths
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"
@@ -383,14 +384,6 @@ class ConfirmConfig:
             cpu_cache_gib=self.cpu_cache_gib,
             trust_remote_code=self.trust_remote_code,
         )
-
-
-def make_paths(config: Any) -> None:
-    """Turn text in the fields of a dataclass that are paths into paths: scripts write ``out="audit"``."""
-    for one in fields(config):
-        value = getattr(config, one.name)
-        if isinstance(value, str) and one.type in ("Path", "Path | None"):
-            object.__setattr__(config, one.name, Path(value))
 
 
 def at_least(flag: str, value: int | None, least: int) -> None:

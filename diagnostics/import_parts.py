@@ -47,10 +47,7 @@ class Placed:
 
 
 class Texts:
-    """Texts in UTF-8, one after the other, in memory that every part uses again: fresh memory costs more than a copy.
-
-    Arrow would be slower too: given texts one by one, it copies what it has again and again.
-    """
+    """Texts in UTF-8, one after the other, in memory that every part uses again: fresh memory costs more than a copy."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(BYTES_PER_COMMIT, dtype=np.uint8)

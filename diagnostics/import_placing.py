@@ -1,4 +1,4 @@
-"""Where the samples of a series belong: to which step and problem, under which number, and who grades them."""
+"""Where the samples of a file belong: to which step and problem, under which number, and who grades them."""
 
 from __future__ import annotations
 

@@ -39,6 +39,14 @@ def content_hash(*parts: object) -> str:
     return blake2b(blob.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+def make_paths(config: Any) -> None:
+    """Turn text in the fields of a dataclass that are paths into paths: scripts write ``out="audit"``."""
+    for one in fields(config):
+        value = getattr(config, one.name)
+        if isinstance(value, str) and one.type in ("Path", "Path | None"):
+            object.__setattr__(config, one.name, Path(value))
+
+
 #: A copy costs less than a hash that begins anew, and a dump holds millions of responses.
 _response_digest = blake2b(digest_size=8).copy
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,19 @@ def test_an_audit_records_the_call_without_what_is_default(countdown_series: Pat
 def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
     dump = tmp_path / "0.jsonl"
     dump.write_text('{"input": "1 + 1", "output": "2", "gts": "2", "score": 1.0, "step": 0}\n' * 4, encoding="utf-8")
-    store = str(tmp_path / "audit.duckdb")  # text is as good as a path
-    result = diagnostics.import_samples(dump, diagnostics.ImportConfig(store=store))  # type: ignore[arg-type]
+    result = diagnostics.import_samples(dump, diagnostics.ImportConfig(store=tmp_path / "audit.duckdb"))
     assert result.files[0].n_samples == 4
+
+
+def test_text_is_as_good_as_a_path_in_settings() -> None:
+    text: Any = "some/where"
+    settings: list[tuple[Any, str]] = [
+        (diagnostics.AuditConfig(problems=text, out=text), "out"),
+        (diagnostics.AuditConfig(problems=text), "problems"),
+        (diagnostics.ConfirmConfig(path=text), "path"),
+        (diagnostics.ImportConfig(store=text), "store"),
+        (diagnostics.TrainConfig(problems=text, model="base", output_dir=text), "output_dir"),
+    ]
+    for config, name in settings:
+        assert getattr(config, name) == Path(text)
+    assert diagnostics.ConfirmConfig().path is None

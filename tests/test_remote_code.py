@@ -12,8 +12,6 @@ from diagnostics.auditing import audit
 from diagnostics.config import AuditConfig
 from diagnostics.errors import CheckpointError
 from diagnostics.models import load_model
-from diagnostics.samplers.contract import EngineSettings
-from diagnostics.samplers.vllm_engine import EnginePlan
 from tests.samplers.tiny_models import checkpoint_at, write_checkpoint
 
 CODE = """
@@ -88,20 +86,3 @@ def test_a_model_that_transformers_knows_is_never_code_from_a_checkpoint(series:
         loaded = load_model(checkpoint_at(folder), device=torch.device("cpu"), dtype="float32", trust_remote_code=trust)
         assert type(loaded.model).__name__ == "Qwen3ForCausalLM"
     assert not ran.exists()
-
-
-@pytest.mark.parametrize("trust", [False, True])
-def test_the_engine_is_told(trust: bool, series: Path) -> None:
-    plan = EnginePlan(
-        model=series / "checkpoint-0",
-        dtype="float32",
-        device="cpu",
-        max_model_len=64,
-        max_num_seqs=4,
-        max_lora_rank=0,
-        eager=True,
-        threads=1,
-        token_bytes=None,
-        settings=EngineSettings(trust_remote_code=trust),
-    )
-    assert plan.arguments().get("trust_remote_code", False) is trust

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from diagnostics.errors import ConfigError
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
-from diagnostics.types import DEFAULT_MAX_TOKENS
+from diagnostics.types import DEFAULT_MAX_TOKENS, make_paths
 from trainers import objectives
 
 Engine = Literal["own", "vllm"]
@@ -137,6 +137,7 @@ class TrainConfig:
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
+        make_paths(self)
         if self.algorithm == "sft":
             raise ConfigError("--algorithm sft: not an RL objective; leave --model out and the base is trained first")
         objectives.terms(self.algorithm)
@@ -238,6 +239,7 @@ class SftConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        make_paths(self)
         for flag, number in (
             ("--max-steps", self.max_steps),
             ("--batch-size", self.batch_size),

@@ -1,7 +1,7 @@
 """Records of JSON Lines, Parquet and CSV files.
 
-A line of JSON Lines may be asked for as a class of its fields: that is three times as fast as a ``dict`` whose fields
-are looked at one by one. A line that does not fit the class comes as a ``dict`` all the same.
+A line of JSON Lines may be asked for as a class of its fields, which is less work than a ``dict`` whose fields are
+looked at one by one. A line that does not fit the class comes as a ``dict`` all the same.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,15 @@ def test_the_kv_cache_holds_every_response_at_its_longest_and_no_more_than_allow
     assert plan_for(token_bytes=1000).cache_bytes == rows_of_whole_blocks * 1000
     assert plan_for(token_bytes=1 << 20).cache_bytes == 2 << 30
     assert plan_for(token_bytes=None, cpu_cache_gib=3).cache_bytes == 3 << 30
+
+
+def test_the_engine_runs_code_from_a_checkpoint_where_it_must_and_may(tmp_path: Path) -> None:
+    told = []
+    for model_type, trust in (("own", False), ("own", True), ("qwen3", True)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
+        plan = replace(plan_for(token_bytes=None), model=tmp_path, settings=EngineSettings(trust_remote_code=trust))
+        told.append(bool(plan.arguments().get("trust_remote_code")))
+    assert told == [False, True, False]
 
 
 def test_a_model_whose_layers_are_not_all_attention_tells_no_size_of_its_cache() -> None:
