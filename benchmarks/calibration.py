@@ -43,10 +43,10 @@ from calibration_table import tables
 from planted import Kind
 from results import RESULTS, circumstances
 
+from diagnostics.records.types import content_hash
 from diagnostics.statistics import keys, pass_at_k
 from diagnostics.statistics import rule as rule_module
 from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL
-from diagnostics.types import content_hash
 
 PROBLEMS, SAMPLES = (30, 100, 200, 500), (64, 256, 1024)
 SEED = 21

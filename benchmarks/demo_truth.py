@@ -34,10 +34,10 @@ from scipy import stats
 from scipy.special import xlogy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.models import quiet_transformers
-from diagnostics.progress import ConsoleProgress
+from diagnostics.models.load import quiet_transformers
+from diagnostics.records.progress import ConsoleProgress
+from diagnostics.records.types import Problem
 from diagnostics.tasks import countdown
-from diagnostics.types import Problem
 from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
 from trainers.sft import train_base

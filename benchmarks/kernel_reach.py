@@ -22,13 +22,13 @@ import torch
 from jaxtyping import Float
 from results import circumstances, digits, write
 
+from diagnostics.engine.teacher_forcing import ScoreRequest, score
 from diagnostics.kernel import KernelRow, cross_kernel
-from diagnostics.model_holder import ModelHolder
-from diagnostics.models import LoadedModel, cpu_threads, encode_prompt, response_ids
+from diagnostics.models.holder import ModelHolder
+from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, response_ids
+from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
-from diagnostics.scoring import ScoreRequest, score
 from diagnostics.tasks import countdown
-from diagnostics.types import Checkpoint, Problem, SamplingSettings
 from trainers.objectives.grpo import standardised
 
 BASE = Path(__file__).parents[1] / "runs" / "demo" / "base" / "checkpoint-1200"

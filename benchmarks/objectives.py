@@ -31,11 +31,11 @@ from scipy import stats
 from speed.results import RESULTS, circumstances, write
 
 from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models import encode_prompt, load_path, response_ids
-from diagnostics.progress import ConsoleProgress
+from diagnostics.models.load import encode_prompt, load_path, response_ids
+from diagnostics.records.progress import ConsoleProgress
+from diagnostics.records.types import Problem, SamplingSettings
 from diagnostics.tasks import countdown
 from diagnostics.tasks.files import problems_of_file
-from diagnostics.types import Problem, SamplingSettings
 from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
 from trainers.sft import train_base

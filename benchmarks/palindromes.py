@@ -30,10 +30,10 @@ from speed.results import RESULTS, circumstances, write
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models import quiet_transformers
-from diagnostics.progress import ConsoleProgress
+from diagnostics.models.load import quiet_transformers
+from diagnostics.records.progress import ConsoleProgress
+from diagnostics.records.types import Problem
 from diagnostics.tasks.reasoning_gym import generated_problems
-from diagnostics.types import Problem
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
 from trainers.loop import train

@@ -17,8 +17,8 @@ def build_report(
     Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
     ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
     The same store gives the same bytes. The file appears whole or not at all.
-    Raises :class:`~diagnostics.errors.ConfigError` where ``out_path`` is the store, and
-    :class:`~diagnostics.errors.StoreError` if the store cannot be read, holds no such audit, or the named
+    Raises ``ConfigError`` where ``out_path`` is the store, and
+    :class:`~diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the named
     series differ in more than their training.
     """
     from diagnostics.measures import all_measures
@@ -40,8 +40,8 @@ def build_report(
 
 
 def require_another_file(store_path: Path, out_path: Path) -> None:
-    """Raise :class:`~diagnostics.errors.ConfigError` where the report would replace the store that it is made of."""
-    from diagnostics.errors import ConfigError
+    """Raise ``ConfigError`` where the report would replace the store that it is made of."""
+    from diagnostics.records.errors import ConfigError
 
     if out_path.resolve() == store_path.resolve():
         raise ConfigError(f"--out {out_path}: is the store itself, which the report would replace; name an HTML file")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnostics.measures.contract import Measure
-from reports.comparable import comparable
+from reports.comparison.comparable import comparable
 from reports.coupling import SeriesKernels
-from reports.plots import measure_block
-from reports.problem_source import ProblemDetails
+from reports.pictures.plots import measure_block
+from reports.problems.source import ProblemDetails
 from reports.records import Block, Constant, Figure, Missing
 from reports.source import SeriesSource, Source
 from reports.wording import Change, bound, known

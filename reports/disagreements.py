@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnostics.graders import grader_name
+from diagnostics.verifiers.names import grader_name
 from reports import numbers
 from reports.records import Cell, Column, Table
 from reports.source import Source

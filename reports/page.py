@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from diagnostics.errors import StoreError
 from diagnostics.measures.contract import Measure
+from diagnostics.records.errors import StoreError
 from reports import numbers
 from reports.citations import with_sources
-from reports.comparable import comparable, differences
+from reports.comparison.comparable import comparable, differences
 from reports.context import Context
 from reports.coupling import read_kernels
-from reports.problem_source import read_problem_details
+from reports.problems.section import problems
+from reports.problems.source import read_problem_details
+from reports.published.section import published
 from reports.records import Page, Section
 from reports.sections.compare import compare
 from reports.sections.coverage import coverage
@@ -25,8 +27,6 @@ from reports.sections.method import method
 from reports.sections.modes import modes, strategy
 from reports.sections.over_seeds import over_seeds
 from reports.sections.perplexity import perplexity
-from reports.sections.problems import problems
-from reports.sections.published import published
 from reports.sections.training import training
 from reports.sections.trust_region import trust_region
 from reports.source import Frames, Source, read_source

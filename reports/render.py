@@ -16,12 +16,12 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from diagnostics.errors import StoreError
-from reports import palette
-from reports.figures import figure_svgs, swatch_svg
+from diagnostics.records.errors import StoreError
 from reports.numbers import MINUS, NARROW
+from reports.pictures import palette
+from reports.pictures.figures import figure_svgs, swatch_svg
+from reports.pictures.sparkline import sparkline_svg
 from reports.records import Block, Cell, Course, Figure, Page, Table
-from reports.sparkline import sparkline_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from diagnostics.measures.contract import Measure
 from reports import numbers
-from reports.plots import MAX_BANDS, described, line_of, series_colour
+from reports.pictures.plots import MAX_BANDS, described, line_of, series_colour
 from reports.records import Figure, Line, Panel
 from reports.source import Source
 from reports.tables import Display, display_of, scope_label, scope_order

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from diagnostics.errors import StoreError
-from diagnostics.verdict import Verdict
-from reports.differences import possible_differences
+from diagnostics.records.errors import StoreError
+from diagnostics.verdict.record import Verdict
+from reports.comparison.differences import possible_differences
 
 
 class Frames(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from diagnostics.graders import correct_means
 from diagnostics.statistics.rule import KEY_LEVEL, MARGIN, MINORITY_LEVEL
-from diagnostics.verdict import Estimate, Rates, Remedy, Verdict, VerdictLabel
+from diagnostics.verdict.record import Estimate, Rates, Remedy, Verdict, VerdictLabel
+from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.records import Cell, Column, Table, VerdictText
 from reports.source import SeriesSource

@@ -43,8 +43,8 @@ def audited_store(countdown_series: Path, tmp_path_factory: pytest.TempPathFacto
 
     Tests that use it share the group ``audited_store``: it takes seconds to make.
     """
-    from diagnostics.auditing import audit
-    from diagnostics.config import AuditConfig
+    from diagnostics.audit.audit import audit
+    from diagnostics.audit.config import AuditConfig
 
     out = tmp_path_factory.mktemp("audited")
     small = {"task": "countdown", "limit": 4, "n": 8, "panel": 2, "entropy_samples": 4, "out": out}

@@ -12,24 +12,24 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("diagnostics", "trainers", "reports")
 TORCH_MODULES = {
-    "diagnostics/models.py",
-    "diagnostics/model_files.py",
-    "diagnostics/model_holder.py",
-    "diagnostics/scoring.py",
-    "diagnostics/doctor.py",
-    "diagnostics/importers/slime.py",
+    "diagnostics/models/load.py",
+    "diagnostics/models/files.py",
+    "diagnostics/models/holder.py",
+    "diagnostics/engine/teacher_forcing.py",
+    "diagnostics/app/doctor.py",
+    "diagnostics/ingest/formats/slime.py",
 }
 #: Packages whose every module may.
 TORCH_PACKAGES = ("diagnostics/samplers/", "diagnostics/kernel/")
 #: What the trainers share with the audit.
 SHARED_WITH_TRAINERS = {
-    "diagnostics.errors",
-    "diagnostics.models",
-    "diagnostics.progress",
+    "diagnostics.records.errors",
+    "diagnostics.models.load",
+    "diagnostics.records.progress",
     "diagnostics.samplers",
     "diagnostics.statistics",
     "diagnostics.tasks",
-    "diagnostics.types",
+    "diagnostics.records.types",
     "diagnostics.verifiers",
 }
 #: The audit beside a training runs its command and reads its store; these modules alone know it, and no other trainer.
@@ -37,14 +37,14 @@ LIVE_AUDIT = {f"trainers/integrations/{name}.py" for name in (
     "callback", "live", "live_config", "live_findings", "live_process", "verl_live",
 )}  # fmt: skip
 KNOWN_TO_LIVE_AUDIT = {
-    "diagnostics.cli",
-    "diagnostics.cli_shared",
-    "diagnostics.config",
-    "diagnostics.errors",
+    "diagnostics.app.cli",
+    "diagnostics.app.cli_shared",
+    "diagnostics.audit.config",
+    "diagnostics.records.errors",
     "diagnostics.series",
     "diagnostics.store",
     "diagnostics.tasks",
-    "diagnostics.verdict",
+    "diagnostics.verdict.record",
 }
 
 
@@ -84,11 +84,11 @@ def _users_of(module: str) -> set[str]:
 
 
 def test_one_module_alone_knows_duckdb() -> None:
-    assert _users_of("duckdb") == {"diagnostics/database.py"}
+    assert _users_of("duckdb") == {"diagnostics/store/database.py"}
 
 
 def test_in_the_audit_one_module_alone_knows_ray() -> None:
-    assert {name for name in _users_of("ray") if name.startswith("diagnostics/")} == {"diagnostics/distributed.py"}
+    assert {name for name in _users_of("ray") if name.startswith("diagnostics/")} == {"diagnostics/engine/ray_pool.py"}
 
 
 def test_in_the_audit_only_models_samplers_scoring_and_kernel_know_torch() -> None:
@@ -106,7 +106,7 @@ PURE = ("measures", "statistics", "theory")
 
 @pytest.mark.parametrize("folder", [f"diagnostics/{name}" for name in PURE])
 def test_measures_statistics_and_theory_are_pure(folder: str) -> None:
-    allowed = {"diagnostics.types", "diagnostics.errors", *(f"diagnostics.{name}" for name in PURE)}
+    allowed = {"diagnostics.records.types", "diagnostics.records.errors", *(f"diagnostics.{name}" for name in PURE)}
     for path in _sources(folder):
         own = {name for name in _imports(path) if name.split(".")[0] in PACKAGES}
         foreign = {name for name in own if not any(name == ok or name.startswith(f"{ok}.") for ok in allowed)}
@@ -114,7 +114,7 @@ def test_measures_statistics_and_theory_are_pure(folder: str) -> None:
 
 
 def test_types_and_errors_stand_on_nothing_of_ours() -> None:
-    for name in ("diagnostics/types.py", "diagnostics/errors.py"):
+    for name in ("diagnostics/records/types.py", "diagnostics/records/errors.py"):
         assert not {module for module in _imports(ROOT / name) if module.split(".")[0] in PACKAGES}
 
 
@@ -134,7 +134,7 @@ def test_the_live_audit_knows_the_audits_command_settings_and_store() -> None:
     assert {name for name in _users_of("trainers.integrations") if name.startswith("trainers/")} <= LIVE_AUDIT
 
 
-@pytest.mark.parametrize("code", ["import diagnostics, trainers, reports", "import diagnostics.cli"])
+@pytest.mark.parametrize("code", ["import diagnostics, trainers, reports", "import diagnostics.app.cli"])
 def test_light_imports_load_no_torch(code: str) -> None:
     heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "ray"}
     probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"

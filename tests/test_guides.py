@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
 from tests.test_importing import dump
 
 ROOT = Path(__file__).parents[1]

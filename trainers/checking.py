@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from diagnostics.errors import ConfigError, OversharpError, TrainingError
-from diagnostics.models import LoadedModel, encode_prompt, model_folder, outline_path, pick_device, require_fit
+from diagnostics.models.load import LoadedModel, encode_prompt, model_folder, outline_path, pick_device, require_fit
+from diagnostics.records.errors import ConfigError, OversharpError, TrainingError
+from diagnostics.records.types import Problem
 from diagnostics.tasks import countdown, load_problems
-from diagnostics.types import Problem
 from trainers import objectives
-from trainers.checkpointing import checkpoint_path, save_checkpoint
 from trainers.config import SftConfig, TrainConfig
 from trainers.countdown_base import build_model, build_tokenizer
-from trainers.memory import require_same_tokens
 from trainers.objectives.contract import GroupedRewards, Objective
+from trainers.rollouts.memory_network import require_same_tokens
+from trainers.run.checkpointing import checkpoint_path, save_checkpoint
 from trainers.seeds import stream_seed
 
 
@@ -100,7 +100,7 @@ def checked_start(config: TrainConfig, objective: Objective, policy: str, outlin
         if objective.decoding.mu:
             read[name] = "--algorithm memory="
     if config.engine == "vllm":
-        from trainers.vllm_rollout import require_temperature, require_vllm
+        from trainers.rollouts.vllm_rollout import require_temperature, require_vllm
 
         require_temperature(config.temperature)
         for name, prefix in read.items():

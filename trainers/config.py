@@ -11,10 +11,10 @@ from typing import Literal
 
 from cyclopts import Parameter
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
-from diagnostics.types import DEFAULT_MAX_TOKENS, make_paths
 from trainers import objectives
 
 Engine = Literal["own", "vllm"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from diagnostics.models import cpu_threads
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.models.load import cpu_threads
+from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.verifiers import Verifiers
-from trainers import checkpointing
 from trainers.checking import checked_objective
 from trainers.config import TrainConfig, settings_of
 from trainers.objectives import composition
-from trainers.run_directory import MetricsLog, RolloutRow, opened, write_rollouts
+from trainers.run import checkpointing
+from trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollouts
+from trainers.run.trackers import open_tracker, require_tracker
 from trainers.starting import prepare, save, states
 from trainers.step import train_step
-from trainers.trackers import open_tracker, require_tracker
 from trainers.warning_signs import new_signs
 
 

@@ -12,13 +12,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import cpu_threads, load_path, pick_device
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.models.load import cpu_threads, load_path, pick_device
+from diagnostics.records.errors import TrainingError
+from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown
-from trainers import checkpointing, countdown_base
+from trainers import countdown_base
 from trainers.config import SftConfig
-from trainers.run_directory import MetricsLog, opened
+from trainers.run import checkpointing
+from trainers.run.directory import MetricsLog, opened
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,19 +8,19 @@ from typing import cast
 
 import torch
 
-from diagnostics.models import LoadedModel, load_path, model_folder, pick_device
-from diagnostics.progress import ProgressSink
-from trainers import checkpointing
+from diagnostics.models.load import LoadedModel, load_path, model_folder, pick_device
+from diagnostics.records.progress import ProgressSink
 from trainers.checking import checked_start, first_model, model_outlines, needs_reference, own_base, policy_source
 from trainers.config import TrainConfig
-from trainers.forward import ForwardSettings
-from trainers.memory import BETAS, Memory, warm_start
-from trainers.memory_estimate import EngineFootprint, measure, note_memory, plan_memory
-from trainers.model_card import card_record, model_card
+from trainers.model.device_memory import EngineFootprint, measure, note_memory, plan_memory
+from trainers.model.forward import ForwardSettings
+from trainers.model.policy import forward_settings, policy_network, prepare_policy, reference_network
 from trainers.objectives.contract import Objective
-from trainers.policy import forward_settings, policy_network, prepare_policy, reference_network
-from trainers.rollout import OwnEngine, RolloutEngine
-from trainers.run_directory import run_parts
+from trainers.rollouts.engine import OwnEngine, RolloutEngine
+from trainers.rollouts.memory_network import BETAS, Memory, warm_start
+from trainers.run import checkpointing
+from trainers.run.directory import run_parts
+from trainers.run.model_card import card_record, model_card
 from trainers.sft import train_base
 from trainers.step import Learner
 
@@ -137,7 +137,7 @@ def engine_beside(
     """What the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
     if config.engine == "own":
         return None
-    from trainers.vllm_plan import engine_footprint
+    from trainers.rollouts.vllm_plan import engine_footprint
 
     return engine_footprint(
         policy,
@@ -162,7 +162,7 @@ def rollout_engine(
     """Who draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
     if config.engine == "own":
         return OwnEngine(policy, memory=memory, rows_per_part=rows_per_part)
-    from trainers.vllm_rollout import VllmEngine
+    from trainers.rollouts.vllm_rollout import VllmEngine
 
     return VllmEngine(
         policy,

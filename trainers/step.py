@@ -11,19 +11,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import LoadedModel, encode_prompt
-from diagnostics.types import Grade, Problem
+from diagnostics.models.load import LoadedModel, encode_prompt
+from diagnostics.records.errors import TrainingError
+from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers import Verifiers
 from trainers.batch import RolloutBatch, joined
 from trainers.config import TrainConfig
-from trainers.forward import ForwardSettings
-from trainers.memory import Memory
-from trainers.network import Network
+from trainers.model.forward import ForwardSettings
+from trainers.model.network import Network
+from trainers.model.policy import adapter_off
 from trainers.objectives.contract import Credit, GroupedRewards, Objective, is_constant
-from trainers.policy import adapter_off
-from trainers.rollout import RolloutEngine
-from trainers.run_directory import RolloutRow
+from trainers.rollouts.engine import RolloutEngine
+from trainers.rollouts.memory_network import Memory
+from trainers.run.directory import RolloutRow
 from trainers.seeds import batch_positions, stream_seed
 from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, frozen_logps
 from trainers.warning_signs import step_variety

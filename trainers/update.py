@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainers.batch import RolloutBatch
-from trainers.forward import ForwardSettings, as_network, passes, token_logps
-from trainers.network import Network
+from trainers.model.forward import ForwardSettings, as_network, passes, token_logps
+from trainers.model.network import Network
 from trainers.objectives.contract import Credit, Objective, TokenLogps
 
 if TYPE_CHECKING:

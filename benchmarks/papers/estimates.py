@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from benchmarks.papers.claim import Estimate
+from benchmarks.toy import wilson
 from diagnostics.statistics.intervals import mean_interval
-from trainers.toy import wilson
 
 
 def share(hit_S: Bool[np.ndarray, " seed"], *, of: str = "seeds") -> Estimate:

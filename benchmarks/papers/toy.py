@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from benchmarks.papers.claim import Effort
-from trainers.toy import ToyConfig, ToyRun, cat_world, run
-from trainers.toy.collapse import COLLAPSED_FROM
-from trainers.toy.config import Estimator
-from trainers.toy.worlds import World
+from benchmarks.toy import ToyConfig, ToyRun, cat_world, run
+from benchmarks.toy.collapse import COLLAPSED_FROM
+from benchmarks.toy.config import Estimator
+from benchmarks.toy.worlds import World
 
 GROUP_SIZES = (4, 8, 16, 32)
 #: [A] prints no learning rate. At 2, plain SGD collapses about as fast as its Fig 1 shows.

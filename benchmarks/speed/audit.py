@@ -15,7 +15,7 @@ from pathlib import Path
 
 from results import Took, circumstances, timed, write
 
-from diagnostics import open_store
+from oversharp import open_store
 
 ROOT = Path(__file__).parents[2]
 SERIES = ROOT / "runs" / "demo" / "grpo"
@@ -47,7 +47,7 @@ def main() -> int:
     n_checkpoints = len(list(SERIES.glob("checkpoint-*")))
     out = Path(tempfile.mkdtemp(prefix="oversharp-speed-"))
     flags = ["--task", "countdown", "--n", str(N_SAMPLES), "--out", str(out), "--quiet"]
-    oversharp = [sys.executable, "-c", "from diagnostics.cli import main; main()", "audit", str(SERIES), *flags]
+    oversharp = [sys.executable, "-c", "from diagnostics.app.cli import main; main()", "audit", str(SERIES), *flags]
 
     def peer(step: int) -> Took:
         return timed([sys.executable, "-c", PEER, str(SERIES / f"checkpoint-{step}")], ONE_THREAD)

@@ -31,13 +31,13 @@ from results import circumstances, digits, write
 from synthetic_responses import FATES, N_MODES, Plan, ResponseLaw
 from synthetic_store import STEPS_BETWEEN, audit_key, build_store
 
-from diagnostics.concluding import CheckpointCounts, SeriesCounts, verdict_of
-from diagnostics.database import Database
-from diagnostics.judging import read_counts
+from diagnostics.audit.counts import read_counts
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence
 from diagnostics.store import Store
-from diagnostics.verdict import Rates
+from diagnostics.store.database import Database
+from diagnostics.verdict.decide import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.verdict.record import Rates
 
 SERIES = "losing"
 COUNTED = Plan(n_problems=500, n_checkpoints=40, n=1024)
@@ -45,7 +45,7 @@ COUNTED = Plan(n_problems=500, n_checkpoints=40, n=1024)
 SAMPLED = Plan(n_problems=500, n_checkpoints=40, n=488, panel=0, lists_modes=False)
 DUCKDB_MEMORY = "2GiB"
 TURNS = 3
-#: What the audit asks for (``diagnostics/measuring.py``) and the peer counts too.
+#: What the audit asks for (``diagnostics/audit/measure.py``) and the peer counts too.
 COUNTS = "SELECT * FROM sampled_counts WHERE series = $series ORDER BY ALL"
 COMMON_COUNTS = "SELECT * FROM problem_counts WHERE series = $series ORDER BY ALL"
 RESULT = ["checkpoint_id", "problem_id", "n", "n_correct"]

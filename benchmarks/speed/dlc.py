@@ -29,14 +29,14 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models import LoadedModel, cpu_threads, encode_prompt, load_path
+from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, load_path
 from diagnostics.tasks import countdown
 from trainers.batch import RolloutBatch
-from trainers.checkpointing import atomic_folder, checkpoint_path
 from trainers.config import TrainConfig
-from trainers.memory import Memory
 from trainers.objectives.dlc import Dlc
-from trainers.rollout import OwnEngine, RolloutEngine
+from trainers.rollouts.engine import OwnEngine, RolloutEngine
+from trainers.rollouts.memory_network import Memory
+from trainers.run.checkpointing import atomic_folder, checkpoint_path
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
@@ -244,7 +244,7 @@ def _own(policy: LoadedModel) -> Callable[[Memory | None], RolloutEngine]:
 
 
 def _vllm(policy: LoadedModel, case: Case) -> Callable[[Memory | None], RolloutEngine]:
-    from trainers.vllm_rollout import VllmEngine
+    from trainers.rollouts.vllm_rollout import VllmEngine
 
     longest = max(map(len, case.prompts)) + case.max_tokens
     rows = len(case.prompts) * case.group_size

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.model_holder import ModelHolder
+from diagnostics.models.holder import ModelHolder
+from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest
 from diagnostics.samplers.vllm import VllmSampler
-from diagnostics.types import Checkpoint, Problem, SamplingSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,10 +62,10 @@ def write_dump(path: Path, gib: float, n_words: int, seed: int = 0) -> int:
 
 def import_one(path: Path, store: Path) -> None:
     """From the file to the store, without the audit."""
-    from diagnostics.import_config import ImportConfig
-    from diagnostics.import_plan import plan_import
-    from diagnostics.import_reading import SeriesReader
-    from diagnostics.importing import MEMORY_GIB
+    from diagnostics.ingest.config import ImportConfig
+    from diagnostics.ingest.ingest import MEMORY_GIB
+    from diagnostics.ingest.plan import plan_import
+    from diagnostics.ingest.read import SeriesReader
     from diagnostics.store import Store
     from diagnostics.verifiers import Verifiers
 

@@ -22,11 +22,12 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from diagnostics.models import cpu_threads, quiet_transformers
+from diagnostics.models.load import cpu_threads, quiet_transformers
 from diagnostics.tasks import countdown
-from trainers import checkpointing, countdown_base
+from trainers import countdown_base
 from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
+from trainers.run import checkpointing
 from trainers.sft import BETAS, batch_table, learning_rate, response_loss
 
 SFT_STEPS = 500

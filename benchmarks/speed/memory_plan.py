@@ -18,9 +18,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
-from trainers.forward import ForwardSettings, token_logps
-from trainers.memory_estimate import measure, plan_memory
-from trainers.network import find_network
+from trainers.model.device_memory import measure, plan_memory
+from trainers.model.forward import ForwardSettings, token_logps
+from trainers.model.network import find_network
 
 SEED = 0
 #: The heap of a process grows for so many steps: what one frees, the next cannot all fill.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from results import Took, timed
 
-from diagnostics.types import Problem
+from diagnostics.records.types import Problem
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",

@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.model_holder import ModelHolder
+from diagnostics.models.holder import ModelHolder
+from diagnostics.records.types import Checkpoint, Problem, SamplingSettings, response_id
 from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
 from diagnostics.series import find_series
 from diagnostics.store import Store
 from diagnostics.tasks import countdown
-from diagnostics.types import Checkpoint, Problem, SamplingSettings, response_id
 from diagnostics.verifiers import Verifiers
 
 MEMORY_ROWS = 20

@@ -23,9 +23,9 @@ from measured_models import WIDE_VOCABULARY, make_wide_model
 from results import circumstances, digits, write
 from sampling_peers import ENVIRONMENT
 
-from diagnostics.models import LoadedModel, cpu_threads, default_threads, load_path
-from diagnostics.scoring import TOKEN_BUDGET, ScoreRequest, score
-from diagnostics.types import Problem, SamplingSettings
+from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ScoreRequest, score
+from diagnostics.models.load import LoadedModel, cpu_threads, default_threads, load_path
+from diagnostics.records.types import Problem, SamplingSettings
 
 ROOT = Path(__file__).parents[2]
 SEED = 0

@@ -17,11 +17,9 @@ import pandas as pd
 from jaxtyping import Float, Int
 from synthetic_responses import FATES, Plan, ResponseLaw, Responses, draw
 
-from diagnostics.database import Database
-from diagnostics.measuring import conclude, measure
-from diagnostics.progress import SilentProgress
-from diagnostics.store import Store
-from diagnostics.types import (
+from diagnostics.audit.measure import conclude, measure
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     SamplingSettings,
@@ -29,6 +27,8 @@ from diagnostics.types import (
     TrainingMetric,
     content_hash,
 )
+from diagnostics.store import Store
+from diagnostics.store.database import Database
 
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=16)
 PANEL_SETTINGS = replace(SETTINGS, temperature=0.9, seed=1)

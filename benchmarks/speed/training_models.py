@@ -20,9 +20,9 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from training_toss import NAME
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models import quiet_transformers
+from diagnostics.models.load import quiet_transformers
 from diagnostics.tasks import countdown
-from trainers import checkpointing
+from trainers.run import checkpointing
 
 SEED = 0
 PAD, END = "<pad>", "<eos>"

@@ -15,7 +15,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from diagnostics.types import Problem
+from diagnostics.records.types import Problem
 from diagnostics.verifiers.math import MathVerifier
 
 RESULT = Path(__file__).parents[1] / "results" / "verification.json"

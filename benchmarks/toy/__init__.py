@@ -9,10 +9,10 @@ CPU thread is fastest.
 
 from __future__ import annotations
 
-from trainers.toy.collapse import Share, ShareByStep, collapsed_share, first_collapsed_step, wilson
-from trainers.toy.config import ToyConfig
-from trainers.toy.simulation import ToyRun, run
-from trainers.toy.worlds import World, bandit_world, cat_world, tabular_world
+from benchmarks.toy.collapse import Share, ShareByStep, collapsed_share, first_collapsed_step, wilson
+from benchmarks.toy.config import ToyConfig
+from benchmarks.toy.simulation import ToyRun, run
+from benchmarks.toy.worlds import World, bandit_world, cat_world, tabular_world
 
 __all__ = [
     "Share",

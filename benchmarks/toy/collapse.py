@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import norm
 
-from diagnostics.errors import ConfigError
-from trainers.toy.simulation import ToyRun
+from benchmarks.toy.simulation import ToyRun
+from diagnostics.records.errors import ConfigError
 
 #: Largest probability from which on a policy counts as collapsed.
 COLLAPSED_FROM = 0.95

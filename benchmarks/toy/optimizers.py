@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.toy.config import ToyConfig
+from benchmarks.toy.config import ToyConfig
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from benchmarks.toy.config import ToyConfig
+from benchmarks.toy.estimators import ESTIMATORS, calibrated
+from benchmarks.toy.optimizers import OptimizerState, ascend
+from benchmarks.toy.worlds import World
 from trainers.seeds import stream_seed
-from trainers.toy.config import ToyConfig
-from trainers.toy.estimators import ESTIMATORS, calibrated
-from trainers.toy.optimizers import OptimizerState, ascend
-from trainers.toy.worlds import World
 
 #: Uniform numbers held at once, a bound on memory; where a stream is cut does not change it.
 _DRAWS_HELD = 2**20
@@ -57,7 +57,7 @@ def run(world: World, config: ToyConfig) -> ToyRun:
     1/G * sum of w_i A_i grad log pi(label_i), where w_i is the importance weight (1 without a memory). There is no
     KL term. Sources: [A] (arXiv 2601.15609) 2.4 and Algorithm 1; [B] (arXiv 2510.04028) Algorithm 1; [C] App D.
 
-    >>> from trainers.toy.worlds import cat_world
+    >>> from benchmarks.toy.worlds import cat_world
     >>> answer = run(cat_world(), ToyConfig(steps=20, seeds=3, record_every=8))
     >>> answer.step_T.tolist(), answer.prob_STK.shape, answer.held_out_prob_ST.shape
     ([0, 8, 16, 20], (3, 4, 4), (3, 4))

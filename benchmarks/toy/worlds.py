@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers.seeds import stream_seed
 
 Similarity = Literal["high", "mid", "low"]

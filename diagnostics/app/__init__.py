@@ -1,0 +1,1 @@
+"""What people call: the command line, the Python functions, the demo and comparisons."""

@@ -1,6 +1,6 @@
 """The verbs of ``oversharp`` for scripts and notebooks: same names, same settings, records instead of prints.
 
-``import diagnostics`` is enough: ``diagnostics.audit(…)``, ``diagnostics.AuditConfig(…)``.
+``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
 Nothing is loaded before a verb is called.
 Everything foreseen raises an ``OversharpError``, whose message is the line that the command would print.
@@ -8,8 +8,8 @@ Everything foreseen raises an ``OversharpError``, whose message is the line that
 A script calls them under ``if __name__ == "__main__":``. Graders, engines and workers run in processes of their own,
 which read the script once more.
 
->>> import diagnostics
->>> print(diagnostics.explain("token_entropy").splitlines()[0])
+>>> import oversharp
+>>> print(oversharp.explain("token_entropy").splitlines()[0])
 token_entropy: Token entropy
 """
 
@@ -22,29 +22,29 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from diagnostics import open_store as open_store
-from diagnostics.errors import OversharpError as OversharpError
+from diagnostics.records.errors import OversharpError as OversharpError
+from diagnostics.records.version import version as version
 
 if TYPE_CHECKING:
-    from diagnostics.auditing import AuditResult as AuditResult
-    from diagnostics.auditing import ShardResult as ShardResult
-    from diagnostics.comparing import CompareResult as CompareResult
-    from diagnostics.config import AuditConfig as AuditConfig
-    from diagnostics.config import ConfirmConfig as ConfirmConfig
-    from diagnostics.confirming import ConfirmResult as ConfirmResult
-    from diagnostics.exporters.contract import Exported as Exported
-    from diagnostics.exporters.contract import ExportResult as ExportResult
-    from diagnostics.exporters.contract import Format, What
-    from diagnostics.import_config import ImportConfig as ImportConfig
-    from diagnostics.importing import ImportResult as ImportResult
-    from diagnostics.merging import MergeResult as MergeResult
-    from diagnostics.planning import Plan as Plan
-    from diagnostics.planning import PlannedAudit as PlannedAudit
-    from diagnostics.progress import ConsoleProgress as ConsoleProgress
-    from diagnostics.progress import ProgressSink
-    from diagnostics.rescoring import RescoreResult as RescoreResult
+    from diagnostics.app.compare import CompareResult as CompareResult
+    from diagnostics.audit.audit import AuditResult as AuditResult
+    from diagnostics.audit.audit import ShardResult as ShardResult
+    from diagnostics.audit.config import AuditConfig as AuditConfig
+    from diagnostics.audit.config import ConfirmConfig as ConfirmConfig
+    from diagnostics.audit.confirm import ConfirmResult as ConfirmResult
+    from diagnostics.audit.plan import Plan as Plan
+    from diagnostics.audit.plan import PlannedAudit as PlannedAudit
+    from diagnostics.audit.regrade import RescoreResult as RescoreResult
+    from diagnostics.export.contract import Exported as Exported
+    from diagnostics.export.contract import ExportResult as ExportResult
+    from diagnostics.export.contract import Format, What
+    from diagnostics.ingest.config import ImportConfig as ImportConfig
+    from diagnostics.ingest.ingest import ImportResult as ImportResult
+    from diagnostics.records.progress import ConsoleProgress as ConsoleProgress
+    from diagnostics.records.progress import ProgressSink
     from diagnostics.store import Store as Store
-    from diagnostics.verdict import Verdict as Verdict
+    from diagnostics.store.merge import MergeResult as MergeResult
+    from diagnostics.verdict.record import Verdict as Verdict
     from trainers.config import TrainConfig as TrainConfig
 
 #: The verbs, in the order in which one meets them.
@@ -66,26 +66,63 @@ VERBS = (
 #: Settings and results, by the module that each is loaded from when it is asked for.
 RECORDS: Mapping[str, str] = MappingProxyType(
     {
-        "AuditConfig": "diagnostics.config",
-        "ImportConfig": "diagnostics.import_config",
-        "ConfirmConfig": "diagnostics.config",
+        "AuditConfig": "diagnostics.audit.config",
+        "ImportConfig": "diagnostics.ingest.config",
+        "ConfirmConfig": "diagnostics.audit.config",
         "TrainConfig": "trainers.config",
-        "ConsoleProgress": "diagnostics.progress",
+        "ConsoleProgress": "diagnostics.records.progress",
         "Store": "diagnostics.store",
-        "AuditResult": "diagnostics.auditing",
-        "Verdict": "diagnostics.verdict",
-        "ImportResult": "diagnostics.importing",
-        "Plan": "diagnostics.planning",
-        "PlannedAudit": "diagnostics.planning",
-        "ConfirmResult": "diagnostics.confirming",
-        "RescoreResult": "diagnostics.rescoring",
-        "ExportResult": "diagnostics.exporters.contract",
-        "Exported": "diagnostics.exporters.contract",
-        "ShardResult": "diagnostics.auditing",
-        "MergeResult": "diagnostics.merging",
-        "CompareResult": "diagnostics.comparing",
+        "AuditResult": "diagnostics.audit.audit",
+        "Verdict": "diagnostics.verdict.record",
+        "ImportResult": "diagnostics.ingest.ingest",
+        "Plan": "diagnostics.audit.plan",
+        "PlannedAudit": "diagnostics.audit.plan",
+        "ConfirmResult": "diagnostics.audit.confirm",
+        "RescoreResult": "diagnostics.audit.regrade",
+        "ExportResult": "diagnostics.export.contract",
+        "Exported": "diagnostics.export.contract",
+        "ShardResult": "diagnostics.audit.audit",
+        "MergeResult": "diagnostics.store.merge",
+        "CompareResult": "diagnostics.app.compare",
     }
 )
+
+
+__all__ = [
+    "AuditConfig",
+    "AuditResult",
+    "CompareResult",
+    "ConfirmConfig",
+    "ConfirmResult",
+    "ConsoleProgress",
+    "ExportResult",
+    "Exported",
+    "ImportConfig",
+    "ImportResult",
+    "MergeResult",
+    "OversharpError",
+    "Plan",
+    "PlannedAudit",
+    "RescoreResult",
+    "ShardResult",
+    "Store",
+    "TrainConfig",
+    "Verdict",
+    "audit",
+    "audit_shard",
+    "compare",
+    "confirm",
+    "explain",
+    "export",
+    "import_samples",
+    "merge",
+    "open_store",
+    "plan",
+    "report",
+    "rescore",
+    "train",
+    "version",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -105,11 +142,11 @@ def audit(
 
     ::
 
-        config = diagnostics.AuditConfig(task="countdown", n=64)
-        result = diagnostics.audit("runs/grpo", config, progress=diagnostics.ConsoleProgress())
+        config = oversharp.AuditConfig(task="countdown", n=64)
+        result = oversharp.audit("runs/grpo", config, progress=oversharp.ConsoleProgress())
         print(result.verdict.sentence)
     """
-    from diagnostics.auditing import audit as run
+    from diagnostics.audit.audit import audit as run
 
     paths = _listed(series)
     return run(paths, config, command=_call("audit", paths, config), progress=progress)
@@ -119,10 +156,17 @@ def import_samples(
     paths: Path | str | Sequence[Path | str], config: ImportConfig, *, progress: ProgressSink | None = None
 ) -> ImportResult:
     """Audit samples that another tool drew, as ``oversharp import`` does: nothing is sampled again."""
-    from diagnostics.importing import import_samples as run
+    from diagnostics.ingest.ingest import import_samples as run
 
     listed = _listed(paths)
     return run(listed, config, command=_call("import_samples", listed, config), progress=progress)
+
+
+def open_store(path: Path | str) -> Store:
+    """Open a store read-only, for notebooks: ``open_store(path).frame("FROM findings")``, ``.verdict("grpo")``."""
+    from diagnostics.store import Store
+
+    return Store.open(Path(path), read_only=True)
 
 
 def explain(name: str) -> str:
@@ -147,7 +191,7 @@ def plan(
     Starts from the base's samples in ``store``. ``drop_points`` are percentage points, ``power`` is the chance of
     finding it that is wanted, ``checkpoints`` counts trained ones. The power is an upper estimate. Changes nothing.
     """
-    from diagnostics.planning import plan as run
+    from diagnostics.audit.plan import plan as run
 
     return run(Path(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
 
@@ -159,8 +203,8 @@ def confirm(
 
     Needs the checkpoints. Keeps the result in ``store`` and writes the report anew.
     """
-    from diagnostics.config import ConfirmConfig
-    from diagnostics.confirming import confirm as run
+    from diagnostics.audit.config import ConfirmConfig
+    from diagnostics.audit.confirm import confirm as run
 
     return run(Path(store), config or ConfirmConfig(), progress=progress)
 
@@ -172,13 +216,13 @@ def rescore(
 
     Samples nothing. Makes a second series of the same samples, with a verdict of its own, and writes the report anew.
     """
-    from diagnostics.rescoring import rescore as run
+    from diagnostics.audit.regrade import rescore as run
 
     return run(
         Path(store),
         verifier,
         series=series,
-        command=f"diagnostics.rescore({str(store)!r}, {verifier!r}, series={series!r})",
+        command=f"oversharp.rescore({str(store)!r}, {verifier!r}, series={series!r})",
         progress=progress,
     )
 
@@ -214,9 +258,9 @@ def export(
 
     ::
 
-        diagnostics.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
+        oversharp.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
     """
-    from diagnostics.exporting import export as run
+    from diagnostics.export.export import export as run
 
     target = None if out is None else Path(out)
     return run(Path(store), target, what=what, formats=formats, series=series, replace=replace, progress=progress)
@@ -233,8 +277,8 @@ def audit_shard(
 
     ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
     """
-    from diagnostics.auditing import audit_shard as run
-    from diagnostics.parts import Part
+    from diagnostics.audit.audit import audit_shard as run
+    from diagnostics.records.shard import Part
 
     paths = _listed(series)
     part = Part.from_text("shard", shard)
@@ -246,7 +290,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 
     After shards, ``audit`` with that ``out`` draws nothing and comes to the verdict.
     """
-    from diagnostics.merging import merge as run
+    from diagnostics.store.merge import merge as run
 
     return run([Path(store) for store in stores], Path(out), progress=progress)
 
@@ -265,11 +309,11 @@ def compare(
 
     ``config`` is its TOML file; ``out`` by default ``runs/`` and the name of that file.
     """
-    from diagnostics.compare_config import read_comparison
-    from diagnostics.comparing import compare as run
+    from diagnostics.app.compare import compare as run
+    from diagnostics.app.compare_config import read_comparison
 
     comparison = read_comparison(Path(config), None if out is None else Path(out))
-    return run(comparison, command=f"diagnostics.compare({str(config)!r})", progress=progress)
+    return run(comparison, command=f"oversharp.compare({str(config)!r})", progress=progress)
 
 
 def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
@@ -279,4 +323,4 @@ def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
 def _call(verb: str, paths: Sequence[Path | str], config: Any) -> str:
     """The call as one would type it, for the record: settings at their default are left out."""
     told = [f"{one.name}={value!r}" for one in fields(config) if (value := getattr(config, one.name)) != one.default]
-    return f"diagnostics.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"
+    return f"oversharp.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"

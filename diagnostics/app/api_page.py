@@ -1,4 +1,4 @@
-"""``docs/api.md``: the verbs and records of ``diagnostics.api``; ``python -m diagnostics.api_page`` writes it."""
+"""``docs/api.md``: the verbs and records of ``oversharp``; ``python -m diagnostics.app.api_page`` writes it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics import api
+from diagnostics.app import api
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 
 INTRODUCTION = """# Python API
 
 {about}
 
-This page is made from the docstrings by `python -m diagnostics.api_page`.
+This page is made from the docstrings by `python -m diagnostics.app.api_page`.
 """
 _SETTING = re.compile(r"^(\w+)\n    (.+(?:\n    .+)*)", re.MULTILINE)
 #: Of a store, what an open one can be asked.

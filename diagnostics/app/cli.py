@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics import version
-from diagnostics.cli_export import export
-from diagnostics.cli_import import import_
-from diagnostics.cli_merge import merge
-from diagnostics.cli_rescore import rescore
-from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
-from diagnostics.cli_training import compare, demo, train, train_base
-from diagnostics.config import AuditConfig, ConfirmConfig
-from diagnostics.errors import ConfigError, OversharpError, StoreError
+from diagnostics.app.cli_export import export
+from diagnostics.app.cli_import import import_
+from diagnostics.app.cli_merge import merge
+from diagnostics.app.cli_regrade import rescore
+from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
+from diagnostics.app.cli_training import compare, demo, train, train_base
+from diagnostics.audit.config import AuditConfig, ConfirmConfig
+from diagnostics.records.errors import ConfigError, OversharpError, StoreError
+from diagnostics.records.version import version
 
 INTERRUPTED_EXIT_CODE = 130
 
@@ -77,7 +77,7 @@ def audit(
     if shard is not None:
         return _run_shard(series, config or AuditConfig(), shard, as_json=as_json, quiet=quiet)
 
-    from diagnostics.auditing import audit as run_audit
+    from diagnostics.audit.audit import audit as run_audit
 
     result = run_audit(
         series, config or AuditConfig(), command=command_line(), progress=progress_sink(as_json or quiet)
@@ -105,8 +105,8 @@ def audit(
 
 def _run_shard(series: Sequence[str], config: AuditConfig, shard: str, *, as_json: bool, quiet: bool) -> int:
     """``oversharp audit --shard``: one share of an audit, and what to do next."""
-    from diagnostics.auditing import audit_shard
-    from diagnostics.parts import Part
+    from diagnostics.audit.audit import audit_shard
+    from diagnostics.records.shard import Part
 
     part = Part.from_text("--shard", shard)
     result = audit_shard(series, config, part, command=command_line(), progress=progress_sink(as_json or quiet))
@@ -156,13 +156,13 @@ def plan(
     checkpoints
         Trained checkpoints in the audit that is planned. Default: as many as in the store.
     """
-    from diagnostics.planning import plan as make_plan
+    from diagnostics.audit.plan import plan as make_plan
 
     made = make_plan(store, series=series, drop_points=drop, k=k, wanted=power, n_checkpoints=checkpoints)
     if as_json:
         print(json.dumps(asdict(made), indent=2))
     else:
-        from diagnostics.tables import print_plan
+        from diagnostics.app.console_tables import print_plan
 
         print_plan(made)
     return 0
@@ -185,7 +185,7 @@ def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Jso
     store
         The audit.duckdb file.
     """
-    from diagnostics.confirming import confirm as run_confirm
+    from diagnostics.audit.confirm import confirm as run_confirm
 
     result = run_confirm(store, config or ConfirmConfig(), progress=progress_sink(as_json or quiet))
     if as_json:
@@ -202,7 +202,7 @@ def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Jso
         }
         print(json.dumps(summary, indent=2))
     else:
-        from diagnostics.tables import print_confirmations
+        from diagnostics.app.console_tables import print_confirmations
 
         print_confirmations(result)
         print(f"report  {result.report_path}\nstore   {result.store_path}")
@@ -293,7 +293,7 @@ def explain(name: str | None = None, /) -> int:
 @app.command
 def doctor(*, as_json: Json = False) -> int:
     """Say what this machine can run: Python, torch, GPU, engines, memory, disk, conflicts."""
-    from diagnostics.doctor import examine
+    from diagnostics.app.doctor import examine
 
     checks = examine()
     if as_json:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter, Token
 
-from diagnostics.cli_shared import Json, Quiet, progress_sink
-from diagnostics.exporters.contract import DEFAULT_WHAT, EVERYTHING
+from diagnostics.app.cli_shared import Json, Quiet, progress_sink
+from diagnostics.export.contract import DEFAULT_WHAT, EVERYTHING
 
 if TYPE_CHECKING:
-    from diagnostics.exporters.contract import Format, What
+    from diagnostics.export.contract import Format, What
 
 
 def _names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def export(
     replace
         Replace what an earlier export left in OUT. Without it, what exists is an error.
     """
-    from diagnostics.exporting import export as run_export
+    from diagnostics.export.export import export as run_export
 
     wanted = tuple(name for one in what for name in (EVERYTHING if one == "all" else (one,)))
     result = run_export(

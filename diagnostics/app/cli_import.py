@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
-from diagnostics.import_config import ImportConfig
+from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
+from diagnostics.ingest.config import ImportConfig
 
 if TYPE_CHECKING:
-    from diagnostics.import_reading import FileResult
+    from diagnostics.ingest.read import FileResult
 
 
 def import_(
@@ -39,7 +39,7 @@ def import_(
     if chosen.dry_run:
         return _preview(paths, chosen, as_json=as_json)
 
-    from diagnostics.importing import import_samples
+    from diagnostics.ingest.ingest import import_samples
 
     result = import_samples(paths, chosen, command=command_line(), progress=progress_sink(as_json or quiet))
     if as_json:
@@ -86,8 +86,8 @@ def _summary(result: Any) -> dict[str, Any]:
 
 
 def _preview(paths: tuple[str, ...], config: ImportConfig, *, as_json: bool) -> int:
-    from diagnostics.import_plan import plan_import
-    from diagnostics.importing import preview, refused
+    from diagnostics.ingest.ingest import preview, refused
+    from diagnostics.ingest.plan import plan_import
 
     plan = plan_import(paths, config)
     files = [(series, one) for series, results in preview(plan, config).items() for one in results]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from diagnostics.cli_shared import Json, Quiet, progress_sink
+from diagnostics.app.cli_shared import Json, Quiet, progress_sink
 
 
 def merge(
@@ -33,7 +33,7 @@ def merge(
     out
         Directory for the joined audit.duckdb, which may hold some of the stores already.
     """
-    from diagnostics.merging import merge as run_merge
+    from diagnostics.store.merge import merge as run_merge
 
     result = run_merge(stores, out, progress=progress_sink(as_json or quiet))
     if as_json:

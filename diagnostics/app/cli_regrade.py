@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
+from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
 
 
 def rescore(
@@ -34,8 +34,8 @@ def rescore(
     series
         Name of the series to grade again; needed where there are several.
     """
-    from diagnostics.graders import listed_graders
-    from diagnostics.rescoring import rescore as run_rescore
+    from diagnostics.audit.regrade import rescore as run_rescore
+    from diagnostics.verifiers.names import listed_graders
 
     result = run_rescore(
         store, verifier, series=series, command=command_line(), progress=progress_sink(as_json or quiet)

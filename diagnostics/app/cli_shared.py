@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from diagnostics.progress import ConsoleProgress, ProgressSink, SilentProgress
+from diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress
 
 LEFT_OUT_EXIT_CODE = 3  # finished, but a checkpoint or a run had to be left out
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
-from diagnostics.progress import ConsoleProgress
+from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
+from diagnostics.records.progress import ConsoleProgress
 from trainers.config import SftConfig, TrainConfig
 
 
@@ -72,7 +72,7 @@ def compare(
     dry_run
         Check all runs, their models included, print what there is to do, and do nothing.
     """
-    from diagnostics.comparing import compare_command
+    from diagnostics.app.compare import compare_command
 
     progress = progress_sink(as_json or quiet)
     told = compare_command(config, out, dry_run=dry_run, command=command_line(), progress=progress)
@@ -90,7 +90,7 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     device
         cpu or cuda. Default: cuda if there is one.
     """
-    from diagnostics.demo import run_demo
+    from diagnostics.app.demo import run_demo
 
     results = run_demo(out, device=device, command=command_line(), progress=progress_sink(quiet))
     print(f"report  {results[-1].report_path}\nstore   {results[-1].store_path}")

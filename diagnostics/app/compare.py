@@ -9,18 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from diagnostics.auditing import AuditResult, audit, sampling_settings
-from diagnostics.compare_config import ComparedRun, Comparison, read_comparison
-from diagnostics.errors import CheckpointError, ConfigError, OversharpError, TrainingError
-from diagnostics.models import encode_prompt, pick_device, require_fit
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.app.compare_config import ComparedRun, Comparison, read_comparison
+from diagnostics.audit.audit import AuditResult, audit, sampling_settings
+from diagnostics.models.load import encode_prompt, pick_device, require_fit
+from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.types import Checkpoint
 from diagnostics.samplers import choose_sampler
 from diagnostics.tasks import load_problems
-from diagnostics.types import Checkpoint
 from trainers.checking import Outlines, checked_objective, checked_start, first_model, model_outlines, policy_source
-from trainers.checkpointing import committed_step
-from trainers.run_directory import held_step
-from trainers.trackers import require_tracker
+from trainers.run.checkpointing import committed_step
+from trainers.run.directory import held_step
+from trainers.run.trackers import require_tracker
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,10 +29,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from diagnostics.config import AuditConfig
-from diagnostics.errors import ConfigError
-from trainers.checkpointing import checkpoint_path
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError
 from trainers.config import SftConfig, TrainConfig, settings_of
+from trainers.run.checkpointing import checkpoint_path
 
 Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
 

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from diagnostics.confirming import ConfirmResult
-    from diagnostics.planning import Plan, PlannedAudit
+    from diagnostics.audit.confirm import ConfirmResult
+    from diagnostics.audit.plan import Plan, PlannedAudit
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from diagnostics.auditing import AuditResult, audit
-from diagnostics.config import AuditConfig
-from diagnostics.progress import ProgressSink
+from diagnostics.audit.audit import AuditResult, audit
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.progress import ProgressSink
 
 ALGORITHMS = ("grpo", "iac")
 SAMPLES = 256
@@ -36,8 +36,8 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:
     """The run directory of one algorithm, trained from the shared base if it is not complete yet."""
-    from trainers import checkpointing
     from trainers.config import SftConfig, TrainConfig
+    from trainers.run import checkpointing
 
     base_config = SftConfig(output_dir=out / "base", device=device, resume=True)
     run_config = TrainConfig(

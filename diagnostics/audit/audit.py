@@ -14,22 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from diagnostics.config import AuditConfig
-from diagnostics.distributed import open_pool
-from diagnostics.engine import Engine, EngineSpec
-from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
-from diagnostics.parts import WHOLE, Part, Task
-from diagnostics.pending import finished_samples, held_sampler, planned_samples, ungraded
-from diagnostics.progress import ProgressSink, SilentProgress
-from diagnostics.provenance import provenance
-from diagnostics.samplers import choose_sampler, lora_ranks
-from diagnostics.series import find_series
-from diagnostics.series.rollouts import read_training_responses
-from diagnostics.stages import Workshop, draw, grade, kernel, score
-from diagnostics.standing import findings_and_verdict, report
-from diagnostics.store import Store
-from diagnostics.tasks import load_problems, suggested_max_tokens
-from diagnostics.types import (
+from diagnostics.audit.config import AuditConfig
+from diagnostics.audit.freshness import findings_and_verdict, report
+from diagnostics.audit.provenance import provenance
+from diagnostics.audit.stages import Workshop, draw, grade, kernel, score
+from diagnostics.engine.local import Engine, EngineSpec
+from diagnostics.engine.ray_pool import open_pool
+from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.shard import WHOLE, Part, Task
+from diagnostics.records.types import (
     DEFAULT_MAX_TOKENS,
     AuditKey,
     Checkpoint,
@@ -38,7 +32,13 @@ from diagnostics.types import (
     Series,
     content_hash,
 )
-from diagnostics.verdict import Verdict
+from diagnostics.samplers import choose_sampler, lora_ranks
+from diagnostics.series import find_series
+from diagnostics.series.rollouts import read_training_responses
+from diagnostics.store import Store
+from diagnostics.store.missing import finished_samples, held_sampler, planned_samples, ungraded
+from diagnostics.tasks import load_problems, suggested_max_tokens
+from diagnostics.verdict.record import Verdict
 
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
 TRAINING_PER_PROBLEM = 4

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.types import make_paths
 from diagnostics.tasks import nearest_names
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, Preset
-from diagnostics.types import make_paths
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"

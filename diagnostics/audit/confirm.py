@@ -16,20 +16,28 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from diagnostics.config import ConfirmConfig
-from diagnostics.engine import Engine, EngineSpec
-from diagnostics.errors import CheckpointError, ConfigError, SamplerError, StoreError
-from diagnostics.parts import finish
-from diagnostics.pending import missing_samples
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.audit.config import ConfirmConfig
+from diagnostics.audit.stages import Workshop, draw, grade
+from diagnostics.engine.local import Engine, EngineSpec
+from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.shard import finish
+from diagnostics.records.types import (
+    AuditKey,
+    Change,
+    Checkpoint,
+    Confirmation,
+    Problem,
+    SamplingSettings,
+    content_hash,
+)
 from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
-from diagnostics.stages import Workshop, draw, grade
 from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from diagnostics.statistics.power import window_size
 from diagnostics.store import Store
-from diagnostics.stored import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
-from diagnostics.types import AuditKey, Change, Checkpoint, Confirmation, Problem, SamplingSettings, content_hash
+from diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
+from diagnostics.store.missing import missing_samples
 
 _COUNTS = """
 SELECT

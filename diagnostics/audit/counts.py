@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from diagnostics.concluding import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
-from diagnostics.types import AuditKey
-from diagnostics.verdict import Rates, Verdict
+from diagnostics.verdict.decide import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.verdict.record import Rates, Verdict
 
 _PLANNED = """
 SELECT checkpoint_id, checkpoint, step, is_base, min(n_planned) AS n, max(n_planned) AS n_most

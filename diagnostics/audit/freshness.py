@@ -26,10 +26,10 @@ from pathlib import Path
 from platform import python_version
 
 from diagnostics.measures import ENTRY_POINT_GROUP
-from diagnostics.progress import ProgressSink
+from diagnostics.records.progress import ProgressSink
+from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
-from diagnostics.types import AuditKey
-from diagnostics.verdict import Verdict
+from diagnostics.verdict.record import Verdict
 
 #: What a finding, a verdict or a picture may depend on beside our own source.
 _PACKAGES = ("numpy", "pandas", "scipy", "pyarrow", "duckdb", "matplotlib", "seaborn", "jinja2", "markupsafe")
@@ -67,7 +67,7 @@ def findings_and_verdict(
             say.note(f"findings and verdict of {key.series} stand: nothing that they rest on has changed")
             return verdict
 
-    from diagnostics.measuring import conclude, measure  # they bring scipy
+    from diagnostics.audit.measure import conclude, measure  # they bring scipy
 
     measure(store, key, failed, say)
     verdict = conclude(store, key, failed, skipped, say)

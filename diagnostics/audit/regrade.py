@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnostics.errors import ConfigError, ProblemError, StoreError, VerifierError
-from diagnostics.pending import ungraded
-from diagnostics.progress import ProgressSink, SilentProgress
-from diagnostics.provenance import provenance
-from diagnostics.stages import grade
-from diagnostics.standing import findings_and_verdict, report
+from diagnostics.audit.freshness import findings_and_verdict, report
+from diagnostics.audit.provenance import provenance
+from diagnostics.audit.stages import grade
+from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
 from diagnostics.store import Store
-from diagnostics.stored import chosen_series, stored_key, stored_problems
-from diagnostics.types import AuditKey, Checkpoint, Problem, Series, content_hash
-from diagnostics.verdict import Verdict
+from diagnostics.store.load import chosen_series, stored_key, stored_problems
+from diagnostics.store.missing import ungraded
+from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier
 
 

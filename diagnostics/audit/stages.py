@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.coupling import plan_kernel, upper_triangle
-from diagnostics.engine import AuditEngine
-from diagnostics.errors import CheckpointError, KernelError, SamplerError
-from diagnostics.parts import Task
-from diagnostics.pending import missing_samples, unrepeated, unscored
-from diagnostics.progress import ProgressSink
+from diagnostics.audit.kernel_panel import plan_kernel, upper_triangle
+from diagnostics.engine.local import AuditEngine
+from diagnostics.records.errors import CheckpointError, KernelError, SamplerError
+from diagnostics.records.progress import ProgressSink
+from diagnostics.records.shard import Task
+from diagnostics.records.types import AuditKey, Checkpoint, Problem, ResponseScore, SamplingSettings
 from diagnostics.store import Store
-from diagnostics.types import AuditKey, Checkpoint, Problem, ResponseScore, SamplingSettings
+from diagnostics.store.missing import missing_samples, unrepeated, unscored
 from diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096

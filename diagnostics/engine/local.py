@@ -1,6 +1,6 @@
 """Sampling and scoring of a series: what an audit asks for, and the engine that does it in this process.
 
-One model is in memory at a time. ``diagnostics.distributed`` has an engine whose work is done by Ray's workers.
+One model is in memory at a time. ``diagnostics.engine.ray_pool`` has an engine whose work is done by Ray's workers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from diagnostics.config import AuditConfig
-from diagnostics.errors import SamplerError
-from diagnostics.model_holder import ModelHolder
-from diagnostics.parts import WHOLE, Part, Task, finish
+from diagnostics.audit.config import AuditConfig
+from diagnostics.models.holder import ModelHolder
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.shard import WHOLE, Part, Task, finish
+from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
 from diagnostics.samplers import (
     BatchPlan,
     EngineSettings,
@@ -26,12 +27,11 @@ from diagnostics.samplers import (
     SampleRequest,
     make_sampler,
 )
-from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
 
 if TYPE_CHECKING:
+    from diagnostics.engine.teacher_forcing import ScoreRequest
     from diagnostics.kernel import GradientKernel
-    from diagnostics.models import LoadedModel
-    from diagnostics.scoring import ScoreRequest
+    from diagnostics.models.load import LoadedModel
 
 #: What is to be drawn: problem id → (sample indices, whether the greedy response).
 Missing = Mapping[str, tuple[tuple[int, ...], bool]]
@@ -154,8 +154,8 @@ class Engine:
         part: Part = WHOLE,
     ) -> Iterator[list[ResponseScore]]:
         """Teacher-force responses, see ``AuditEngine``."""
-        from diagnostics.models import in_float32
-        from diagnostics.scoring import TOKEN_BUDGET, score
+        from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, score
+        from diagnostics.models.load import in_float32
 
         loaded = self._models.load(checkpoint)
         requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
@@ -167,7 +167,7 @@ class Engine:
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
     ) -> int:
         """How many batches ``score`` makes of these responses."""
-        from diagnostics.scoring import count_batches
+        from diagnostics.engine.teacher_forcing import count_batches
 
         loaded = self._models.load(checkpoint)
         requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
@@ -182,8 +182,8 @@ class Engine:
         settings: SamplingSettings,
     ) -> list[ScoreRequest]:
         """What can be scored of ``responses``; the trainer's may be in no words that this model reads."""
-        from diagnostics.models import encode_prompt, require_fit
-        from diagnostics.scoring import ScoreRequest
+        from diagnostics.engine.teacher_forcing import ScoreRequest
+        from diagnostics.models.load import encode_prompt, require_fit
 
         by_id = {problem.problem_id: problem for problem in problems}
         requests: list[ScoreRequest] = []
@@ -213,7 +213,7 @@ class Engine:
     ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
         """The gradient kernel over ``responses``, see ``AuditEngine``."""
         from diagnostics.kernel import KernelRow, gradient_kernel
-        from diagnostics.models import encode_prompt
+        from diagnostics.models.load import encode_prompt
 
         loaded = self._models.load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
@@ -250,7 +250,7 @@ def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleReque
 
 def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
     """The tokens of a response as they were drawn; where only its text is known, as the tokenizer writes it."""
-    from diagnostics.models import response_ids
+    from diagnostics.models.load import response_ids
 
     if pd.api.types.is_list_like(row.token_ids):
         return tuple(map(int, row.token_ids))

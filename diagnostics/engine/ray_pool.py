@@ -23,14 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from diagnostics import version
-from diagnostics.config import AuditConfig
-from diagnostics.engine import EngineSpec, Missing
-from diagnostics.errors import ClusterError, ConfigError, OversharpError, SamplerError
-from diagnostics.parts import Task, together
-from diagnostics.samplers import BatchPlan, choose_sampler
-from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
-from diagnostics.units import (
+from diagnostics.audit.config import AuditConfig
+from diagnostics.engine.local import EngineSpec, Missing
+from diagnostics.engine.ray_worker import (
     Job,
     KernelJob,
     Outcome,
@@ -44,6 +39,11 @@ from diagnostics.units import (
     scores_from_parquet,
     units_of,
 )
+from diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
+from diagnostics.records.shard import Task, together
+from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
+from diagnostics.records.version import version
+from diagnostics.samplers import BatchPlan, choose_sampler
 
 if TYPE_CHECKING:
     from diagnostics.kernel import GradientKernel

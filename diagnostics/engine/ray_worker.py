@@ -1,6 +1,6 @@
 """What a worker of a cluster does: one part of the work on one checkpoint. Samples and scores go back as Parquet.
 
-Nothing here knows Ray: ``diagnostics.distributed`` makes an actor of ``Worker``.
+Nothing here knows Ray: ``diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics import version
-from diagnostics.engine import Engine, EngineSpec, Missing
-from diagnostics.errors import CheckpointError, OversharpError
-from diagnostics.parts import WHOLE, Part
+from diagnostics.engine.local import Engine, EngineSpec, Missing
+from diagnostics.records.errors import CheckpointError, OversharpError
+from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
+from diagnostics.records.version import version
 from diagnostics.samplers import BatchPlan
 from diagnostics.series import current_hash
 from diagnostics.series.weights import IncompleteCheckpointError
-from diagnostics.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
 
 _SAMPLES = pa.schema(
     [

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from diagnostics.errors import SamplerError
-from diagnostics.models import LoadedModel, encode_prompt, require_fit, suitable_threads
-from diagnostics.parts import WHOLE, Part
-from diagnostics.types import Problem, ResponseScore, SamplingSettings
+from diagnostics.models.load import LoadedModel, encode_prompt, require_fit, suitable_threads
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.types import Problem, ResponseScore, SamplingSettings
 
 #: Tokens of one batch, padding included.
 TOKEN_BUDGET = 1 << 14

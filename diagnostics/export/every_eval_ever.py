@@ -19,10 +19,10 @@ from uuid import UUID
 
 import pandas as pd
 
-from diagnostics.exporters.names import slug, slugs
-from diagnostics.exporters.samples import Part, read_part
+from diagnostics.export.names import slug, slugs
+from diagnostics.export.samples import Part, read_part
+from diagnostics.records.types import NO_ANSWER
 from diagnostics.store import Store
-from diagnostics.types import NO_ANSWER
 
 SCHEMA_VERSION = "0.3.0"
 #: Who made the model: the store does not know, and the schema's folders need a name.

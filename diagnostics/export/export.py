@@ -12,9 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from diagnostics import version
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.exporters.contract import (
+from diagnostics.export.contract import (
     DEFAULT_WHAT,
     EVERYTHING,
     FOLDERS,
@@ -30,7 +28,7 @@ from diagnostics.exporters.contract import (
     TableWhat,
     What,
 )
-from diagnostics.exporters.tables import (
+from diagnostics.export.tables import (
     ENDINGS,
     findings,
     findings_markdown,
@@ -38,7 +36,9 @@ from diagnostics.exporters.tables import (
     verdicts_markdown,
     write_table,
 )
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.version import version
 from diagnostics.store import Store
 
 Name = TypeVar("Name", bound=str)
@@ -145,17 +145,17 @@ class _Job:
         return StoreError(f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` to its end")
 
     def _samples(self, folder: Path) -> int:
-        from diagnostics.exporters.samples import write_samples
+        from diagnostics.export.samples import write_samples
 
         return self._from_samples("samples", write_samples, folder)
 
     def _every_eval_ever(self, folder: Path) -> int:
-        from diagnostics.exporters.every_eval_ever import write_evaluations
+        from diagnostics.export.every_eval_ever import write_evaluations
 
         return self._from_samples("every_eval_ever", write_evaluations, folder)
 
     def _from_samples(self, title: str, write: Callable[..., int], folder: Path) -> int:
-        from diagnostics.exporters.samples import DATABASE_GIB, parts
+        from diagnostics.export.samples import DATABASE_GIB, parts
 
         self.store.bound_memory(DATABASE_GIB)
         planned = {name: parts(self.store, name) for name in self.series}
@@ -167,7 +167,7 @@ class _Job:
         return n_written
 
     def _plots(self, folder: Path) -> int:
-        from diagnostics.exporters.plots import write_plots
+        from diagnostics.export.plots import write_plots
 
         if findings(self.store, self.series).empty:
             raise self._nothing("findings")

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from diagnostics.exporters.contract import PictureFormat
-from diagnostics.exporters.names import slug, slugs
+from diagnostics.export.contract import PictureFormat
+from diagnostics.export.names import slug, slugs
 from diagnostics.measures import all_measures
-from diagnostics.progress import ProgressSink
+from diagnostics.records.progress import ProgressSink
 from diagnostics.store import Store
-from reports.pictures import figure_pictures, report_figures
-from reports.raster import svg_png
+from reports.pictures.files import figure_pictures, report_figures
+from reports.pictures.raster import svg_png
 from reports.records import Figure
 
 INDEX = "README.md"

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.exporters.names import slugs
-from diagnostics.public_views import meaning_of
+from diagnostics.export.names import slugs
 from diagnostics.store import Store
+from diagnostics.store.views import meaning_of
 
 #: Text read at a time, in bytes.
 PART_BYTES = 32 << 20

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.exporters.contract import TableFormat
+from diagnostics.export.contract import TableFormat
 from diagnostics.measures import all_measures
 from diagnostics.store import Store
 

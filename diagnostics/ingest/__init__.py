@@ -1,0 +1,1 @@
+"""Samples that other tools wrote: from their files to a verdict."""

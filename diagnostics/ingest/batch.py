@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, UInt64
 
-from diagnostics.importers.contract import Recorded
-from diagnostics.recording import GRADES, PROBLEMS, SAMPLES
-from diagnostics.types import NO_ANSWER, response_id
+from diagnostics.ingest.formats.contract import Recorded
+from diagnostics.records.types import NO_ANSWER, response_id
+from diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
 from diagnostics.verifiers.exact import exact_answer
 
 #: A part of a file that is written at once: samples, and bytes of their texts. So many samples are what DuckDB
@@ -47,7 +47,7 @@ class Placed:
 
 
 class Texts:
-    """Texts in UTF-8, one after the other, in memory that every part uses again: fresh memory costs more than a copy."""
+    """Texts in UTF-8 one after the other, in memory that is used again: fresh memory costs more than a copy."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(BYTES_PER_COMMIT, dtype=np.uint8)

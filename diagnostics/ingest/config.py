@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from diagnostics.config import CODE_BLOCK, at_least, comma_separated
-from diagnostics.errors import ConfigError
-from diagnostics.types import RecordedSettings, make_paths
+from diagnostics.audit.config import CODE_BLOCK, at_least, comma_separated
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.types import RecordedSettings, make_paths
 
 #: What ``--map`` may name.
 MAPPED = (

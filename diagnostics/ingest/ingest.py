@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from diagnostics.errors import ConfigError, ImportFileError, StoreError
-from diagnostics.import_config import ImportConfig
-from diagnostics.import_placing import recorded_id
-from diagnostics.import_plan import ImportPlan, PlannedFile, plan_import
-from diagnostics.import_reading import FileResult, SeriesReader, held_steps
-from diagnostics.pending import ungraded
-from diagnostics.progress import ProgressSink, SilentProgress
-from diagnostics.provenance import provenance
-from diagnostics.stages import grade
-from diagnostics.standing import findings_and_verdict, report
+from diagnostics.audit.freshness import findings_and_verdict, report
+from diagnostics.audit.provenance import provenance
+from diagnostics.audit.stages import grade
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.place import recorded_id
+from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
+from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
+from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.types import AuditKey, RecordedSettings, content_hash
 from diagnostics.store import Store
-from diagnostics.stored import stored_problems
-from diagnostics.types import AuditKey, RecordedSettings, content_hash
-from diagnostics.verdict import Verdict
+from diagnostics.store.load import stored_problems
+from diagnostics.store.missing import ungraded
+from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
 
 #: Most memory for queries while a dump is imported; what needs more goes to files beside the store.

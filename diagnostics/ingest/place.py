@@ -9,15 +9,15 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from diagnostics.errors import ProblemError, VerifierError
-from diagnostics.graders import RECORDED
-from diagnostics.import_config import ImportConfig
-from diagnostics.import_parts import Part, Placed, storable
-from diagnostics.import_plan import PlannedFile
-from diagnostics.importers.contract import Fault, Recorded
-from diagnostics.recording import FaultCount
-from diagnostics.types import Problem, content_hash
+from diagnostics.ingest.batch import Part, Placed, storable
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats.contract import Fault, Recorded
+from diagnostics.ingest.plan import PlannedFile
+from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.types import Problem, content_hash
+from diagnostics.store.write_import import FaultCount
 from diagnostics.verifiers import Verifiers
+from diagnostics.verifiers.names import RECORDED
 
 #: The largest number that a tool may give one of the responses to a prompt.
 LARGEST_INDEX = 65_535

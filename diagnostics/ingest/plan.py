@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import ConfigError
-from diagnostics.import_config import ImportConfig
-from diagnostics.importers import Found, find_files
-from diagnostics.importers.contract import Importer
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats import Found, find_files
+from diagnostics.ingest.formats.contract import Importer
+from diagnostics.records.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from diagnostics import import_parts
-from diagnostics.errors import ImportFileError
-from diagnostics.graders import RECORDED
-from diagnostics.import_config import ImportConfig
-from diagnostics.import_parts import CHARACTERS_PER_BLOCK, GradedPairs, Part, Texts, collector_off
-from diagnostics.import_placing import Places, Reading, recorded_id
-from diagnostics.import_plan import PlannedFile
-from diagnostics.importers.contract import Fault, ReadOptions, Recorded
-from diagnostics.importers.rows import fault_of_last_line
-from diagnostics.recording import FaultCount, ImportedFile, Recording
+from diagnostics.ingest import batch as import_parts
+from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, GradedPairs, Part, Texts, collector_off
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import fault_of_last_line
+from diagnostics.ingest.place import Places, Reading, recorded_id
+from diagnostics.ingest.plan import PlannedFile
+from diagnostics.records.errors import ImportFileError
+from diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
 from diagnostics.store import Store
-from diagnostics.types import Checkpoint, RecordedSettings, Series, content_hash
+from diagnostics.store.write_import import FaultCount, ImportedFile, Recording
 from diagnostics.verifiers import Verifiers
+from diagnostics.verifiers.names import RECORDED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from diagnostics.kernel.contract import GradientKernel, KernelRow
 
 if TYPE_CHECKING:
-    from diagnostics.models import LoadedModel
+    from diagnostics.models.load import LoadedModel
 
 
 def gradient_kernel(

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.errors import KernelError
 from diagnostics.kernel.certificate import (
     SignedGradients,
     draw_signs,
@@ -25,7 +24,8 @@ from diagnostics.kernel.parameters import trained_parameters
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
 from diagnostics.kernel.streaming import add_all
-from diagnostics.models import LoadedModel, in_float32, suitable_threads
+from diagnostics.models.load import LoadedModel, in_float32, suitable_threads
+from diagnostics.records.errors import KernelError
 
 
 @dataclass(frozen=True, kw_only=True)

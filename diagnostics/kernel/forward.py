@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from diagnostics.errors import KernelError
 from diagnostics.kernel.rows import Batch
+from diagnostics.records.errors import KernelError
 
 
 def innermost(model: Any) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from diagnostics.errors import KernelError
 from diagnostics.kernel.forward import innermost
 from diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
 from diagnostics.kernel.rows import Batch
+from diagnostics.records.errors import KernelError
 
 #: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.
 MOST_PASSES = 64

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from diagnostics.errors import KernelError
 from diagnostics.kernel.contract import KernelRow
-from diagnostics.models import LoadedModel
+from diagnostics.models.load import LoadedModel
+from diagnostics.records.errors import KernelError
 
 #: The sides of the kernel that a row is on.
 Segment = Literal["row", "both", "column"]

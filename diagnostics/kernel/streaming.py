@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from diagnostics.errors import KernelError
 from diagnostics.kernel.capture import Capture
 from diagnostics.kernel.certificate import SignedGradients
 from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
@@ -40,7 +39,8 @@ from diagnostics.kernel.parameters import (
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import Batch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
-from diagnostics.models import LoadedModel
+from diagnostics.models.load import LoadedModel
+from diagnostics.records.errors import KernelError
 
 #: Runs a part of the model forward and backward on the batch of this number.
 Run = Callable[[int], object]

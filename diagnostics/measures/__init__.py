@@ -20,8 +20,8 @@ from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
 from typing import get_args
 
-from diagnostics.errors import ConfigError
 from diagnostics.measures.contract import Measure, Section
+from diagnostics.records.errors import ConfigError
 
 ENTRY_POINT_GROUP = "oversharp.measures"
 
@@ -66,7 +66,7 @@ def get_measure(name: str) -> Measure:
     >>> get_measure("pass@k")
     Traceback (most recent call last):
         ...
-    diagnostics.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k?
+    diagnostics.records.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k?
     """
     measures = all_measures()
     if name in measures:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from diagnostics.measures.contract import Evidence, Measure
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval
-from diagnostics.types import Finding
 
 
 def known(

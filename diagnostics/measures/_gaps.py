@@ -9,8 +9,8 @@ import pandas as pd
 
 from diagnostics.measures._findings import known, unknown
 from diagnostics.measures.contract import Measure
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval, mean_interval
-from diagnostics.types import Finding
 
 SCOPES = ("all", "max")
 

@@ -13,7 +13,7 @@ from diagnostics.measures._counts import CorrectCounts, sampled_counts, too_few_
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._panel import NONE_CORRECT, Panel, Scope, panel_of, positions
 from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 #: (before, after, the reason why the two cannot be compared)
 Pair = tuple[str, str, str | None]

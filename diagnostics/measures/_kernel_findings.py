@@ -11,8 +11,8 @@ from jaxtyping import Float
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._kernel import NO_GRADIENT, Coupling, Rows, couplings, fixed_couplings
 from diagnostics.measures.contract import Evidence, Measure
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval, mean_interval, share_interval
-from diagnostics.types import Finding
 
 T = TypeVar("T")
 

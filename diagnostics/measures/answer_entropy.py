@@ -23,9 +23,9 @@ import math
 from diagnostics.measures._counts import answers_by_checkpoint
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy
 from diagnostics.statistics.intervals import mean_interval
-from diagnostics.types import Finding
 
 ESTIMATORS = {"all": chao_wang_jost_entropy, "plug_in": plug_in_entropy}
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import pandas as pd
 
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 T = TypeVar("T")
 View = Literal[

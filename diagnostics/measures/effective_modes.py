@@ -21,9 +21,9 @@ from __future__ import annotations
 from diagnostics.measures._counts import correct_modes_by_checkpoint
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.entropy import simpson_index
 from diagnostics.statistics.intervals import Interval, share_interval
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -33,7 +33,7 @@ from diagnostics.measures._findings import comparisons, unknown
 from diagnostics.measures._interference import direction_findings
 from diagnostics.measures._panel import NO_PANEL, base_success_scopes, panel_of
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -36,9 +36,9 @@ from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._interference import courses
 from diagnostics.measures._panel import NO_PANEL
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval
 from diagnostics.statistics.permutation import within_correlation
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -35,9 +35,9 @@ from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._interference import courses
 from diagnostics.measures._panel import NO_PANEL
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval
 from diagnostics.statistics.permutation import link_test
-from diagnostics.types import Finding
 
 PERMUTATIONS = 1999
 SEED = 0

@@ -26,7 +26,7 @@ from __future__ import annotations
 from diagnostics.measures._interference import magnitude_findings
 from diagnostics.measures._panel import NO_PANEL, panel_of, steps, success_scopes
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

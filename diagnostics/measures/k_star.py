@@ -28,8 +28,8 @@ import numpy as np
 from diagnostics.measures._changes import changes_of
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.crossing import Crossing, crossings
-from diagnostics.types import Finding
 
 SEED = 0
 

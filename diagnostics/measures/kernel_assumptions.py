@@ -26,8 +26,8 @@ from diagnostics.measures._batch import NO_ADVANTAGE, Batch
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
 from diagnostics.measures._kernel_findings import of_coupling, over_problems
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.theory.assumptions import coupling_flags
-from diagnostics.types import Finding
 
 SCOPES = ("A2.1 aligned", "A2.3 local", "order", "denominator", "weights", "no repeats")
 

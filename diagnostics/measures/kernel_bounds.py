@@ -27,7 +27,7 @@ from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling
 from diagnostics.measures._kernel_bounds import seen_case, unseen_case
 from diagnostics.measures._kernel_findings import number, of_coupling
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 SCOPES = ("unseen exact", "unseen bound", "seen exact", "seen bound")
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

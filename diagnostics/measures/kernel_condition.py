@@ -24,7 +24,7 @@ from diagnostics.measures._kernel import NO_KERNEL, RESOLUTION, Rows
 from diagnostics.measures._kernel_findings import number, of_fixed
 from diagnostics.measures._kernel_pairs import NO_TWO
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 SCOPES = ("cosine", "sum")
 

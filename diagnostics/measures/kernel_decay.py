@@ -27,8 +27,8 @@ from diagnostics.measures._kernel import NO_KERNEL, Rows
 from diagnostics.measures._kernel_findings import number, of_fixed
 from diagnostics.measures._kernel_pairs import jackknife
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.theory.assumptions import DecayFit, fit_decay
-from diagnostics.types import Finding
 
 SCOPES = ("eta", "residual")
 

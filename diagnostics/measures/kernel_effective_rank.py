@@ -27,9 +27,9 @@ from diagnostics.measures._kernel import NO_KERNEL, Rows
 from diagnostics.measures._kernel_findings import number, of_fixed
 from diagnostics.measures._kernel_pairs import NO_TWO, WITHIN
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import mean_interval
 from diagnostics.theory.coupling import effective_rank
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -22,7 +22,7 @@ import numpy as np
 from diagnostics.measures._kernel import NO_KERNEL
 from diagnostics.measures._kernel_findings import lambda_findings
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

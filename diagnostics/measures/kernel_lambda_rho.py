@@ -28,7 +28,7 @@ from diagnostics.measures._kernel import NO_KERNEL, Rows, mean_diagonal, off_dia
 from diagnostics.measures._kernel_findings import of_fixed
 from diagnostics.measures._kernel_pairs import NO_TWO, fieller
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 SCOPES = ("cosine", "cosine correct", "sum", "per token")
 NOT_ABOVE = "ρ is not above 0: a ratio to it has no meaning"

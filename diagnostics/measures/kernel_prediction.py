@@ -35,8 +35,8 @@ from diagnostics.measures._kernel import NO_KERNEL
 from diagnostics.measures._kernel_pairs import jackknife
 from diagnostics.measures._kernel_prediction import Prediction, predictions
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -26,8 +26,8 @@ from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal
 from diagnostics.measures._kernel_findings import number, of_coupling
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.theory.coupling_bounds import seen_to_unseen_ratio
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

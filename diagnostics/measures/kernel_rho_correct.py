@@ -26,7 +26,7 @@ from diagnostics.measures._kernel import NO_KERNEL, Rows
 from diagnostics.measures._kernel_findings import of_fixed
 from diagnostics.measures._kernel_pairs import pair_groups, pair_mean
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

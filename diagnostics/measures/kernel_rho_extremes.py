@@ -21,7 +21,7 @@ from diagnostics.measures._kernel import NO_KERNEL, Rows
 from diagnostics.measures._kernel_findings import number, of_fixed
 from diagnostics.measures._kernel_pairs import RELATED, UNRELATED, WITHIN, pair_groups
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 _SCOPES = tuple(f"{end} {scope}" for scope in (WITHIN, RELATED, UNRELATED) for end in ("min", "max"))
 

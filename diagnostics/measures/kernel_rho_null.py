@@ -29,8 +29,8 @@ from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal, off_diagonal
 from diagnostics.measures._kernel_findings import number, of_coupling
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import Interval, ratio_interval
-from diagnostics.types import Finding
 
 SCOPES = ("all", "standard error")
 

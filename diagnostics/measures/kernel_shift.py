@@ -27,8 +27,8 @@ from diagnostics.measures._batch import NO_ADVANTAGE, Batch
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
 from diagnostics.measures._kernel_findings import of_coupling, over_problems
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.theory.coupling import induced_shift
-from diagnostics.types import Finding
 
 SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "related correct")
 

@@ -26,9 +26,9 @@ import numpy as np
 from diagnostics.measures._counts import has_interval, reasons, too_few_samples
 from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import mean_interval
 from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.types import Finding
 
 NO_MODES = "no correct sample has a named mode"
 

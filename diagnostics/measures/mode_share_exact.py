@@ -24,8 +24,8 @@ import numpy as np
 from diagnostics.measures._exact import exact_modes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.types import Finding
 
 SCOPES = ("dominant", "second", "other")
 

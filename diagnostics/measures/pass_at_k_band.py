@@ -27,9 +27,9 @@ import numpy as np
 from diagnostics.measures._changes import changes_of
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.intervals import Interval
-from diagnostics.types import Finding
 
 SEED = 0
 

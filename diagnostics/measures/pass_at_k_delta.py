@@ -24,8 +24,8 @@ import itertools
 from diagnostics.measures._counts import has_interval, sampled_counts, scopes, too_few_samples
 from diagnostics.measures._findings import comparisons, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -29,7 +29,7 @@ from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, panel_of
 from diagnostics.measures._perplexity import BOUNDS, perplexity_of
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 SCOPES = ("all", "correct")
 

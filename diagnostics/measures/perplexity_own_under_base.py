@@ -28,8 +28,8 @@ from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._own import NO_OWN_SCORES, own_scored
 from diagnostics.measures._perplexity import BOUNDS, perplexity_of
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import mean_interval
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -22,8 +22,8 @@ import numpy as np
 from diagnostics.measures._counts import common_counts
 from diagnostics.measures._findings import comparisons, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -34,8 +34,8 @@ from jaxtyping import Float
 from diagnostics.measures._exact import NOISE_NATS, ExactModes, exact_modes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.types import Finding
 
 SCOPES = ("incorrect", "dominant", "minority")
 

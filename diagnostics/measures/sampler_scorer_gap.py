@@ -25,7 +25,7 @@ from diagnostics.measures._findings import checkpoint_ids
 from diagnostics.measures._gaps import gap_findings, unknown_gaps
 from diagnostics.measures._own import NO_OWN_SCORES, own_scored
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from diagnostics.measures._findings import checkpoint_ids
 from diagnostics.measures._gaps import gap_findings, unknown_gaps
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 NONE_TWICE = "no panel response is scored twice here; run the audit with --panel 4"
 

@@ -26,8 +26,8 @@ import numpy as np
 from diagnostics.measures._exact import exact_modes
 from diagnostics.measures._findings import comparisons, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import ratio_interval
-from diagnostics.types import Finding
 
 EDGES = (0.001, 0.01, 0.1)
 #: Spelt so that the order of letters is the order of probabilities.

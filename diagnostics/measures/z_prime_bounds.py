@@ -27,7 +27,7 @@ from diagnostics.measures._kernel_findings import over_problems
 from diagnostics.measures._own import NO_OWN_SCORES
 from diagnostics.measures._z_prime import NONE_MIXED, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 SCOPES = ("exact", "first bound", "second bound")
 

@@ -41,7 +41,7 @@ from diagnostics.measures._own import own_scored
 from diagnostics.measures._panel import steps
 from diagnostics.measures._z_prime import Partition, own_partitions, welch_difference
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 DIFFERENCE = "difference"

@@ -31,7 +31,7 @@ from diagnostics.measures._kernel_findings import over_problems
 from diagnostics.measures._own import NO_OWN_SCORES
 from diagnostics.measures._z_prime import NONE_MIXED, ROUNDING, Partition, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 BETAS = (0.04, 1.0)
 MIXED = "mixed"

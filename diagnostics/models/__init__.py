@@ -1,0 +1,1 @@
+"""Language models: loaded, held, and given problems as tokens."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
 from diagnostics.series.tokenizers import tokenizer_file
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from diagnostics.types import Checkpoint
+from diagnostics.records.types import Checkpoint
 
 if TYPE_CHECKING:
     import torch
 
-    from diagnostics.models import Dtype, LoadedModel
+    from diagnostics.models.load import Dtype, LoadedModel
 
 
 class ModelHolder:
@@ -28,13 +28,13 @@ class ModelHolder:
     @cached_property
     def device(self) -> torch.device:
         """Where the models are. Raises ``ConfigError`` for a device that is not there."""
-        from diagnostics.models import pick_device
+        from diagnostics.models.load import pick_device
 
         return pick_device(self.device_name)
 
     def load(self, checkpoint: Checkpoint) -> LoadedModel:
         """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
-        from diagnostics.models import load_model
+        from diagnostics.models.load import load_model
 
         if self._held is None or self._held[0] != checkpoint.weights_hash:
             self.close()

@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from diagnostics.errors import CheckpointError, ConfigError, OversharpError, SamplerError
-from diagnostics.model_files import (
+from diagnostics.models.files import (
     is_local,
     load_outline,
     load_tokenizer,
@@ -24,9 +23,10 @@ from diagnostics.model_files import (
     require_weights,
     with_adapter,
 )
+from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, SamplerError
+from diagnostics.records.types import Checkpoint, Problem
 from diagnostics.series.folders import locate_model
 from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
-from diagnostics.types import Checkpoint, Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

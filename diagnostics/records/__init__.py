@@ -1,0 +1,1 @@
+"""The records and errors that every room knows."""

@@ -8,7 +8,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
-from diagnostics.errors import SamplerError
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.contract import (
     BatchPlan,
     EngineSettings,
@@ -17,7 +18,6 @@ from diagnostics.samplers.contract import (
     SamplerContext,
     SampleRequest,
 )
-from diagnostics.types import Checkpoint
 
 #: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"

@@ -8,9 +8,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from diagnostics.model_holder import ModelHolder
-from diagnostics.parts import WHOLE, Part
-from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
+from diagnostics.models.holder import ModelHolder
+from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList
 
-from diagnostics.errors import SamplerError
-from diagnostics.models import (
+from diagnostics.models.load import (
     LoadedModel,
     encode_prompt,
     left_padded,
@@ -20,10 +19,11 @@ from diagnostics.models import (
     response_texts,
     suitable_threads,
 )
-from diagnostics.parts import WHOLE, Part
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers.contract import BatchPlan, SamplerContext, SampleRequest, row_key
 from diagnostics.samplers.drawing import SeededDraw
-from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 
 MAX_ROWS = 1024
 #: Memory that one batch may fill with its cache and logits: this much on a CPU, this share of what a GPU has free.

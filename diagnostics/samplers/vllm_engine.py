@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import SamplerError
+from diagnostics.records.errors import SamplerError
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm_messages import (
     Abort,
@@ -115,7 +115,7 @@ class EnginePlan:
         if self.on_cpu:
             arguments |= {"block_size": CPU_BLOCK_TOKENS, "kv_cache_memory_bytes": self.cache_bytes}
         if self.settings.trust_remote_code:
-            from diagnostics.model_files import needs_code
+            from diagnostics.models.files import needs_code
 
             arguments["trust_remote_code"] = needs_code(self.model)
         if self.max_lora_rank:

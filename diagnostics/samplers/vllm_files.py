@@ -8,9 +8,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from diagnostics.errors import SamplerError
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Checkpoint
 from diagnostics.series.weights import IncompleteCheckpointError, weight_files
-from diagnostics.types import Checkpoint
 
 #: Entries of config.json that change nothing in what is computed; precision and end tokens are the audit's own.
 _HARMLESS = frozenset(

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from diagnostics.models import LoadedModel, suitable_threads
+from diagnostics.models.load import LoadedModel, suitable_threads
 from diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8

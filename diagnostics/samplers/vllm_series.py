@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from diagnostics.errors import EngineRefusedError, SamplerError
-from diagnostics.models import ONE_THREAD_BELOW_PARAMETERS, LoadedModel
+from diagnostics.models.load import ONE_THREAD_BELOW_PARAMETERS, LoadedModel
+from diagnostics.records.errors import EngineRefusedError, SamplerError
+from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.samplers.contract import SamplerContext
 from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, EngineProcess, VllmEngine, engine_environment
 from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
@@ -26,7 +27,6 @@ from diagnostics.samplers.vllm_probe import (
     long_prompt,
     probe_prompts,
 )
-from diagnostics.types import Checkpoint, SamplingSettings
 
 #: Responses that the engine works on at a time, where the user names no number.
 DEFAULT_ROWS = 256

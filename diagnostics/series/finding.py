@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
+from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.fingerprints import refuse_equal_weights
 from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, recognised
@@ -23,7 +24,6 @@ from diagnostics.series.tokenizers import (
 )
 from diagnostics.series.training_log import read_training_log
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
-from diagnostics.types import Checkpoint, Series
 
 ADAPTER_CONFIG = "adapter_config.json"
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
+from diagnostics.records.types import Checkpoint
 from diagnostics.series.weights import StoredTensor, stored_tensors, tensor_bytes, weight_files
-from diagnostics.types import Checkpoint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, has_weights, is_model, recognised
 
 LOOKED_FOR = (

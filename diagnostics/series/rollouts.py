@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.types import TrainingResponse
+from diagnostics.records.types import TrainingResponse
 
 if TYPE_CHECKING:
     import pandas as pd

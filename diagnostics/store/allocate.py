@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from diagnostics.database import Database
-from diagnostics.types import AuditKey
+from diagnostics.records.types import AuditKey
+from diagnostics.store.database import Database
 
 
 def allocate(database: Database, key: AuditKey, checkpoint_id: str, least: int) -> int:

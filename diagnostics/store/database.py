@@ -17,8 +17,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics import version
-from diagnostics.errors import StoreError
+from diagnostics.records.errors import StoreError
+from diagnostics.records.version import version
 
 MIGRATIONS = (
     "schema.sql",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pandas import isna
 from pandas.api.types import is_list_like
 
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.types import AuditKey, Problem, SamplingSettings
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.types import AuditKey, Problem, SamplingSettings
 
 if TYPE_CHECKING:
     from diagnostics.store import Store

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.database import Database
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.store.database import Database
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
 _KEYED = (

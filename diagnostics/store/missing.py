@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from diagnostics.types import AuditKey
+from diagnostics.records.types import AuditKey
 
 if TYPE_CHECKING:
     from diagnostics.store import Store

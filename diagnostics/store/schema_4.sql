@@ -11,7 +11,7 @@ CREATE TABLE audit_verdicts (
     p_population DOUBLE CHECK (isfinite(p_population)),  -- problems like these: pass@k fell at no k
     p_minority DOUBLE CHECK (isfinite(p_minority)),      -- these problems: no correct minority mode was lost
     k_most INTEGER,                                      -- the verdict holds for k = 1 … k_most
-    document JSON NOT NULL                               -- all of it: the fields of diagnostics.verdict.Verdict
+    document JSON NOT NULL                               -- all of it: the fields of diagnostics.verdict.record.Verdict
 );
 
 -- Problems that seemed lost or gained, drawn afresh at the base and at a late checkpoint.

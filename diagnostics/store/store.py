@@ -15,20 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.allocating import allocate, share_allocations
-from diagnostics.database import Database
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.recording import ImportedFile, Recording, imported, imported_from, record
-from diagnostics.registry import (
-    record_confirmations,
-    record_provenance,
-    register_audit,
-    register_problems,
-    register_series,
-    register_settings,
-    register_training,
-)
-from diagnostics.types import (
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.types import (
     AuditKey,
     Confirmation,
     Finding,
@@ -42,7 +30,19 @@ from diagnostics.types import (
     TrainingResponse,
     response_id,
 )
-from diagnostics.verdict import Verdict
+from diagnostics.store.allocate import allocate, share_allocations
+from diagnostics.store.database import Database
+from diagnostics.store.write_audit import (
+    record_confirmations,
+    record_provenance,
+    register_audit,
+    register_problems,
+    register_series,
+    register_settings,
+    register_training,
+)
+from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
+from diagnostics.verdict.record import Verdict
 
 
 class Store:

@@ -90,7 +90,7 @@ RELATIONS: tuple[Relation, ...] = (
             "p_population": _means("p value, problems like these: pass@k fell at no k", "probability"),
             "p_minority": _means("p value, these problems: no correct minority mode was lost", "probability"),
             "k_most": _means("the verdict holds for k = 1 … k_most", "samples"),
-            "document": _means("all of the verdict: the fields of `diagnostics.verdict.Verdict`"),
+            "document": _means("all of the verdict: the fields of `diagnostics.verdict.record.Verdict`"),
         },
     ),
     Relation(

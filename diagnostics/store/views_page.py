@@ -1,4 +1,4 @@
-"""``docs/views.md``: every relation that users may query; ``python -m diagnostics.views_page`` writes it."""
+"""``docs/views.md``: every relation that users may query; ``python -m diagnostics.store.views_page`` writes it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from diagnostics.public_views import RELATIONS, meaning_of
 from diagnostics.store import Store
+from diagnostics.store.views import RELATIONS, meaning_of
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "views.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "views.md"
 
 INTRODUCTION = """# Views
 
-What `oversharp sql STORE "SELECT …"` and `diagnostics.open_store(path).frame("SELECT …")` can rely on. Names, types and
+What `oversharp sql STORE "SELECT …"` and `oversharp.open_store(path).frame("SELECT …")` can rely on. Names, types and
 meanings below stay as they are from version to version; new columns come at the end. Other tables of the store are
 its own and may change. [queries.md](queries.md) has examples.
 
 The views show the latest audit of every series. `token_logps` and its kin lie in Parquet files beside the store, in the
 folder `audit.tokens`: keep the two together. NULL is unknown, never 0.
 
-This page is made from `diagnostics/public_views.py` by `python -m diagnostics.views_page`.
+This page is made from `diagnostics/store/views.py` by `python -m diagnostics.store.views_page`.
 """
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.database import Database
-from diagnostics.errors import StoreError
-from diagnostics.types import (
+from diagnostics.records.errors import StoreError
+from diagnostics.records.types import (
     AuditKey,
     Confirmation,
     Problem,
@@ -23,6 +22,7 @@ from diagnostics.types import (
     response_id,
     training_problem,
 )
+from diagnostics.store.database import Database
 
 
 def register_series(database: Database, series: Series) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from diagnostics.database import Database
+from diagnostics.store.database import Database
 
 PROBLEMS = pa.schema(
     [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id")]

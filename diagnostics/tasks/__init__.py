@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from diagnostics.errors import ProblemError, VerifierError
-from diagnostics.types import Problem
+from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.types import Problem
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
@@ -32,7 +32,7 @@ def load_problems(
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
-    diagnostics.errors.ProblemError: task 'contdown' is unknown; did you mean: countdown
+    diagnostics.records.errors.ProblemError: task 'contdown' is unknown; did you mean: countdown
     """
     if (problems_file is None) == (task is None):
         raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), and not both")

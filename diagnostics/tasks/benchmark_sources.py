@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
 from diagnostics.tasks.files import Row, read_rows
 
 #: Environment variable: a directory with local copies, each under its benchmark's name.

@@ -15,11 +15,11 @@ from random import Random
 from string import ascii_uppercase
 from typing import Any, Literal
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import Problem
 from diagnostics.tasks import nearest_names
 from diagnostics.tasks.benchmark_sources import HubData, data_rows
 from diagnostics.tasks.files import Row, problem_of_row
-from diagnostics.types import Problem
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.extraction import hash_answer, last_boxed
 

@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import ProblemError, VerifierError
-from diagnostics.types import Problem, content_hash
+from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.extraction import collapse_whitespace
 

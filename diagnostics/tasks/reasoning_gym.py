@@ -8,9 +8,9 @@ from io import StringIO
 from itertools import islice
 from typing import Any
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import Problem
 from diagnostics.tasks import nearest_names
-from diagnostics.types import Problem
 from diagnostics.verifiers.packing import pack
 
 

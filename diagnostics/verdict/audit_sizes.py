@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from diagnostics.statistics.power import BaseRates, Design, power, window_size
-from diagnostics.verdict import Remedy
+from diagnostics.verdict.record import Remedy
 
 #: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000

@@ -12,7 +12,6 @@ from operator import attrgetter
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.settling import settle
 from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.crossing import crossing
 from diagnostics.statistics.intervals import share_interval
@@ -21,7 +20,17 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.power import window_size
 from diagnostics.statistics.rule import Label, rule
-from diagnostics.verdict import NOTABLE_RISE, ChangeAtK, Estimate, Rates, Remedy, Verdict, largest_fall, sentence_of
+from diagnostics.verdict.audit_sizes import settle
+from diagnostics.verdict.record import (
+    NOTABLE_RISE,
+    ChangeAtK,
+    Estimate,
+    Rates,
+    Remedy,
+    Verdict,
+    largest_fall,
+    sentence_of,
+)
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229

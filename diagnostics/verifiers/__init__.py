@@ -13,8 +13,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 
-from diagnostics.errors import VerifierError
-from diagnostics.types import Grade, Problem
+from diagnostics.records.errors import VerifierError
+from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers.contract import Verifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"

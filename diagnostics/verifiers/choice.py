@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from diagnostics.errors import ProblemError
-from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import (
     announced_answer,
     collapse_whitespace,

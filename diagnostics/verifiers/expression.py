@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from diagnostics.errors import ProblemError
-from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
 
 #: Longest expression read. With at most 12 digits a number, values stay below 1,600 bits: nothing can explode.

@@ -23,7 +23,7 @@ from typing import Generic, Literal, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from diagnostics.errors import VerifierError
+from diagnostics.records.errors import VerifierError
 
 R = TypeVar("R")
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from diagnostics.errors import ProblemError
-from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import (
     announced_answer,
     collapse_whitespace,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import TracebackType
 
-from diagnostics.errors import ProblemError, VerifierError
-from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, tagged_answer
 from diagnostics.verifiers.killable import KillablePool, Outcome
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diagnostics.graders import listed_graders
+from diagnostics.verifiers.names import listed_graders
 from reports import numbers
 from reports.source import SeriesSource
 

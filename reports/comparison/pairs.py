@@ -13,9 +13,9 @@ from diagnostics.statistics.comparison import RunDifference, compare_runs
 from diagnostics.statistics.confirmation import holm
 from diagnostics.statistics.keys import inference_ks
 from reports import numbers
+from reports.comparison.seeds import may_pair
 from reports.context import Context
 from reports.records import Cell, Column, Missing, Table
-from reports.seeds import may_pair
 from reports.source import SeriesSource
 from reports.tables import Display
 

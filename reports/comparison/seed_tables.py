@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
+from reports.comparison.seeds import Objective, Place, Quantities, Quantity
 from reports.context import Context
-from reports.plots import described, series_colour, step_ticks
+from reports.pictures.plots import described, series_colour, step_ticks
 from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table
-from reports.seeds import Objective, Place, Quantities, Quantity
 from reports.tables import Display, display_of
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from reports.heatmap import ABOVE, BELOW
 from reports.numbers import fixed
+from reports.pictures.heatmap import ABOVE, BELOW
 from reports.records import Colour, Panel
 
 #: What the darkest shade stands for, in points: the least of these that holds all values.

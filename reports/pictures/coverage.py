@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 
 from reports import numbers
-from reports.change_map import ChangeMap, scale_of
 from reports.context import Context
+from reports.pictures.change_map import ChangeMap, scale_of
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Mark, Missing, Panel, Table
 from reports.source import SeriesSource
 from reports.tables import Display

@@ -19,12 +19,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from reports.change_map import ChangeMap, change_svg
-from reports.heatmap import HeatPanel, heat_svg
 from reports.numbers import MINUS
-from reports.palette import PLACEHOLDERS
+from reports.pictures.change_map import ChangeMap, change_svg
+from reports.pictures.heatmap import HeatPanel, heat_svg
+from reports.pictures.palette import PLACEHOLDERS
+from reports.pictures.svg import clean_svg
 from reports.records import Colour, Figure, Line, Mark, Panel
-from reports.svg import clean_svg
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 from diagnostics.measures.contract import Measure
 from reports.context import Context
 from reports.coupling import read_kernels
-from reports.figures import figure_svgs, swatch_svg
 from reports.page import build_page
-from reports.palette import PLACEHOLDERS
-from reports.problem_source import read_problem_details
+from reports.pictures.figures import figure_svgs, swatch_svg
+from reports.pictures.palette import PLACEHOLDERS
+from reports.problems.source import read_problem_details
 from reports.records import Block, Colour, Figure, Folded, Page
 from reports.source import Frames, read_source
 

@@ -9,7 +9,7 @@ from diagnostics.measures._kernel_prediction import OWN, Prediction
 from reports import numbers
 from reports.context import Context
 from reports.coupling import SeriesKernels, last_pair
-from reports.heatmap import HeatPanel
+from reports.pictures.heatmap import HeatPanel
 from reports.records import Cell, Colour, Column, Figure, Line, Missing, Panel, Table
 from reports.source import SeriesSource
 

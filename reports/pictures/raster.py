@@ -1,4 +1,4 @@
-"""PNG of the pictures in ``reports.pictures``: reads the SVG that this package writes, and no other."""
+"""PNG of the pictures in ``reports.pictures.files``: reads the SVG that this package writes, and no other."""
 
 from __future__ import annotations
 

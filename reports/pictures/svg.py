@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from reports.palette import PLACEHOLDERS
-from reports.svg_compact import compact
+from reports.pictures.palette import PLACEHOLDERS
+from reports.pictures.svg_compact import compact
 
 _KEPT_TAGS = frozenset({"svg", "g", "path", "use", "defs", "clipPath", "rect", "text", "tspan", "title", "desc"})
 _DROPPED_TAGS = frozenset({"metadata", "style"})

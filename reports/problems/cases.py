@@ -9,10 +9,10 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.plots import series_colour
-from reports.problem_changes import success_interval
-from reports.problem_source import TEXT_CAP
-from reports.problem_table import case_id, cut
+from reports.pictures.plots import series_colour
+from reports.problems.changes import success_interval
+from reports.problems.source import TEXT_CAP
+from reports.problems.table import case_id, cut
 from reports.records import Cases, Cell, Column, Course, ProblemCase, Response, Side, Table
 from reports.source import SeriesSource
 from reports.tables import spread

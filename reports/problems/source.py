@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.problem_changes import picked_problems, problem_changes
+from reports.problems.changes import picked_problems, problem_changes
 from reports.source import Frames, SeriesSource, Source
 
 #: Characters of a response or a prompt, and of a mode, that reach the report.

@@ -9,8 +9,8 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.problem_changes import STATES
-from reports.problem_source import ProblemDetails
+from reports.problems.changes import STATES
+from reports.problems.source import ProblemDetails
 from reports.records import Cell, Column, SideBySide, Table
 from reports.source import SeriesSource
 

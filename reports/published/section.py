@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from reports import numbers
-from reports.comparable import not_alike
+from reports.comparison.comparable import not_alike
 from reports.context import Context
 from reports.published import published_tables
 from reports.records import Block, Cell, Column, Missing, Section, Table

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.context import Context, told_once
-from reports.coverage_pictures import (
+from reports.numbers import NINETY_FIVE, k_range, listing, plural
+from reports.pictures.coverage import (
     BAND,
     POINTWISE,
     SIMULTANEOUS,
@@ -14,7 +15,6 @@ from reports.coverage_pictures import (
     curves,
     ends_table,
 )
-from reports.numbers import NINETY_FIVE, k_range, listing, plural
 from reports.records import Cell, Column, Section, Table
 from reports.source import SeriesSource
 from reports.tables import display_of

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from diagnostics.graders import correct_means
-from diagnostics.verdict import largest_fall
+from diagnostics.verdict.record import largest_fall
+from diagnostics.verifiers.names import correct_means
 from reports import citations, numbers
-from reports.comparable import not_alike
+from reports.comparison.comparable import not_alike
 from reports.context import Context
-from reports.plots import described, interval_end, line_of, series_colour
+from reports.pictures.plots import described, interval_end, line_of, series_colour
 from reports.records import Card, Cell, Column, Direction, Figure, Headline, Missing, Panel, Table
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.source import SeriesSource

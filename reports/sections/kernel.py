@@ -8,7 +8,7 @@ from diagnostics.measures._kernel_prediction import OWN, TRAINING
 from reports import numbers
 from reports.context import Context, told_once
 from reports.coupling import NOT_ASKED_FOR, SeriesKernels
-from reports.kernel_pictures import heat_map, last_step
+from reports.pictures.kernel import heat_map, last_step
 from reports.records import Block, Cell, Column, Figure, Folded, Missing, Section, Table
 from reports.scopes import by_scope, rests_on
 from reports.source import SeriesSource

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
-from reports.comparable import differences
+from reports.comparison.comparable import differences
+from reports.comparison.seed_tables import difference_table, matched_table, mean_table, means_figure, seed_table
+from reports.comparison.seeds import Objective, Place, Quantities, Quantity, objectives, places, quantities
 from reports.context import Context
 from reports.records import Block, Missing, Section
-from reports.seed_tables import difference_table, matched_table, mean_table, means_figure, seed_table
-from reports.seeds import Objective, Place, Quantities, Quantity, objectives, places, quantities
 from reports.source import SeriesSource
 from reports.tables import Display, display_of
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.plots import described, series_colour
+from reports.pictures.plots import described, series_colour
 from reports.records import STEP_LABEL, Block, Cell, Column, Constant, Figure, Line, Panel, Section, Table
 from reports.tables import Display
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pkgutil
 import re
 import shutil
 import subprocess
@@ -13,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import diagnostics
-from diagnostics import api, api_page
-from diagnostics.errors import ConfigError, OversharpError
+import oversharp
+from diagnostics.app import api, api_page
+from diagnostics.records.errors import ConfigError, OversharpError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def loaded_by(code: str) -> set[str]:
@@ -29,7 +28,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_the_page_in_the_tree_is_the_one_that_the_docstrings_give() -> None:
     assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), (
-        "docs/api.md is out of date; run: python -m diagnostics.api_page"
+        "docs/api.md is out of date; run: python -m diagnostics.app.api_page"
     )
 
 
@@ -48,25 +47,22 @@ def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fi
 
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import diagnostics")
-    ours = {name for name in loaded_by("import diagnostics; diagnostics.audit") if name.startswith("diagnostics")}
-    assert ours == {"diagnostics", "diagnostics.api", "diagnostics.errors"}
+    ours = {name for name in loaded_by("import diagnostics; oversharp.audit") if name.startswith("diagnostics")}
+    assert ours == {"diagnostics", "diagnostics.app.api", "diagnostics.records.errors"}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
-    assert not heavy & (plain | loaded_by("import diagnostics; diagnostics.audit"))
+    assert not heavy & (plain | loaded_by("import diagnostics; oversharp.audit"))
 
 
 def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() -> None:
     names = [*api.VERBS, *api.RECORDS]
-    assert not {info.name for info in pkgutil.iter_modules(diagnostics.__path__)} & set(names)
-    assert all(getattr(diagnostics, name) is getattr(api, name) for name in names)
-    assert {*names, "OversharpError", "api", "version"} == set(dir(diagnostics)) == set(diagnostics.__all__)
-    typed = re.findall(r"^    from diagnostics.api import (\w+) as \1$", inspect.getsource(diagnostics), re.MULTILINE)
-    assert {*typed, "open_store"} == {*names, "OversharpError"}
-    alone = [sys.executable, "-c", "import diagnostics; assert diagnostics.api; from diagnostics import *; audit"]
+    assert all(getattr(oversharp, name) is getattr(api, name) for name in names)
+    assert {*names, "OversharpError", "version"} == set(dir(oversharp)) == set(oversharp.__all__)
+    alone = [sys.executable, "-c", "import oversharp; from oversharp import *; audit"]
     subprocess.run(alone, check=True)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    for module in (diagnostics, api):
+    for module in (oversharp, api):
         with pytest.raises(AttributeError, match="no attribute 'adit'"):
             module.adit  # noqa: B018
 
@@ -74,46 +70,44 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.xdist_group("audited_store")
 def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_path: Path) -> None:
     store_path = shutil.copy(audited_store, tmp_path)
-    with diagnostics.open_store(store_path) as store:
+    with oversharp.open_store(store_path) as store:
         verdict = store.verdict("grpo")
-    assert isinstance(verdict, diagnostics.Verdict)
-    assert diagnostics.report(store_path).name == "report.html"
-    result = diagnostics.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
+    assert isinstance(verdict, oversharp.Verdict)
+    assert oversharp.report(store_path).name == "report.html"
+    result = oversharp.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
     assert [one.path for one in result.written] == [tmp_path / "export" / "verdicts.csv"]
     with pytest.raises(ConfigError, match="pass --series"):
-        diagnostics.plan(store_path)
+        oversharp.plan(store_path)
     with pytest.raises(OversharpError, match=r"nothing\.duckdb"):
-        diagnostics.confirm(tmp_path / "nothing.duckdb")
-    assert "Unit: probability" in diagnostics.explain("pass_at_k")
+        oversharp.confirm(tmp_path / "nothing.duckdb")
+    assert "Unit: probability" in oversharp.explain("pass_at_k")
 
 
 def test_an_audit_records_the_call_without_what_is_default(countdown_series: Path, tmp_path: Path) -> None:
-    config = diagnostics.AuditConfig(
-        task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run"
-    )
-    result = diagnostics.audit(countdown_series, config)
-    with diagnostics.open_store(result.store_path) as store:
+    config = oversharp.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run")
+    result = oversharp.audit(countdown_series, config)
+    with oversharp.open_store(result.store_path) as store:
         command = store.frame("SELECT provenance ->> '$.command' AS command FROM current_audits")["command"].iloc[0]
     expected = f"task='countdown', limit=2, n=2, out={tmp_path!r}, name='run', panel=0, kernel_problems=0"
-    assert command == f"diagnostics.audit(['{countdown_series}'], AuditConfig({expected}))"
+    assert command == f"oversharp.audit(['{countdown_series}'], AuditConfig({expected}))"
 
 
 def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
     dump = tmp_path / "0.jsonl"
     dump.write_text('{"input": "1 + 1", "output": "2", "gts": "2", "score": 1.0, "step": 0}\n' * 4, encoding="utf-8")
-    result = diagnostics.import_samples(dump, diagnostics.ImportConfig(store=tmp_path / "audit.duckdb"))
+    result = oversharp.import_samples(dump, oversharp.ImportConfig(store=tmp_path / "audit.duckdb"))
     assert result.files[0].n_samples == 4
 
 
 def test_text_is_as_good_as_a_path_in_settings() -> None:
     text: Any = "some/where"
     settings: list[tuple[Any, str]] = [
-        (diagnostics.AuditConfig(problems=text, out=text), "out"),
-        (diagnostics.AuditConfig(problems=text), "problems"),
-        (diagnostics.ConfirmConfig(path=text), "path"),
-        (diagnostics.ImportConfig(store=text), "store"),
-        (diagnostics.TrainConfig(problems=text, model="base", output_dir=text), "output_dir"),
+        (oversharp.AuditConfig(problems=text, out=text), "out"),
+        (oversharp.AuditConfig(problems=text), "problems"),
+        (oversharp.ConfirmConfig(path=text), "path"),
+        (oversharp.ImportConfig(store=text), "store"),
+        (oversharp.TrainConfig(problems=text, model="base", output_dir=text), "output_dir"),
     ]
     for config, name in settings:
         assert getattr(config, name) == Path(text)
-    assert diagnostics.ConfirmConfig().path is None
+    assert oversharp.ConfirmConfig().path is None

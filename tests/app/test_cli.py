@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.cli import app, main
-from diagnostics.config import AuditConfig, ConfirmConfig
+from diagnostics.app.cli import app, main
+from diagnostics.audit.config import AuditConfig, ConfirmConfig
 from trainers import objectives
 from trainers.config import SftConfig, TrainConfig
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
     "audit",
     "plan",
@@ -57,7 +57,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a small finished audit."""
-    from diagnostics.auditing import audit
+    from diagnostics.audit.audit import audit
 
     out = tmp_path_factory.mktemp("audited")
     audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, out=out, name="run"))
@@ -225,7 +225,7 @@ def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path,
 def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:
-    from diagnostics.auditing import audit
+    from diagnostics.audit.audit import audit
 
     for name, temperature in (("cool", 0.5), ("warm", 1.0)):
         config = AuditConfig(
@@ -345,7 +345,7 @@ def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path) -> Non
     # a shell starts background jobs with SIGINT ignored, and this test may run inside one
     main_code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from diagnostics.cli import main; main()"
+        "from diagnostics.app.cli import main; main()"
     )
     command = [sys.executable, "-c", main_code, "audit", str(countdown_series)]
     flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.compare_config import read_comparison
-from diagnostics.comparing import CompareResult, compare, compare_command, plan_comparison
-from diagnostics.errors import ConfigError, TrainingError
-from diagnostics.progress import SilentProgress
+from diagnostics.app.compare import CompareResult, compare, compare_command, plan_comparison
+from diagnostics.app.compare_config import read_comparison
+from diagnostics.records.errors import ConfigError, TrainingError
+from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store
 from reports.source import read_source
 from trainers.config import TrainConfig

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-
-from diagnostics.confirming import ConfirmResult, _shortlist
-from diagnostics.errors import ConfigError
-from diagnostics.planning import plan
-from diagnostics.store import Store
-from diagnostics.tables import print_confirmations
-from diagnostics.types import Confirmation, Problem
 from tests.test_judging import plant
+
+from diagnostics.app.console_tables import print_confirmations
+from diagnostics.audit.confirm import ConfirmResult, _shortlist
+from diagnostics.audit.plan import plan
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.types import Confirmation, Problem
+from diagnostics.store import Store
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

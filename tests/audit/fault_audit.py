@@ -22,8 +22,8 @@ from typing import Any
 ENGINE_MODULE = "diagnostics.samplers.vllm_process"
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
-    "diagnostics.stages:GRADES_PER_COMMIT": 64,
-    "diagnostics.stages:TOKENS_PER_COMMIT": 64,
+    "diagnostics.audit.stages:GRADES_PER_COMMIT": 64,
+    "diagnostics.audit.stages:TOKENS_PER_COMMIT": 64,
     "diagnostics.samplers.vllm:BATCH_ROWS": 32,
 }
 
@@ -135,7 +135,7 @@ def main() -> None:
         setattr(*_place(address), value)
     for stroke in strokes:
         plant(stroke)
-    from diagnostics.cli import main as run_command
+    from diagnostics.app.cli import main as run_command
 
     run_command()
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics import open_store
-from diagnostics.auditing import audit
-from diagnostics.config import DEFAULT_SAMPLES, AuditConfig
-from diagnostics.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
-from diagnostics.progress import SilentProgress
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
+from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
+from diagnostics.records.progress import SilentProgress
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
-from diagnostics.verdict import Verdict
+from diagnostics.verdict.record import Verdict
+from oversharp import open_store
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 SAMPLES = """
@@ -49,7 +49,7 @@ class _Notes(SilentProgress):
 def _command(series: Path, out: Path) -> list[str]:
     flags = ["--task", "countdown", "--limit", "5", "--n", "16", "--n-base", "16", "--panel", "2"]
     flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "1", "--kernel-responses", "3"]
-    main = "from diagnostics.cli import main; main()"
+    main = "from diagnostics.app.cli import main; main()"
     return [sys.executable, "-c", main, "audit", str(series), *flags, "--name", "run", "--out", str(out), "--quiet"]
 
 
@@ -242,8 +242,8 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     def choose(name: str, *_: object, **__: object) -> tuple[str, str]:
         return ("vllm" if name == "auto" else name), "planted"
 
-    monkeypatch.setattr("diagnostics.auditing.choose_sampler", choose)
-    monkeypatch.setattr("diagnostics.engine.make_sampler", refuse)
+    monkeypatch.setattr("diagnostics.audit.audit.choose_sampler", choose)
+    monkeypatch.setattr("diagnostics.engine.local.make_sampler", refuse)
     notes: list[str] = []
     result = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
     assert any("does not run this model" in note for note in notes)

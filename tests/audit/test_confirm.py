@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics import open_store
-from diagnostics.auditing import audit
-from diagnostics.cli import main
-from diagnostics.config import AuditConfig, ConfirmConfig
-from diagnostics.confirming import ConfirmResult, confirm, fresh_settings
-from diagnostics.errors import CheckpointError, ConfigError, SamplerError, StoreError
-from diagnostics.progress import ProgressSink, SilentProgress
+from diagnostics.app.cli import main
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import AuditConfig, ConfirmConfig
+from diagnostics.audit.confirm import ConfirmResult, confirm, fresh_settings
+from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
+from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.store import Store
-from diagnostics.stored import stored_problems, stored_settings
+from diagnostics.store.load import stored_problems, stored_settings
 from diagnostics.tasks import load_problems
+from oversharp import open_store
 
 #: What the late model says, whatever it is asked.
 SAID_LATE = ("98", "99")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics import open_store
-from diagnostics.concluding import SeriesCounts, verdict_of
-from diagnostics.errors import StoreError
-from diagnostics.judging import judge, read_counts
-from diagnostics.measuring import conclude
-from diagnostics.progress import SilentProgress
+from diagnostics.audit.counts import judge, read_counts
+from diagnostics.audit.measure import conclude
+from diagnostics.records.errors import StoreError
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
 from diagnostics.store import Store
-from diagnostics.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
+from diagnostics.verdict.decide import SeriesCounts, verdict_of
+from oversharp import open_store
 
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
 #: (problem, step) → responses in the order of their index: A, B, … are correct modes, a and b correct without a mode,

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
-from diagnostics import open_store
-from diagnostics.errors import SamplerError, StoreError
 from tests.fault_audit import Stroke
+
+from diagnostics.records.errors import SamplerError, StoreError
+from oversharp import open_store
 from tests.vllm_here import runs_or_must_run
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = (0, 20, 40, 60)
 N = 40
 PROBLEMS = (
@@ -98,7 +98,7 @@ class Audit:
 
     def __call__(self, *strokes: Stroke) -> Ended:
         """Run the command, with these faults in it."""
-        plain = ["-c", "from diagnostics.cli import main; main()"]
+        plain = ["-c", "from diagnostics.app.cli import main; main()"]
         struck = ["-m", "tests.fault_audit", json.dumps([asdict(stroke) for stroke in strokes])]
         process = subprocess.Popen(
             [sys.executable, *(struck if strokes else plain), *self.arguments],
@@ -238,11 +238,11 @@ def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbe
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
-        (Stroke(fault="kill_main", at="diagnostics.models:load_model", call=2), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.database:Database.write_tokens", call=3, after=True), SCORES),
+        (Stroke(fault="kill_main", at="diagnostics.models.load:load_model", call=2), SCORES),
+        (Stroke(fault="kill_main", at="diagnostics.store.database:Database.write_tokens", call=3, after=True), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_grades", call=2), GRADES),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_kernel", call=2), GRADES),
-        (Stroke(fault="kill_main", at="diagnostics.measuring:_findings", call=20), KERNELS),
+        (Stroke(fault="kill_main", at="diagnostics.audit.measure:_findings", call=20), KERNELS),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.end_audit"), FINDINGS),
     ):
         n_before = len(held.get(growing, ()))
@@ -298,7 +298,7 @@ def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_
     assert len(set(ended.engines)) == 3
 
     ended = audit(
-        Stroke(fault="narrow_worker", at="diagnostics.engine:make_sampler"),
+        Stroke(fault="narrow_worker", at="diagnostics.engine.local:make_sampler"),
         Stroke(fault="kill_engine", at="diagnostics.store:Store.add_samples", call=2),
         Stroke(fault="kill_engine", at=SWAP),
     )
@@ -420,7 +420,10 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(undisturbed: Audit, 
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
         (Stroke(fault="fill_disk", at="diagnostics.store:Store.add_samples", call=3, path=log), SAMPLES),
-        (Stroke(fault="fill_disk", at="diagnostics.database:Database.write_tokens", call=2, path="/none"), SCORES),
+        (
+            Stroke(fault="fill_disk", at="diagnostics.store.database:Database.write_tokens", call=2, path="/none"),
+            SCORES,
+        ),
     ):
         ended = audit(stroke)
         assert ended.code == StoreError.exit_code, ended.said

@@ -10,13 +10,13 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-
-from diagnostics import standing
-from diagnostics.progress import SilentProgress
-from diagnostics.standing import findings_and_verdict, report, tree_hash
-from diagnostics.store import Store
-from diagnostics.types import AuditKey, ResponseScore, TrainingResponse
 from tests.test_judging import plant
+
+from diagnostics.audit import freshness as standing
+from diagnostics.audit.freshness import findings_and_verdict, report, tree_hash
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import AuditKey, ResponseScore, TrainingResponse
+from diagnostics.store import Store
 
 RESPONSES = {(problem, step): "AB.a!?~." for problem in range(3) for step in (0, 20)}
 

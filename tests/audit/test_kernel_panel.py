@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics import engine as engine_module
-from diagnostics import open_store
-from diagnostics.auditing import audit
-from diagnostics.cli import main
-from diagnostics.config import AuditConfig
-from diagnostics.coupling import upper_triangle
-from diagnostics.errors import KernelError
+from diagnostics.app.cli import main
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import AuditConfig
+from diagnostics.audit.kernel_panel import upper_triangle
+from diagnostics.engine import local as engine_module
+from diagnostics.records.errors import KernelError
 from diagnostics.tasks import countdown
+from oversharp import open_store
 from tests.samplers.tiny_models import write_adapter
 
 SMALL = {"task": "countdown", "limit": 6, "n": 8, "n_base": 8, "k": (1, 2), "panel": 4, "entropy_samples": 2}

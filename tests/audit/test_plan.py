@@ -12,13 +12,11 @@ import pytest
 from rich.console import Console
 from scipy.special import expit
 
-from diagnostics.cli import main
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.planning import Plan, plan
-from diagnostics.settling import settle
-from diagnostics.store import Store
-from diagnostics.tables import print_plan
-from diagnostics.types import (
+from diagnostics.app.cli import main
+from diagnostics.app.console_tables import print_plan
+from diagnostics.audit.plan import Plan, plan
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Grade,
@@ -28,6 +26,8 @@ from diagnostics.types import (
     Series,
     response_id,
 )
+from diagnostics.store import Store
+from diagnostics.verdict.audit_sizes import settle
 
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=8)
 N_BASE = 64

@@ -10,16 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.cli import main
-from diagnostics.config import ConfirmConfig
-from diagnostics.confirming import confirm
-from diagnostics.errors import ConfigError, ProblemError, StoreError, VerifierError
-from diagnostics.import_config import ImportConfig
-from diagnostics.importing import import_samples
-from diagnostics.measuring import NEEDS_CHECKPOINTS
-from diagnostics.rescoring import RescoreResult, rescore
+from diagnostics.app.cli import main
+from diagnostics.audit.config import ConfirmConfig
+from diagnostics.audit.confirm import confirm
+from diagnostics.audit.measure import NEEDS_CHECKPOINTS
+from diagnostics.audit.regrade import RescoreResult, rescore
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.ingest import import_samples
+from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.store import Store
-from diagnostics.verdict import Verdict
+from diagnostics.verdict.record import Verdict
 from reports import build_report
 
 PROBLEMS, REPEATS, STEPS = 40, 16, (0, 10, 20)
@@ -156,7 +156,7 @@ def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Pat
 
 
 def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.stages.GRADES_PER_COMMIT", 100)
+    monkeypatch.setattr("diagnostics.audit.stages.GRADES_PER_COMMIT", 100)
     add, added = Store.add_grades, []
 
     def killed(self: Store, rows: object) -> None:

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 from sampling_check import agree, agreements
 
-from diagnostics.auditing import audit
-from diagnostics.config import AuditConfig
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import AuditConfig
 
 
 @pytest.fixture

@@ -19,20 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnostics import distributed, errors, open_store
-from diagnostics.auditing import audit
-from diagnostics.cli import main
-from diagnostics.config import AuditConfig
-from diagnostics.distributed import HERE, RayEngine, open_pool
-from diagnostics.engine import EngineSpec
-from diagnostics.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
-from diagnostics.parts import Part, Task
-from diagnostics.progress import SilentProgress
-from diagnostics.samplers import BatchPlan
-from diagnostics.series import find_series
-from diagnostics.tasks import load_problems
-from diagnostics.types import Checkpoint, ResponseScore, Sample, SamplingSettings
-from diagnostics.units import (
+from diagnostics.app.cli import main
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import AuditConfig
+from diagnostics.engine import ray_pool as distributed
+from diagnostics.engine.local import EngineSpec
+from diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
+from diagnostics.engine.ray_worker import (
     Outcome,
     SampleJob,
     Unit,
@@ -43,6 +36,15 @@ from diagnostics.units import (
     scores_to_parquet,
     units_of,
 )
+from diagnostics.records import errors
+from diagnostics.records.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.shard import Part, Task
+from diagnostics.records.types import Checkpoint, ResponseScore, Sample, SamplingSettings
+from diagnostics.samplers import BatchPlan
+from diagnostics.series import find_series
+from diagnostics.tasks import load_problems
+from oversharp import open_store
 
 ray = pytest.importorskip("ray", reason="pip install 'oversharp[ray]'")
 pytestmark = pytest.mark.xdist_group("ray")
@@ -261,7 +263,7 @@ def test_the_flag_takes_an_address_or_none(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(config.ray)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("diagnostics.auditing.audit", no_audit)
+    monkeypatch.setattr("diagnostics.audit.audit.audit", no_audit)
     for flags in ([], ["--ray"], ["--ray", "--n", "8"], ["--ray", "auto", "--n", "8"]):
         with pytest.raises(SystemExit):
             main(["audit", "run", "--task", "countdown", *flags])
@@ -274,7 +276,7 @@ def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_a
 ) -> None:
     config = _config(tmp_path / "alone", limit=3, k=(1, 2), adaptive=True, kernel_problems=0)
     audit([countdown_series], config, write_report=False)
-    command = [sys.executable, "-W", "error", "-c", "from diagnostics.cli import main; main()", "audit"]
+    command = [sys.executable, "-W", "error", "-c", "from diagnostics.app.cli import main; main()", "audit"]
     flags = ["--task", "countdown", "--limit", "3", "--n", "16", "--k", "1,2", "--adaptive", "--panel", "2"]
     flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "0", "--sampler", "transformers"]
     flags += ["--device", "cpu", "--name", "run", "--out", str(tmp_path / "ray"), "--ray"]

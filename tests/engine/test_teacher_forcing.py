@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-import diagnostics.scoring as scoring
-from diagnostics.errors import SamplerError
-from diagnostics.models import LoadedModel, encode_prompt, load_model, response_ids
-from diagnostics.scoring import ScoreRequest, score
-from diagnostics.types import Problem, ResponseScore, SamplingSettings
+import diagnostics.engine.teacher_forcing as scoring
+from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.models.load import LoadedModel, encode_prompt, load_model, response_ids
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Problem, ResponseScore, SamplingSettings
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,

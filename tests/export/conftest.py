@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.import_config import ImportConfig
-from diagnostics.importing import import_samples
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.ingest import import_samples
 
 PROBLEMS, REPEATS, STEPS = 6, 4, (0, 10)
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import pytest
 
-from diagnostics import open_store
-from diagnostics.exporters.every_eval_ever import record, write_evaluations
-from diagnostics.exporters.samples import parts
+from diagnostics.export.every_eval_ever import record, write_evaluations
+from diagnostics.export.samples import parts
+from oversharp import open_store
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

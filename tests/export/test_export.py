@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.cli import main
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.exporters.contract import EVERYTHING
-from diagnostics.exporting import MARKER, export
+from diagnostics.app.cli import main
+from diagnostics.export.contract import EVERYTHING
+from diagnostics.export.export import MARKER, export
+from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
 
 pytestmark = pytest.mark.xdist_group("audited_store")

@@ -8,9 +8,9 @@ import pytest
 from datasets import load_dataset
 from pyarrow import parquet
 
-from diagnostics import open_store
-from diagnostics.exporters.samples import RELATION, SCHEMA, parts, read_part, write_samples
-from diagnostics.public_views import meaning_of
+from diagnostics.export.samples import RELATION, SCHEMA, parts, read_part, write_samples
+from diagnostics.store.views import meaning_of
+from oversharp import open_store
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

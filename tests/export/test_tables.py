@@ -5,14 +5,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics import open_store
-from diagnostics.exporters.tables import (
+from diagnostics.export.tables import (
     findings,
     findings_markdown,
     verdicts,
     verdicts_markdown,
     write_table,
 )
+from oversharp import open_store
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnostics import import_parts
-from diagnostics.import_parts import SAMPLES_PER_COMMIT, GradedPairs, Part, Placed, Texts
-from diagnostics.importers.contract import Recorded
-from diagnostics.recording import GRADES
-from diagnostics.types import content_hash, response_id
+from diagnostics.ingest import batch as import_parts
+from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, GradedPairs, Part, Placed, Texts
+from diagnostics.ingest.formats.contract import Recorded
+from diagnostics.records.types import content_hash, response_id
+from diagnostics.store.write_import import GRADES
 
 
 def grades(*pairs: tuple[int, int]) -> pa.Table:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.cli import main
-from diagnostics.errors import ConfigError, ImportFileError, StoreError
-from diagnostics.import_config import ImportConfig
-from diagnostics.import_placing import DUPLICATE, NO_STEP, Reading
-from diagnostics.import_plan import plan_import
-from diagnostics.import_reading import SeriesReader
-from diagnostics.importing import choose, import_samples, preview
+from diagnostics.app.cli import main
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.ingest import choose, import_samples, preview
+from diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
+from diagnostics.ingest.plan import plan_import
+from diagnostics.ingest.read import SeriesReader
+from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.store import Store
 
 PROBLEMS, REPEATS = 12, 8
@@ -185,7 +185,7 @@ def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monk
     lines[3] = lines[17] = "{"
     path.write_text("\n".join(lines))
     for constant, n in (("SAMPLES_PER_COMMIT", 10), ("SAMPLES_PER_BLOCK", 4)):
-        monkeypatch.setattr(f"diagnostics.import_parts.{constant}", n)
+        monkeypatch.setattr(f"diagnostics.ingest.batch.{constant}", n)
     write, sizes = SeriesReader._write, []
 
     def noted(self: SeriesReader, reading: Reading, *args: object, **more: object) -> None:
@@ -201,7 +201,7 @@ def test_an_import_that_was_killed_goes_on_where_it_ended(tmp_path: Path, monkey
     folder = dump(tmp_path / "val")
     wanted = import_samples([folder], config(tmp_path / "whole"))
     for constant in ("SAMPLES_PER_COMMIT", "SAMPLES_PER_BLOCK"):
-        monkeypatch.setattr(f"diagnostics.import_parts.{constant}", 10)
+        monkeypatch.setattr(f"diagnostics.ingest.batch.{constant}", 10)
     write, written = SeriesReader._write, []
 
     def killed(self: SeriesReader, *args: object, **more: object) -> None:

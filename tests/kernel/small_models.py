@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from diagnostics.kernel import KernelRow
-from diagnostics.models import LoadedModel
+from diagnostics.models.load import LoadedModel
 from tests.samplers.tiny_models import build_tokenizer
 
 VOCABULARY = 40

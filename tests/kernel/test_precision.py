@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnostics.kernel import GradientKernel, KernelRow, cross_kernel, gradient_kernel
-from diagnostics.models import load_model
+from diagnostics.models.load import load_model
 from tests.kernel.small_models import (
     ARCHITECTURES,
     MEMORY_BYTES,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnostics.errors import KernelError
 from diagnostics.kernel import cross_kernel, gradient_kernel, layers, parameters, streaming
 from diagnostics.kernel.rows import Batch
+from diagnostics.records.errors import KernelError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
 

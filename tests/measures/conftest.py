@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.database import MIGRATIONS
 from diagnostics.measures.contract import Evidence, Measure, View
+from diagnostics.store.database import MIGRATIONS
 
 SAMPLE = {
     "checkpoint": "base",

@@ -11,7 +11,7 @@ import pytest
 
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Measure
-from diagnostics.types import Finding
+from diagnostics.records.types import Finding
 
 MEASURES = list(all_measures().values())
 every_measure = pytest.mark.parametrize("measure", MEASURES, ids=[measure.name for measure in MEASURES])

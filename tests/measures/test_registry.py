@@ -4,9 +4,9 @@ from typing import get_args
 import pytest
 
 import diagnostics.measures as registry
-from diagnostics.errors import ConfigError
 from diagnostics.measures import all_measures, get_measure
 from diagnostics.measures.contract import Section
+from diagnostics.records.errors import ConfigError
 
 
 @pytest.fixture
@@ -69,7 +69,9 @@ def test_a_plugin_may_not_take_a_name(plugins):
         all_measures()
 
 
-@pytest.mark.parametrize("value", ["no_such_module:MEASURE", "diagnostics.types:MEASURE", "diagnostics.types"])
+@pytest.mark.parametrize(
+    "value", ["no_such_module:MEASURE", "diagnostics.records.types:MEASURE", "diagnostics.records.types"]
+)
 def test_a_broken_plugin_is_named(plugins, value):
     plugins(broken=value)
     with pytest.raises(ConfigError, match=f"measure plugin {value}"):

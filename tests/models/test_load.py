@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from diagnostics.errors import CheckpointError, ConfigError, SamplerError
-from diagnostics.models import (
+from diagnostics.models.load import (
     PromptFormat,
     cpu_threads,
     default_threads,
@@ -25,8 +24,9 @@ from diagnostics.models import (
     response_ids,
     suitable_threads,
 )
+from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
+from diagnostics.records.types import SamplingSettings
 from diagnostics.series.folders import locate_model
-from diagnostics.types import SamplingSettings
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.auditing import audit
-from diagnostics.config import AuditConfig
-from diagnostics.errors import CheckpointError
-from diagnostics.models import load_model
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import AuditConfig
+from diagnostics.models.load import load_model
+from diagnostics.records.errors import CheckpointError
 from tests.samplers.tiny_models import checkpoint_at, write_checkpoint
 
 CODE = """

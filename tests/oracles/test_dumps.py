@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnostics.importers import trl_completions, verl
-from diagnostics.importers.contract import ReadOptions, Recorded
-from diagnostics.importers.rows import first_record
+from diagnostics.ingest.formats import trl_completions, verl
+from diagnostics.ingest.formats.contract import ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import first_record
 from trainers.countdown_base import build_model, build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future

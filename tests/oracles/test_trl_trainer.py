@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers import objectives
 from trainers.countdown_base import build_model, build_tokenizer
 from trainers.objectives.contract import GroupedRewards

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
 from trainers.countdown_base import build_model, build_tokenizer
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from rich.console import Console
 
-from diagnostics.progress import ConsoleProgress
+from diagnostics.records.progress import ConsoleProgress
 
 
 @pytest.mark.parametrize("terminal", [True, False])

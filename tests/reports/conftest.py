@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from diagnostics.measures.contract import Measure, Plot
-from diagnostics.store import Store
-from diagnostics.types import (
+from diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Finding,
@@ -23,6 +22,7 @@ from diagnostics.types import (
     TrainingMetric,
     response_id,
 )
+from diagnostics.store import Store
 from reports.context import Context
 from reports.page import load_page
 from reports.records import Page

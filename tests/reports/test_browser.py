@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from diagnostics.types import TrainingMetric
-from diagnostics.verdict import ChangeAtK, Rates, Verdict
+from diagnostics.records.types import TrainingMetric
+from diagnostics.verdict.record import ChangeAtK, Rates, Verdict
 from reports.context import Context
 from reports.page import build_page
 from reports.records import Cell, Column, Page, Table

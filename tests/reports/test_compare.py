@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.errors import StoreError
 from diagnostics.measures.contract import Measure
+from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
 from reports import build_report
-from reports.comparable import differences
+from reports.comparison.comparable import differences
+from reports.comparison.pairs import pair_sentence, pair_table, pairs
 from reports.context import Context
 from reports.page import build_page, load_page
-from reports.pairs import pair_sentence, pair_table, pairs
 from reports.records import Missing, Page, Section, Table
 from reports.sections.compare import compare
 

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from diagnostics.verdict import Estimate, Verdict
-from reports.change_map import LEFT, SIDE, TOP, ChangeMap, change_svg
+from diagnostics.verdict.record import Estimate, Verdict
 from reports.context import Context
-from reports.coverage_pictures import change_map, changes_over_steps, curves, ends_table
-from reports.figures import figure_svgs
+from reports.pictures.change_map import LEFT, SIDE, TOP, ChangeMap, change_svg
+from reports.pictures.coverage import change_map, changes_over_steps, curves, ends_table
+from reports.pictures.figures import figure_svgs
 from reports.records import Figure, Mark, Missing
 from reports.sections.coverage import coverage
 

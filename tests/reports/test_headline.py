@@ -8,8 +8,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from diagnostics.types import Finding
-from diagnostics.verdict import ChangeAtK, Verdict
+from diagnostics.records.types import Finding
+from diagnostics.verdict.record import ChangeAtK, Verdict
 from reports.citations import with_sources
 from reports.context import Context
 from reports.page import build_page

@@ -14,13 +14,13 @@ import pytest
 
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Measure
+from diagnostics.records.types import AuditKey, Finding
 from diagnostics.store import Store
-from diagnostics.types import AuditKey, Finding
 from reports.context import Context
 from reports.coupling import read_kernels
-from reports.heatmap import HeatPanel
-from reports.kernel_pictures import MAX_ROWS
 from reports.page import load_page
+from reports.pictures.heatmap import HeatPanel
+from reports.pictures.kernel import MAX_ROWS
 from reports.records import Figure, Folded, Missing, Page, Section, Table
 from reports.render import render_page
 from reports.sections.kernel import FIRST, FURTHER, kernel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diagnostics.errors import StoreError
+from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
 from reports.records import Constant, Figure, Missing, Page, Section, Table
 from reports.source import read_source

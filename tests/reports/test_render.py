@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from diagnostics.errors import StoreError
+from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
-from reports import build_report, palette
+from reports import build_report
 from reports.page import load_page
+from reports.pictures import palette
+from reports.pictures.sparkline import sparkline_svg
 from reports.records import Cell, Column, Course, Table
 from reports.render import parsed_columns, render_page, write_atomically
-from reports.sparkline import sparkline_svg
 
 
 class Elements(HTMLParser):

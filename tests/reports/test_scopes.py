@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from diagnostics.measures import all_measures
+from diagnostics.records.types import Finding
 from diagnostics.store import Store
-from diagnostics.types import Finding
-from reports.figures import figure_svgs
-from reports.plots import measure_block
+from reports.pictures.figures import figure_svgs
+from reports.pictures.plots import measure_block
 from reports.records import Figure, Page
 from reports.scopes import by_scope
 from reports.source import read_source

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from diagnostics.measures.contract import Measure, Plot
+from diagnostics.records.types import Finding, TrainingMetric
 from diagnostics.store import Store
-from diagnostics.types import Finding, TrainingMetric
-from diagnostics.verdict import NOTABLE_RISE
+from diagnostics.verdict.record import NOTABLE_RISE
 from reports.context import Context
 from reports.records import Constant, Figure, Page, Table
 from reports.sections.method import method

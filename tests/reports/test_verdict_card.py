@@ -12,7 +12,7 @@ import pytest
 from diagnostics.measures.contract import Measure
 from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL
 from diagnostics.store import Store
-from diagnostics.verdict import TITLES, ChangeAtK, Estimate, Rates, Remedy, Verdict, VerdictLabel
+from diagnostics.verdict.record import TITLES, ChangeAtK, Estimate, Rates, Remedy, Verdict, VerdictLabel
 from reports.context import Context
 from reports.page import build_page
 from reports.records import Page, Table, VerdictText

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.errors import SamplerError
-from diagnostics.model_holder import ModelHolder
+from diagnostics.models.holder import ModelHolder
+from diagnostics.records.errors import SamplerError
 from diagnostics.samplers import SamplerContext, choose_sampler, make_sampler
 from diagnostics.samplers.vllm_support import why_not
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint

@@ -12,14 +12,14 @@ from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM
 
 import diagnostics.samplers.transformers as sampler_module
-from diagnostics.errors import CheckpointError, SamplerError
-from diagnostics.model_holder import ModelHolder
-from diagnostics.models import LoadedModel, encode_prompt
+from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.models.holder import ModelHolder
+from diagnostics.models.load import LoadedModel, encode_prompt
+from diagnostics.records.errors import CheckpointError, SamplerError
+from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest
 from diagnostics.samplers.transformers import TransformersSampler
-from diagnostics.scoring import ScoreRequest, score
 from diagnostics.series import find_series
-from diagnostics.types import Checkpoint, Problem, Sample, SamplingSettings
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,

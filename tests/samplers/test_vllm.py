@@ -18,15 +18,15 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from diagnostics.errors import SamplerError
-from diagnostics.model_holder import ModelHolder
+from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.models.holder import ModelHolder
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Checkpoint, ResponseScore, Sample, SamplingSettings
 from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest, vllm_engine
 from diagnostics.samplers.transformers import TransformersSampler
 from diagnostics.samplers.vllm import VllmSampler
 from diagnostics.samplers.vllm_engine import EngineLostError, VllmEngine
 from diagnostics.samplers.vllm_series import SeriesEngine
-from diagnostics.scoring import ScoreRequest, score
-from diagnostics.types import Checkpoint, ResponseScore, Sample, SamplingSettings
 from tests.samplers.test_transformers import PROBLEMS, all_requests, by_identity, exact_law
 from tests.samplers.tiny_models import (
     build_tied_model,
@@ -409,7 +409,7 @@ def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_pa
 
 def test_no_engine_outlives_a_process_that_is_killed() -> None:
     code = """
-from diagnostics.model_holder import ModelHolder
+from diagnostics.models.holder import ModelHolder
 from diagnostics.samplers import SamplerContext, make_sampler
 import time, subprocess
 real = subprocess.Popen

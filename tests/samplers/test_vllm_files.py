@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import GPT2Config, MambaConfig, Qwen3Config
 
-from diagnostics.errors import SamplerError
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm import contiguous
 from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
 from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
-from diagnostics.types import Checkpoint
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 

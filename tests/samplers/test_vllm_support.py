@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import diagnostics.samplers.vllm_support as support
+from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.vllm_support import CPU_HEAD_SIZES, why_not
-from diagnostics.types import Checkpoint
 from tests.samplers.tiny_models import checkpoint_at
 
 

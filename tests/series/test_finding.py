@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
+from diagnostics.records.types import TrainingMetric
 from diagnostics.series import find_series
-from diagnostics.types import TrainingMetric
 
 VOCABULARY = {"<pad>": 0, "a": 1}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from diagnostics.errors import CheckpointError
+from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
 from tests.series.written_runs import ADAPTER_10, ADAPTER_20, BASE, STEP_10, STEP_20, Files, change_json, write_run
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.errors import CheckpointError
-from diagnostics.models import load_model
+from diagnostics.models.load import load_model
+from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
 from tests.series.written_runs import (
     ADAPTER_10,

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics import open_store
-from diagnostics.auditing import audit, audit_shard
-from diagnostics.config import AuditConfig
-from diagnostics.database import Database
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.merging import merge
-from diagnostics.parts import Part
+from diagnostics.audit.audit import audit, audit_shard
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.shard import Part
 from diagnostics.store import Store
+from diagnostics.store.database import Database
+from diagnostics.store.merge import merge
+from oversharp import open_store
 
 pytestmark = pytest.mark.xdist_group("merging")
 

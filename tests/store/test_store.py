@@ -14,18 +14,8 @@ import duckdb
 import pandas as pd
 import pytest
 
-from diagnostics.database import MIGRATIONS, SCHEMA_VERSION
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.pending import (
-    finished_samples,
-    missing_samples,
-    planned_samples,
-    ungraded,
-    unrepeated,
-    unscored,
-)
-from diagnostics.store import Store
-from diagnostics.types import (
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Finding,
@@ -37,7 +27,17 @@ from diagnostics.types import (
     Series,
     TrainingResponse,
 )
-from diagnostics.verdict import Verdict
+from diagnostics.store import Store
+from diagnostics.store.database import MIGRATIONS, SCHEMA_VERSION
+from diagnostics.store.missing import (
+    finished_samples,
+    missing_samples,
+    planned_samples,
+    ungraded,
+    unrepeated,
+    unscored,
+)
+from diagnostics.verdict.record import Verdict
 from reports import build_report
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
@@ -445,7 +445,8 @@ def test_a_missing_store_names_the_command_that_makes_one(tmp_path: Path) -> Non
 
 def test_a_store_locked_by_another_process_says_so(store: Store) -> None:
     probe = (
-        "from pathlib import Path; from diagnostics.store import Store; from diagnostics.errors import StoreError\n"
+        "from pathlib import Path; from diagnostics.store import Store\n"
+        "from diagnostics.records.errors import StoreError\n"
         f"try: Store.open(Path({str(store.path)!r}))\n"
         "except StoreError as error: print(error)"
     )
@@ -465,8 +466,8 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the kernel then answers "file t
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from diagnostics.errors import ConfigError, StoreError
-from diagnostics.pending import (
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.store.missing import (
     finished_samples,
     missing_samples,
     planned_samples,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics import open_store, views_page
-from diagnostics.public_views import COMMON, NO_UNIT, RELATIONS, meaning_of
+from diagnostics.store import views_page
+from diagnostics.store.views import COMMON, NO_UNIT, RELATIONS, meaning_of
+from oversharp import open_store
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: A heading with a number, and the query under it.
 EXAMPLE = re.compile(r"^## \d+\. (.+?)\n.*?```sql\n(.+?)```", re.MULTILINE | re.DOTALL)
 EXAMPLES = EXAMPLE.findall((ROOT / "docs" / "queries.md").read_text(encoding="utf-8"))
@@ -18,7 +19,7 @@ EXAMPLES = EXAMPLE.findall((ROOT / "docs" / "queries.md").read_text(encoding="ut
 
 def test_the_page_in_the_tree_is_the_one_that_the_code_gives() -> None:
     assert views_page.PAGE.read_text(encoding="utf-8") == views_page.page(), (
-        "docs/views.md is out of date; run: python -m diagnostics.views_page"
+        "docs/views.md is out of date; run: python -m diagnostics.store.views_page"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
 from diagnostics.tasks import load_problems
 from diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE, data_rows
 from diagnostics.tasks.benchmarks import BENCHMARKS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import Problem
 from diagnostics.tasks import load_problems
 from diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE
 from diagnostics.tasks.benchmarks import BENCHMARKS, LETTER_REQUEST, AnswerForm, benchmark_answer, lettered_options
-from diagnostics.types import Problem
 from diagnostics.verifiers import Verifiers
 
 COPIES = Path(__file__).parent / "benchmarks"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
 from diagnostics.tasks.countdown import (
     NUMBERS,
     Query,

@@ -8,9 +8,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import Problem
 from diagnostics.tasks import load_problems
-from diagnostics.types import Problem
 
 GOOD = {"prompt": "2 + 3 =", "answer": "5"}
 

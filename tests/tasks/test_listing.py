@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.cli import main
-from diagnostics.errors import ProblemError
+from diagnostics.app.cli import main
+from diagnostics.records.errors import ProblemError
 from diagnostics.tasks.benchmarks import BENCHMARKS
 from diagnostics.tasks.listing import task_explanation
 from diagnostics.tasks.presets import PRESETS

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from diagnostics.auditing import audit, sampling_settings
-from diagnostics.compare_config import read_comparison
-from diagnostics.config import AuditConfig
-from diagnostics.errors import ConfigError
-from diagnostics.progress import SilentProgress
+from diagnostics.app.compare_config import read_comparison
+from diagnostics.audit.audit import audit, sampling_settings
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import SamplingSettings
 from diagnostics.series import find_series
 from diagnostics.store import Store
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
-from diagnostics.types import SamplingSettings
 
 #: [B] C.2 and [C] A.3, A.4, written out once more: prompt, temperature, top-p, most tokens.
 PAPERS = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
 from diagnostics.tasks import load_problems
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
 from diagnostics.tasks import load_problems, task_names
 from diagnostics.verifiers import Verifiers
 
@@ -53,7 +53,7 @@ def test_a_limit_below_one_is_refused() -> None:
 
 
 PLUGIN = """
-from diagnostics.types import Problem
+from diagnostics.records.types import Problem
 
 def doubles(argument, *, limit, seed):
     for number in range(limit):
@@ -63,7 +63,7 @@ def doubles(argument, *, limit, seed):
 
 CALL = """
 from diagnostics.tasks import load_problems, task_names
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
 assert "doubles" in task_names()
 assert [p.gold for p in load_problems(None, "doubles:x", limit=3)] == ["0", "2", "4"]
 try:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from diagnostics.errors import OversharpError, SamplerError
+from diagnostics.records.errors import OversharpError, SamplerError
 from trainers.checking import Asked, checked_objective, checked_start, first_model, model_outlines
-from trainers.checkpointing import checkpoint_path
 from trainers.config import TrainConfig
 from trainers.loop import train
+from trainers.run.checkpointing import checkpoint_path
 
 
 def checked(config: TrainConfig) -> Asked:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 
 

@@ -19,14 +19,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.errors import CheckpointError, SamplerError, TrainingError
-from diagnostics.models import encode_prompt, load_path
-from diagnostics.progress import SilentProgress
-from diagnostics.types import Grade
+from diagnostics.models.load import encode_prompt, load_path
+from diagnostics.records.errors import CheckpointError, SamplerError, TrainingError
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import Grade
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
 from trainers.loop import train
-from trainers.rollout import OwnEngine
+from trainers.rollouts.engine import OwnEngine
 from trainers.step import as_groups
 
 TIMING = {"samples_per_s"}

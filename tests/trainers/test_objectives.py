@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers import objectives
 from trainers.objectives import grpo
 from trainers.objectives.contract import Credit, GroupedRewards, Need, Preset, TokenLogps

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers import objectives
 from trainers.objectives import composition
 from trainers.objectives.contract import GroupedRewards, Objective, TokenLogps

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.errors import ConfigError, TrainingError
-from diagnostics.progress import SilentProgress
+from diagnostics.records.errors import ConfigError, TrainingError
+from diagnostics.records.progress import SilentProgress
 from tests.vllm_here import runs_or_must_run
-from trainers.checkpointing import load_state
 from trainers.config import TrainConfig, settings_of, to_toml
 from trainers.countdown_base import build_tokenizer
 from trainers.loop import train
+from trainers.run.checkpointing import load_state
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def test_an_adapter_grows_on_a_model_of_the_hub(config: TrainConfig, tmp_path: P
     build_tokenizer().save_pretrained(snapshot)
     given = {"model": "tiny/qwen", "lora_rank": 2, "max_steps": 1, **settings}
     (tmp_path / "run.toml").write_text("[train]\n" + to_toml({**settings_of(config), **given}))
-    command = "from diagnostics.cli import main; main()"
+    command = "from diagnostics.app.cli import main; main()"
     environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", command, "train", "--config", tmp_path / "run.toml"],
@@ -167,7 +167,7 @@ def test_a_resumed_run_keeps_the_size_of_its_passes_whatever_memory_is_free(
 ) -> None:
     run = train(replace(config, max_steps=2))
     assert load_state(run, 2)["rows_per_pass"] == 18
-    monkeypatch.setattr("trainers.memory_estimate.free_bytes", lambda device: 30e6)
+    monkeypatch.setattr("trainers.model.device_memory.free_bytes", lambda device: 30e6)
     train(replace(config, max_steps=4, resume=True))
     assert load_state(run, 4)["rows_per_pass"] == 18
 

@@ -13,7 +13,7 @@ from trainers import objectives
 from trainers.batch import RolloutBatch, joined
 from trainers.config import TrainConfig
 from trainers.loop import train
-from trainers.rollout import OwnEngine
+from trainers.rollouts.engine import OwnEngine
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

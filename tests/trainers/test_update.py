@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
-from diagnostics.models import load_path
+from diagnostics.models.load import load_path
 from trainers import objectives
 from trainers.batch import RolloutBatch
-from trainers.forward import ForwardSettings, _unshared, token_logps
-from trainers.network import Network, find_network
+from trainers.model.forward import ForwardSettings, _unshared, token_logps
+from trainers.model.network import Network, find_network
 from trainers.objectives.contract import Credit, PartDefaults, Surrogate, SurrogateLoss, TokenLogps
 from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, distinct_rollouts, frozen_logps, rehearse
 

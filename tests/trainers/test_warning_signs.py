@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.run_directory import MetricsLog
+from trainers.run.directory import MetricsLog
 from trainers.warning_signs import (
     WATCHED,
     WINDOW_STEPS,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from diagnostics.concluding import CheckpointCounts, SeriesCounts, verdict_of
 from diagnostics.statistics.keys import inference_ks
-from diagnostics.verdict import Rates, Verdict
+from diagnostics.verdict.decide import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.verdict.record import Rates, Verdict
 
 N = 256
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.verdict import (
+from diagnostics.verdict.record import (
     TITLES,
     ChangeAtK,
     Estimate,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from diagnostics.errors import ProblemError
-from diagnostics.types import NO_ANSWER, Problem
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Problem
 from diagnostics.verifiers.exact import ExactVerifier, exact_answer
 
 PARIS = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="exact")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.tasks import countdown
-from diagnostics.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.expression import ALL_OPERATORS, ExpressionError, ExpressionVerifier, evaluate, tokenize
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.errors import VerifierError
+from diagnostics.records.errors import VerifierError
 from diagnostics.verifiers.killable import KillablePool
 
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from diagnostics.errors import ProblemError, VerifierError
-from diagnostics.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.math import MathVerifier, math_candidate
 
 #: Hangs in C: neither SIGALRM nor a thread gets it out.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from diagnostics.errors import ProblemError
-from diagnostics.types import NO_ANSWER, Problem
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Problem
 from diagnostics.verifiers.modes import ModesVerifier
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.errors import ProblemError
+from diagnostics.records.errors import ProblemError
+from diagnostics.records.types import NO_ANSWER, Problem
 from diagnostics.tasks.reasoning_gym import generated_problems
-from diagnostics.types import NO_ANSWER, Problem
 from diagnostics.verifiers.packing import pack, unpack
 from diagnostics.verifiers.reasoning_gym import ReasoningGymVerifier
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.errors import VerifierError
-from diagnostics.types import Problem
+from diagnostics.records.errors import VerifierError
+from diagnostics.records.types import Problem
 from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
 
 
@@ -42,7 +42,7 @@ def test_asking_for_names_loads_no_mathematics() -> None:
 
 
 PLUGIN = """
-from diagnostics.types import Grade
+from diagnostics.records.types import Grade
 
 class Yes:
     name = "yes"
@@ -58,7 +58,7 @@ class Yes:
 """
 
 CALL = """
-from diagnostics.types import Problem
+from diagnostics.records.types import Problem
 from diagnostics.verifiers import Verifiers, verifier_names
 import outside
 assert "yes" in verifier_names()

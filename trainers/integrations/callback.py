@@ -22,8 +22,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from diagnostics.config import AuditConfig
-from diagnostics.errors import ConfigError
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError
 from diagnostics.series.folders import locate_model
 from trainers.integrations.live import DEFAULT_BUDGET_S, LiveAudit
 from trainers.integrations.live_config import live_config

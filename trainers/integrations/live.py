@@ -28,11 +28,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.cli_shared import LEFT_OUT_EXIT_CODE
-from diagnostics.config import AuditConfig
-from diagnostics.errors import ConfigError, OversharpError
+from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError, OversharpError
 from diagnostics.tasks import load_problems
-from diagnostics.verdict import Verdict
+from diagnostics.verdict.record import Verdict
 from trainers.integrations.live_config import arguments
 from trainers.integrations.live_findings import Found, read_findings
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from diagnostics.config import AuditConfig
-from diagnostics.errors import ConfigError
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError
 from diagnostics.series.folders import locate_model
 from diagnostics.tasks import nearest_names
 
@@ -31,7 +31,7 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
     PosixPath('/runs/grpo/oversharp')
     >>> live_config("/runs/grpo", {"task": "countdown", "samples": 8})
     Traceback (most recent call last):
-    diagnostics.errors.ConfigError: samples: no such setting of an audit; did you mean: ...
+    diagnostics.records.errors.ConfigError: samples: no such setting of an audit; did you mean: ...
     """
     run = Path(run_dir).expanduser().resolve()
     config = settings if isinstance(settings, AuditConfig) else _named(run, settings)

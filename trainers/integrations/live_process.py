@@ -39,7 +39,7 @@ def main() -> None:
     sys.argv = ["oversharp", *sys.argv[3:]]  # what the store records as the command
     Thread(target=_end_in_time, args=(training, budget_s), daemon=True).start()
 
-    from diagnostics.cli import main as oversharp
+    from diagnostics.app.cli import main as oversharp
 
     oversharp(sys.argv[1:])
 

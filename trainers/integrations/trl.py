@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers import objectives
 from trainers.objectives.composition import rollouts_of_every_kind
 from trainers.objectives.contract import Calibration, Credit, GroupedRewards, name_of
@@ -80,7 +80,7 @@ def calibrations(expression: str) -> tuple[Calibration, ...]:
     >>> calibrations("grpo:ddof=0+iac")
     Traceback (most recent call last):
     ...
-    diagnostics.errors.ConfigError: calibration 'grpo:ddof=0+iac': only calibrations can be given to TRL, such as iac...
+    diagnostics.records.errors.ConfigError: calibration 'grpo:ddof=0+iac': only calibrations can be given to TRL...
     """
     objective, plain = objectives.parse(expression), objectives.parse(objectives.DEFAULTS)
     chosen = objective.calibrations

@@ -37,7 +37,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers.objectives.contract import scale_matched
 from trainers.objectives.dr_grpo import centred
 from trainers.objectives.grpo import CONVENTIONS, standardised

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from diagnostics.series.layouts import recognised
 from trainers.integrations.live import LiveAudit
 from trainers.integrations.live_config import live_config

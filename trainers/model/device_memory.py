@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from diagnostics.errors import TrainingError
-from diagnostics.progress import ProgressSink
-from trainers.forward import ForwardSettings, autocast
-from trainers.head import LOGITS_PER_CHUNK
-from trainers.kv_cache import takes_fixed_cache
-from trainers.network import Network
+from diagnostics.records.errors import TrainingError
+from diagnostics.records.progress import ProgressSink
+from trainers.model.forward import ForwardSettings, autocast
+from trainers.model.head import LOGITS_PER_CHUNK
+from trainers.model.network import Network
+from trainers.rollouts.kv_cache import takes_fixed_cache
 
 if TYPE_CHECKING:
     from trainers.config import TrainConfig

@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainers.batch import RolloutBatch
-from trainers.head import chunked_logps, innermost
-from trainers.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
-from trainers.network import Network
-from trainers.passes import Lengths, planned
+from trainers.model.head import chunked_logps, innermost
+from trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
+from trainers.model.network import Network
+from trainers.model.passes import Lengths, planned
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainers.batch import RolloutBatch
-from trainers.decode import positions
+from trainers.rollouts.decode import positions
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainers.batch import RolloutBatch
-from trainers.head import ResponseHead, find_head, innermost
-from trainers.layouts import Layout, hidden_states, pass_input
+from trainers.model.head import ResponseHead, find_head, innermost
+from trainers.model.layouts import Layout, hidden_states, pass_input
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

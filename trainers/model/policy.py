@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import LoadedModel
-from trainers.forward import ForwardSettings
-from trainers.network import Network, find_network
+from diagnostics.models.load import LoadedModel
+from diagnostics.records.errors import TrainingError
+from trainers.model.forward import ForwardSettings
+from trainers.model.network import Network, find_network
 from trainers.seeds import stream_seed
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 
 if TYPE_CHECKING:
     from trainers.objectives.contract import Objective, Part, Preset

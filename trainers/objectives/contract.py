@@ -180,7 +180,7 @@ class Rehearsal(Part, Protocol):
 
 @runtime_checkable
 class Decoding(Part, Protocol):
-    """Draws rollouts from softmax(f_θ − μ f_φ): the policy less a memory network; see ``trainers.memory``."""
+    """Draws rollouts from softmax(f_θ − μ f_φ): the policy less a memory network (``trainers.rollouts``)."""
 
     mu: float
     memory: str

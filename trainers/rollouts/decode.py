@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainers.batch import RolloutBatch
-from trainers.kv_cache import new_cache
+from trainers.rollouts.kv_cache import new_cache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from diagnostics.models import LoadedModel, left_padded
+from diagnostics.models.load import LoadedModel, left_padded
 from trainers.batch import RolloutBatch, joined
-from trainers.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
-from trainers.kv_cache import takes_fixed_cache
-from trainers.static_decode import FixedReader
+from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
+from trainers.rollouts.kv_cache import takes_fixed_cache
+from trainers.rollouts.static_decode import FixedReader
 
 if TYPE_CHECKING:
-    from trainers.memory import Memory
+    from trainers.rollouts.memory_network import Memory
 
 
 class RolloutEngine(Protocol):
@@ -36,7 +36,7 @@ class RolloutEngine(Protocol):
 
 
 class OwnEngine:
-    """The decoder of ``trainers.decode`` on the very model that is trained: nothing to sync.
+    """The decoder of ``trainers.rollouts.decode`` on the very model that is trained: nothing to sync.
 
     ``rows_per_part`` bounds how many responses are drawn at a time. ``static``: read through a cache of fixed size,
     on a GPU with recorded CUDA graphs; by default there, where the model takes it.

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import load_path, model_folder
+from diagnostics.models.load import load_path, model_folder
+from diagnostics.records.errors import TrainingError
 from trainers.batch import RolloutBatch
-from trainers.forward import ForwardSettings, token_logps
-from trainers.network import find_network
+from trainers.model.forward import ForwardSettings, token_logps
+from trainers.model.network import find_network
 from trainers.objectives.contract import Decoding
-from trainers.rollout import OwnEngine
+from trainers.rollouts.engine import OwnEngine
 from trainers.seeds import batch_positions, stream_seed
 from trainers.update import distinct_rollouts
 
 if TYPE_CHECKING:
-    from diagnostics.models import LoadedModel
+    from diagnostics.models.load import LoadedModel
 
 BETAS = (0.9, 0.999)
 #: Logits that one pass holds, tokens times vocabulary: half a gibibyte in float32.

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from trainers.decode import positions
-from trainers.kv_cache import FixedLayer, GrowingLayer
+from trainers.rollouts.decode import positions
+from trainers.rollouts.kv_cache import FixedLayer, GrowingLayer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,7 +27,7 @@ _CAPACITY_STEP = 64
 class FixedReader:
     """Reads into buffers that stay where they are from one batch to the next, and with them the graphs.
 
-    Weights may change in place between batches. Each row has a slot of its own: see ``trainers.decode.Reader``.
+    Weights may change in place between batches. Each row has a slot of its own: see ``Reader`` of ``decode``.
     """
 
     shares_prefixes = False

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.models import LoadedModel
+from diagnostics.models.load import LoadedModel
 from diagnostics.samplers.vllm_probe import long_prompt, next_token_logp, probe_prompts
 
 PROBE_TOKENS = 4

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diagnostics.models import Dtype, LoadedModel
+from diagnostics.models.load import Dtype, LoadedModel
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm_engine import EnginePlan
 from diagnostics.samplers.vllm_files import token_bytes
-from trainers.memory_estimate import EngineFootprint
-from trainers.plain_weights import count_plain_weights
+from trainers.model.device_memory import EngineFootprint
+from trainers.model.plain_weights import count_plain_weights
 
 if TYPE_CHECKING:
-    from trainers.memory import Memory
+    from trainers.rollouts.memory_network import Memory
 
 #: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
 _CACHE_SHARE = 0.5

@@ -21,21 +21,21 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import Dtype, LoadedModel, left_padded
+from diagnostics.models.load import Dtype, LoadedModel, left_padded
+from diagnostics.records.errors import TrainingError
+from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
 from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
 from diagnostics.samplers.vllm_support import why_not
-from diagnostics.types import Checkpoint
 from trainers.batch import RolloutBatch
-from trainers.plain_weights import plain_weights
-from trainers.vllm_fingerprint import HIDDEN_NATS, PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
-from trainers.vllm_pair import pair_overrides, register_pair
-from trainers.vllm_plan import engine_plan
-from trainers.vllm_sampler import EXTRA_COLUMNS, LawColumns
+from trainers.model.plain_weights import plain_weights
+from trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
+from trainers.rollouts.vllm_pair import pair_overrides, register_pair
+from trainers.rollouts.vllm_plan import engine_plan
+from trainers.rollouts.vllm_sampler import EXTRA_COLUMNS, LawColumns
 
 if TYPE_CHECKING:
-    from trainers.memory import Memory
+    from trainers.rollouts.memory_network import Memory
 
 #: vLLM raises lower temperatures to this.
 LEAST_TEMPERATURE = 0.01

@@ -18,7 +18,7 @@ from trainers.config import TrainConfig, settings_of, to_toml
 
 if TYPE_CHECKING:
     from trainers.objectives.contract import Objective
-    from trainers.run_directory import RunPart
+    from trainers.run.directory import RunPart
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 #: Where the run goes on and lies is no property of the model.

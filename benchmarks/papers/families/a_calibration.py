@@ -21,9 +21,9 @@ from benchmarks.papers.toy import (
     play,
     steps_to_collapse,
 )
+from benchmarks.toy import ToyConfig, ToyRun
+from benchmarks.toy.config import ImportanceWeights
 from reports.records import Figure
-from trainers.toy import ToyConfig, ToyRun
-from trainers.toy.config import ImportanceWeights
 
 TITLE = "Calibration in the cat world"
 ALPHA, MU = 1.0, 0.5

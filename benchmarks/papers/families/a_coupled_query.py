@@ -12,9 +12,9 @@ from benchmarks.papers.claim import Above, Below, Check, Claim, Effort, Family, 
 from benchmarks.papers.estimates import mean
 from benchmarks.papers.figures import Path, path_figure
 from benchmarks.papers.toy import ESTIMATORS, GROUP_SIZES, cat_config, cat_setting, play
+from benchmarks.toy import ToyRun, cat_world
+from benchmarks.toy.worlds import Similarity
 from reports.records import Figure
-from trainers.toy import ToyRun, cat_world
-from trainers.toy.worlds import Similarity
 
 TITLE = "Semantic coupling in the cat world"
 SIMILARITIES: tuple[Similarity, ...] = ("high", "mid", "low")

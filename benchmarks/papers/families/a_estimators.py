@@ -17,7 +17,7 @@ from benchmarks.papers.toy import (
     play,
     steps_to_collapse,
 )
-from trainers.toy.config import Estimator
+from benchmarks.toy.config import Estimator
 
 TITLE = "Other advantage estimators in the cat world"
 ADVANCED: tuple[tuple[Estimator, str], ...] = (("rloo", "RLOO"), ("reinforce_pp", "REINFORCE++"))

@@ -18,9 +18,9 @@ from benchmarks.papers.toy import (
     play,
     steps_to_collapse,
 )
+from benchmarks.toy import ToyRun
+from benchmarks.toy.config import OptimizerName
 from reports.records import Figure
-from trainers.toy import ToyRun
-from trainers.toy.config import OptimizerName
 
 TITLE = "Optimizers in the cat world"
 SOON, MOST = 20, 0.8

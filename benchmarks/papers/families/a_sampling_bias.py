@@ -21,9 +21,9 @@ from benchmarks.papers.toy import (
     play,
     steps_to_collapse,
 )
+from benchmarks.toy import ToyRun
+from benchmarks.toy.worlds import CAT, PERSIAN
 from reports.records import Figure
-from trainers.toy import ToyRun
-from trainers.toy.worlds import CAT, PERSIAN
 
 TITLE = "Sampling bias in the cat world"
 MOST, LONG_MOST = 0.8, 0.5

@@ -10,10 +10,10 @@ from jaxtyping import Bool
 from benchmarks.papers.claim import PART, Above, Check, Claim, Effort, Family, Finding
 from benchmarks.papers.estimates import share
 from benchmarks.papers.figures import Path, path_figure
+from benchmarks.toy import ToyConfig, ToyRun, run, tabular_world
+from benchmarks.toy.config import Estimator, OptimizerName
+from benchmarks.toy.worlds import World
 from reports.records import Figure
-from trainers.toy import ToyConfig, ToyRun, run, tabular_world
-from trainers.toy.config import Estimator, OptimizerName
-from trainers.toy.worlds import World
 
 TITLE = "The two-stage dynamic"
 #: [B] prints neither the starting probabilities nor the steps of its figures; these show both stages.

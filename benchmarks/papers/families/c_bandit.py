@@ -11,9 +11,9 @@ from jaxtyping import Float
 from benchmarks.papers.claim import PART, Above, Check, Claim, Effort, Family, Finding
 from benchmarks.papers.estimates import share
 from benchmarks.papers.figures import Path, path_figure
+from benchmarks.toy import ToyConfig, bandit_world, run
+from benchmarks.toy.config import Estimator
 from reports.records import Figure
-from trainers.toy import ToyConfig, bandit_world, run
-from trainers.toy.config import Estimator
 
 TITLE = "REINFORCE and maximum likelihood in the bandit"
 RATE, LONG_STEPS = 0.5, 10

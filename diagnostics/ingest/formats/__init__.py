@@ -20,9 +20,9 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from diagnostics.errors import ConfigError, ImportFileError
-from diagnostics.importers.contract import Importer
-from diagnostics.importers.rows import first_records, holds_records
+from diagnostics.ingest.formats.contract import Importer
+from diagnostics.ingest.formats.rows import first_records, holds_records
+from diagnostics.records.errors import ConfigError, ImportFileError
 
 ENTRY_POINT_GROUP = "oversharp.importers"
 #: Formats that are used only where they are named: nothing in a file tells them.

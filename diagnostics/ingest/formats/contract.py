@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from diagnostics.types import FinishReason
+from diagnostics.records.types import FinishReason
 
 
 class Recorded(Struct, gc=False):

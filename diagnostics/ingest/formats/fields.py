@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from diagnostics.types import FinishReason
+from diagnostics.records.types import FinishReason
 
 #: A larger number is no step, count or index, and no column holds it.
 LARGEST_WHOLE = 2**31 - 1

@@ -21,11 +21,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import BadField, chat_text, sampling_settings, score
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, chat_text, sampling_settings, score
+from diagnostics.records.errors import ImportFileError
+from diagnostics.records.types import FinishReason
 from diagnostics.series.folders import run_and_step
-from diagnostics.types import FinishReason
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import BadField, inner, optional_text, sampling_settings, score, text
-from diagnostics.importers.rows import first_record, records
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, inner, optional_text, sampling_settings, score, text
+from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import BadField, finish_reason, optional_text, score, step_named, text
-from diagnostics.importers.rows import records
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, finish_reason, optional_text, score, step_named, text
+from diagnostics.ingest.formats.rows import records
 
 _KNOWN_BY = frozenset({"idx", "question", "gt", "code", "pred", "score"})
 _TEMPERATURE = re.compile(r"_seed\d+_t(\d+(?:\.\d+)?)_s")

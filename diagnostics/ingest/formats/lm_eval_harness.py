@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import BadField, chat_text, optional_text, sampling_settings, score, whole
-from diagnostics.importers.rows import first_record, records
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, chat_text, optional_text, sampling_settings, score, whole
+from diagnostics.ingest.formats.rows import first_record, records
+from diagnostics.records.errors import ImportFileError
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
 

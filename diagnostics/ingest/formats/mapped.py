@@ -19,9 +19,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, defstruct
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import (
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
     PlainScore,
@@ -34,7 +33,8 @@ from diagnostics.importers.fields import (
     text,
     whole,
 )
-from diagnostics.importers.rows import records, typed_records
+from diagnostics.ingest.formats.rows import records, typed_records
+from diagnostics.records.errors import ImportFileError
 
 _Text = FilledText | Annotated[int, Meta(ge=-(2**53), le=2**53)]
 #: Our fields, and the types that theirs have in most dumps.

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.exporters.names import slug
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import (
+from diagnostics.export.names import slug
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,
     finish_reason,
@@ -29,7 +29,7 @@ from diagnostics.importers.fields import (
     text,
     whole,
 )
-from diagnostics.importers.rows import records
+from diagnostics.ingest.formats.rows import records
 
 _ROLLOUTS = frozenset({"step", "problem_id", "prompt", "response", "reward", "advantage", "truncated", "logp_sum"})
 _EXPORT = frozenset({"series", "checkpoint", "step", "problem_id", "text", "reward", "settings_id"})

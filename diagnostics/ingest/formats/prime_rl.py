@@ -29,8 +29,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import (
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
     chosen_score,
@@ -42,7 +42,7 @@ from diagnostics.importers.fields import (
     text,
     whole,
 )
-from diagnostics.importers.rows import first_record, records
+from diagnostics.ingest.formats.rows import first_record, records
 
 _KNOWN_BY = frozenset({"traces", "task", "ok"})
 _EXPORTED = frozenset({"token_ids", "loss_mask", "entropy"})

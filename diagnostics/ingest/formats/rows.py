@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 import numpy as np
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers.contract import Fault
+from diagnostics.ingest.formats.contract import Fault
+from diagnostics.records.errors import ImportFileError
 
 NOT_JSON = "not valid JSON (cut short?)"
 NOT_UTF8 = "not UTF-8 text"

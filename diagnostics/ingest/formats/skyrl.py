@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import (
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,
     finish_reason,
@@ -27,7 +27,7 @@ from diagnostics.importers.fields import (
     text,
     without_end_token,
 )
-from diagnostics.importers.rows import records
+from diagnostics.ingest.formats.rows import records
 
 _KNOWN_BY = frozenset({"input_prompt", "output_response", "score"})
 _AVERAGES = "aggregated_results.jsonl"

@@ -24,9 +24,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import (
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,
     finish_reason,
@@ -39,6 +38,7 @@ from diagnostics.importers.fields import (
     whole,
     without_end_token,
 )
+from diagnostics.records.errors import ImportFileError
 
 _ENDED = frozenset({"completed", "truncated"})
 

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import BadField, optional_text, score, step_named, text, whole
-from diagnostics.importers.rows import records
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, optional_text, score, step_named, text, whole
+from diagnostics.ingest.formats.rows import records
+from diagnostics.records.errors import ImportFileError
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 

@@ -22,8 +22,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from diagnostics.importers.contract import Fault, Importer, Place, ReadOptions, Recorded
-from diagnostics.importers.fields import (
+from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
     PlainScore,
@@ -34,7 +34,7 @@ from diagnostics.importers.fields import (
     text,
     whole,
 )
-from diagnostics.importers.rows import records, typed_records
+from diagnostics.ingest.formats.rows import records, typed_records
 
 _KNOWN_BY = frozenset({"input", "output", "score"})
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diagnostics.errors import ConfigError
-from trainers.toy import ToyConfig, ToyRun, collapsed_share, first_collapsed_step, tabular_world, wilson
+from benchmarks.toy import ToyConfig, ToyRun, collapsed_share, first_collapsed_step, tabular_world, wilson
+from diagnostics.records.errors import ConfigError
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.errors import ConfigError
-from trainers.toy import ToyConfig
+from benchmarks.toy import ToyConfig
+from diagnostics.records.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from trainers.toy import ToyConfig, ToyRun, World, bandit_world, cat_world, collapsed_share, run, tabular_world
-from trainers.toy.config import ImportanceWeights, OptimizerName
-from trainers.toy.simulation import generator_of_seed
+from benchmarks.toy import ToyConfig, ToyRun, World, bandit_world, cat_world, collapsed_share, run, tabular_world
+from benchmarks.toy.config import ImportanceWeights, OptimizerName
+from benchmarks.toy.simulation import generator_of_seed
 
 
 def plain_loop(world: World, config: ToyConfig, position: int) -> np.ndarray:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from diagnostics.errors import ConfigError
-from trainers.toy import ToyConfig, World, bandit_world, cat_world, run, tabular_world
+from benchmarks.toy import ToyConfig, World, bandit_world, cat_world, run, tabular_world
+from diagnostics.records.errors import ConfigError
 
 
 def initial_law(world: World) -> np.ndarray:

@@ -18,8 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import (
+from diagnostics.ingest.formats import (
     find_files,
     limit_of_rlvr,
     mapped,
@@ -30,9 +29,10 @@ from diagnostics.importers import (
     trl_completions,
     verl,
 )
-from diagnostics.importers.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.importers.fields import LARGEST_WHOLE
-from diagnostics.importers.rows import NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
+from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import LARGEST_WHOLE
+from diagnostics.ingest.formats.rows import NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
+from diagnostics.records.errors import ImportFileError
 
 #: With halves of surrogate pairs, which JSON can hold and no file of text.
 TEXT = st.text(st.characters(categories=["L", "N", "P", "Z", "Cc", "Cs"]), max_size=6)

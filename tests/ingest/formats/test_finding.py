@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
-
-from diagnostics.errors import ImportFileError
-from diagnostics.import_config import ImportConfig
-from diagnostics.import_plan import plan_import
-from diagnostics.importers import RECORDS_ASKED, FoundFiles, find_files
-from diagnostics.importers.rows import NOT_JSON, ONE_ARRAY, ONE_OBJECT
-from diagnostics.importing import import_samples
 from tests.test_importing import dump, line
+
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats import RECORDS_ASKED, FoundFiles, find_files
+from diagnostics.ingest.formats.rows import NOT_JSON, ONE_ARRAY, ONE_OBJECT
+from diagnostics.ingest.ingest import import_samples
+from diagnostics.ingest.plan import plan_import
+from diagnostics.records.errors import ImportFileError
 
 GOOD = "".join(line(1, repeat, right=True, step=20) + "\n" for repeat in range(3))
 COMPLETION = {"step": 3, "prompt": "q", "completion": "2", "right": 1.0, "advantage": 0.5}

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import find_files, inspect_eval
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
-from tests.importers.test_bad_input import SETTINGS, changed, check
+from diagnostics.ingest.formats import find_files, inspect_eval
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.test_bad_input import SETTINGS, changed, check
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # inspect's, of its own dependencies
 

@@ -16,12 +16,12 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import find_files
-from diagnostics.importers import lighteval_details as lighteval
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import first_record
-from tests.importers.test_bad_input import COLUMN, SETTINGS, changed, check
+from diagnostics.ingest.formats import find_files
+from diagnostics.ingest.formats import lighteval_details as lighteval
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import first_record
+from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.test_bad_input import COLUMN, SETTINGS, changed, check
 
 DATA = Path(__file__).parent / "data" / "lighteval-0.13.0"
 SUMS, ONCE = (

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from diagnostics.importers import limit_of_rlvr
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats import limit_of_rlvr
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
 
 NAME = "test_qwen-boxed_-1_seed1_t{}_s0_e-1.jsonl"
 LINE: dict[str, Any] = {

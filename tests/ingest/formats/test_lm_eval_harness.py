@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import find_files
-from diagnostics.importers import lm_eval_harness as lm_eval
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import NOT_JSON, NOT_UTF8, first_record
-from tests.importers.test_bad_input import JSON, SETTINGS, changed, check
+from diagnostics.ingest.formats import find_files
+from diagnostics.ingest.formats import lm_eval_harness as lm_eval
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
+from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed, check
 
 DATA = Path(__file__).parent / "data" / "lm_eval-0.4.13"
 SUMS_0, SUMS_40 = (next((DATA / f"models__lucky__checkpoint-{step}").glob("samples_sums_*")) for step in (0, 40))

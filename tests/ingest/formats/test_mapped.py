@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import mapped
-from diagnostics.importers.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats import mapped
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from diagnostics.records.errors import ImportFileError
 
 ALL = {
     "prompt": "doc.question",

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.exporters.samples import SCHEMA, parts, write_samples
-from diagnostics.import_config import ImportConfig
-from diagnostics.importers import own_parquet, verl
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import first_record
-from diagnostics.importing import import_samples
+from diagnostics.export.samples import SCHEMA, parts, write_samples
+from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats import own_parquet, verl
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import first_record
+from diagnostics.ingest.ingest import import_samples
 from diagnostics.store import Store
-from trainers.run_directory import RolloutRow, write_rollouts
+from trainers.run.directory import RolloutRow, write_rollouts
 
 ROLLOUT = RolloutRow(
     step=3,

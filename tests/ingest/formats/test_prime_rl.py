@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from diagnostics.importers import prime_rl
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
-from diagnostics.importers.rows import first_record
+from diagnostics.ingest.formats import prime_rl
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import first_record
 
 REAL = Path(__file__).parent / "data" / "prime_rl" / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl"
 Edit = Callable[[dict[str, Any]], None]

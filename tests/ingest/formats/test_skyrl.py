@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.importers import skyrl
-from diagnostics.importers.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats import skyrl
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
 
 ENTRY: dict[str, Any] = {
     "input_prompt": "<|im_start|>user\n6*12?<|im_end|>\n<|im_start|>assistant\n",

@@ -11,9 +11,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import slime
-from diagnostics.importers.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats import slime
+from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.records.errors import ImportFileError
 
 SAMPLE: dict[str, Any] = {
     "group_index": 0,

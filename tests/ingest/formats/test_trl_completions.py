@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.errors import ImportFileError
-from diagnostics.importers import trl_completions
-from diagnostics.importers.contract import Fault, ReadOptions, Recorded
-from diagnostics.importers.rows import first_record
+from diagnostics.ingest.formats import trl_completions
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import first_record
+from diagnostics.records.errors import ImportFileError
 
 DATA = Path(__file__).parent / "data" / "trl"
 TEXT, TWO = (DATA / name / "completions" / "completions_00002.parquet" for name in ("text", "two"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from diagnostics.importers import verl
-from diagnostics.importers.contract import Fault, ReadOptions, Recorded
-from diagnostics.importers.rows import first_record
+from diagnostics.ingest.formats import verl
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats.rows import first_record
 
 DATA = Path(__file__).parent / "data" / "verl"
 

@@ -15,11 +15,11 @@ from matplotlib import image
 
 from diagnostics.measures.contract import Measure
 from diagnostics.store import Store
-from reports.change_map import ChangeMap
-from reports.heatmap import HeatPanel
-from reports.palette import PLACEHOLDERS
-from reports.pictures import Picture, figure_pictures, page_figures, report_figures
-from reports.raster import PIXELS_PER_UNIT, svg_png
+from reports.pictures.change_map import ChangeMap
+from reports.pictures.files import Picture, figure_pictures, page_figures, report_figures
+from reports.pictures.heatmap import HeatPanel
+from reports.pictures.palette import PLACEHOLDERS
+from reports.pictures.raster import PIXELS_PER_UNIT, svg_png
 from reports.records import Figure, Folded, Line, Page, Panel, Table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.heatmap import EDGES, LEFT, OPACITY, SIDE, TOP, HeatPanel, heat_svg, shade
+from reports.pictures.heatmap import EDGES, LEFT, OPACITY, SIDE, TOP, HeatPanel, heat_svg, shade
 
 PANEL = HeatPanel(
     title="base",

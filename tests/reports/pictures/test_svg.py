@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from reports.figures import figure_svgs, swatch_svg, tick_texts
+from reports.pictures.figures import figure_svgs, swatch_svg, tick_texts
+from reports.pictures.svg import clean_svg
+from reports.pictures.svg_compact import path_text
 from reports.records import Figure, Line, Panel, Table
-from reports.svg import clean_svg
-from reports.svg_compact import path_text
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">'
 LINE = Line(

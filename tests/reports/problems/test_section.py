@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagnostics.records.types import Confirmation
 from diagnostics.store import Store
-from diagnostics.types import Confirmation
 from reports.context import Context
 from reports.page import load_page
-from reports.problem_changes import SHOWN_CASES, lost_by_chance, picked_problems, problem_changes, success_interval
-from reports.problem_source import ProblemDetails, read_problem_details
-from reports.problem_table import problem_table
+from reports.problems.changes import SHOWN_CASES, lost_by_chance, picked_problems, problem_changes, success_interval
+from reports.problems.section import problems
+from reports.problems.source import ProblemDetails, read_problem_details
+from reports.problems.table import problem_table
 from reports.records import Cases, Figure, Page, SideBySide, Table
-from reports.sections.problems import problems
 from reports.source import read_source
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from reports.published import COLUMNS, TABLES, PublishedTable, published_table, published_tables
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "reports" / "published"
 RANGES = {"percent": (0.0, 100.0), "bits": (0.0, 8.0), "unstated": (0.0, 1.0)}  # log₂ of 256 responses is 8
 

@@ -13,9 +13,9 @@ from reports.citations import with_sources
 from reports.context import Context
 from reports.page import build_page
 from reports.published import published_tables
+from reports.published.section import CAUTION, nearest_k, pairs, published
 from reports.records import Missing, Section, Table
 from reports.render import render_page
-from reports.sections.published import CAUTION, nearest_k, pairs, published
 
 LIMIT_BYTES = 40_000
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.errors import ConfigError, ProblemError
+from diagnostics.records.errors import ConfigError, ProblemError
 from diagnostics.store import Store
-from diagnostics.verdict import Verdict
+from diagnostics.verdict.record import Verdict
 from trainers.countdown_base import build_model, build_tokenizer
 from trainers.integrations.live import LiveAudit
 from trainers.integrations.live_config import arguments, live_config
@@ -235,7 +235,7 @@ def test_the_audit_is_no_worker_of_the_trainings_launcher(
 
 
 def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
-    from diagnostics.cli import app
+    from diagnostics.app.cli import app
 
     config = live_config(
         run,

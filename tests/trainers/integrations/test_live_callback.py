@@ -20,8 +20,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from diagnostics.config import AuditConfig
-from diagnostics.errors import ConfigError
+from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError
 from diagnostics.series.training_log import read_training_log
 from diagnostics.store import Store
 from trainers.countdown_base import build_model

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from diagnostics.store import Store
 
 pytestmark = [

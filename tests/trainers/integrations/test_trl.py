@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers.integrations.trl import CalibratedGRPOConfig, calibrations, recalibrated
 from trainers.objectives.contract import GroupedRewards
 from trainers.objectives.iac import Iac

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.errors import ConfigError
+from diagnostics.records.errors import ConfigError
 from trainers import objectives
 from trainers.integrations import verl as integration
 from trainers.objectives.contract import GroupedRewards

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import LoadedModel, load_path
+from diagnostics.models.load import LoadedModel, load_path
+from diagnostics.records.errors import TrainingError
 from trainers.config import TrainConfig
-from trainers.memory_estimate import EngineFootprint, Footprint, MemoryPlan, measure, plan_memory
-from trainers.network import find_network
-from trainers.policy import forward_settings, prepare_policy
+from trainers.model.device_memory import EngineFootprint, Footprint, MemoryPlan, measure, plan_memory
+from trainers.model.network import find_network
+from trainers.model.policy import forward_settings, prepare_policy
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 MIB = 2**20

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from trainers.layouts import Layout, PassInput, hidden_states, prompt_trees
+from trainers.model.layouts import Layout, PassInput, hidden_states, prompt_trees
 
 
 @pytest.fixture(params=["rotary positions", "learned positions", "eager attention"])

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.layouts import Layout
-from trainers.passes import BUSY_NUMBERS, Lengths, cost_tokens, planned
+from trainers.model.layouts import Layout
+from trainers.model.passes import BUSY_NUMBERS, Lengths, cost_tokens, planned
 
 EVERY: tuple[Layout, ...] = ("rows", "tree", "prefix")
 

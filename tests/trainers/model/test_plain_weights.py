@@ -7,8 +7,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from diagnostics.errors import TrainingError
-from trainers.plain_weights import count_plain_weights, plain_weights
+from diagnostics.records.errors import TrainingError
+from trainers.model.plain_weights import count_plain_weights, plain_weights
 
 
 def test_a_plain_model_gives_its_live_tensors(model_path: Path) -> None:

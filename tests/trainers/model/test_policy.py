@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import LoadedModel, load_model, load_path
+from diagnostics.models.load import LoadedModel, load_model, load_path
+from diagnostics.records.errors import TrainingError
 from diagnostics.series import find_series
-from trainers.checkpointing import save_checkpoint
 from trainers.config import TrainConfig
-from trainers.network import find_network
-from trainers.policy import adapter_off, forward_settings, prepare_policy, reference_network
+from trainers.model.network import find_network
+from trainers.model.policy import adapter_off, forward_settings, prepare_policy, reference_network
+from trainers.run.checkpointing import save_checkpoint
 
 CPU = torch.device("cpu")
 IDS = torch.tensor([[5, 6, 7, 8]])

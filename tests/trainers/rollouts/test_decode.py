@@ -9,10 +9,10 @@ import torch
 from scipy.stats import chisquare
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, PreTrainedModel
 
-from diagnostics.models import load_path
+from diagnostics.models.load import load_path
 from trainers.batch import RolloutBatch
-from trainers.decode import DecodingLaw, GrowingReader, Reader, Slots, draw_tokens, generate, uniform_noise
-from trainers.static_decode import FixedReader
+from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, Slots, draw_tokens, generate, uniform_noise
+from trainers.rollouts.static_decode import FixedReader
 
 PAD = 0
 PLAIN = DecodingLaw(temperature=1.0)

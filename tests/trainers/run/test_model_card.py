@@ -14,8 +14,8 @@ from huggingface_hub import ModelCard
 
 from trainers import objectives
 from trainers.config import TrainConfig
-from trainers.model_card import CardRecord, card_record, model_card, unit_of
-from trainers.run_directory import RunPart
+from trainers.run.directory import RunPart
+from trainers.run.model_card import CardRecord, card_record, model_card, unit_of
 
 METRICS = {
     "step": 160,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.errors import ConfigError
-from trainers.trackers import NoTracker, TrackerName, open_tracker, require_tracker
+from diagnostics.records.errors import ConfigError
+from trainers.run.trackers import NoTracker, TrackerName, open_tracker, require_tracker
 
 SETTINGS = {"algorithm": "grpo", "learning_rate": 2e-4, "chat": False}
 NAMES: tuple[TrackerName, ...] = ("tensorboard", "wandb", "trackio")
@@ -53,7 +53,7 @@ def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_no_tracker_is_imported_until_a_run_asks_for_it() -> None:
-    code = f"import sys, trainers.trackers; print(sorted({set(NAMES) | {'torch'}} & set(sys.modules)))"
+    code = f"import sys, trainers.run.trackers; print(sorted({set(NAMES) | {'torch'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -88,7 +88,7 @@ def test_trackio_continues_the_same_run(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path / "grpo")],
-        env={"TRACKIO_DIR": str(tmp_path / "trackio"), "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"TRACKIO_DIR": str(tmp_path / "trackio"), "PATH": "", "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
         check=True,
@@ -103,7 +103,7 @@ def test_trackio_continues_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_damaged_identity_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers import trackers
+    from trainers.run import trackers
 
     (tmp_path / "tracker.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"tracker\.json: not the identity .* delete it to start a new chart"):
@@ -111,7 +111,7 @@ def test_a_damaged_identity_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_directory_that_is_started_anew_is_another_run(tmp_path: Path) -> None:
-    from trainers import trackers
+    from trainers.run import trackers
 
     first = trackers._identity(tmp_path)
     assert trackers._identity(tmp_path) == first

@@ -1,7 +1,7 @@
 """The tools themselves, run on untrained Countdown models: each writes the dumps of a run of two checkpoints.
 
-``python -m tests.importers.real.tools TOOL`` writes tests/importers/data anew; ``--python`` names an interpreter that
-has the tool. lighteval cannot be installed beside oversharp (it pins a latex2sympy2_extended that math-verify does
+``python -m tests.ingest.formats.real.tools TOOL`` writes tests/ingest/formats/data anew; ``--python`` names an
+interpreter that has the tool. lighteval cannot be installed beside oversharp (it pins a latex2sympy2_extended that math-verify does
 not take, and needs xxhash below 4), so that only its dumps are tested.
 """
 
