@@ -72,7 +72,7 @@ $(IMPORTERS)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 importers: $(IMPORTERS)/.ready  ## importers against dumps that lm-evaluation-harness and inspect write on the spot
-	REQUIRE_IMPORTERS=1 $(IMPORTERS)/bin/python -m pytest -n 0 tests/importers
+	REQUIRE_IMPORTERS=1 $(IMPORTERS)/bin/python -m pytest -n 0 tests/ingest/formats
 
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .

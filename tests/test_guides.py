@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.test_importing import dump
+from tests.ingest.test_ingest import dump
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"

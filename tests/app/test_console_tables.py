@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.test_judging import plant
+from tests.audit.test_counts import plant
 
 from diagnostics.app.console_tables import print_confirmations
 from diagnostics.audit.confirm import ConfirmResult, _shortlist

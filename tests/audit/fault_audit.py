@@ -1,4 +1,4 @@
-"""The ``oversharp`` command with faults planted in it: ``python -m tests.fault_audit STROKES audit …``.
+"""The ``oversharp`` command with faults planted in it: ``python -m tests.audit.fault_audit STROKES audit …``.
 
 STROKES is a JSON list of ``Stroke`` fields. A stroke falls at a call of a function, so that no test has to guess the
 moment by sleeping; what it does is real: a signal, a file that is gone, a disk that takes no more.
@@ -73,7 +73,7 @@ def narrow_worker(_: Path) -> None:
     """Engines from now on run out of memory with too many responses at a time; see ``fault_worker``."""
     from diagnostics.samplers import vllm_engine
 
-    vllm_engine.WORKER_EXTENSION = "tests.fault_worker.NarrowWorker"
+    vllm_engine.WORKER_EXTENSION = "tests.audit.fault_worker.NarrowWorker"
 
 
 FAULTS: dict[str, Callable[[Path], None]] = {

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.fault_audit import Stroke
+from tests.audit.fault_audit import Stroke
 
 from diagnostics.records.errors import SamplerError, StoreError
 from oversharp import open_store
@@ -99,7 +99,7 @@ class Audit:
     def __call__(self, *strokes: Stroke) -> Ended:
         """Run the command, with these faults in it."""
         plain = ["-c", "from diagnostics.app.cli import main; main()"]
-        struck = ["-m", "tests.fault_audit", json.dumps([asdict(stroke) for stroke in strokes])]
+        struck = ["-m", "tests.audit.fault_audit", json.dumps([asdict(stroke) for stroke in strokes])]
         process = subprocess.Popen(
             [sys.executable, *(struck if strokes else plain), *self.arguments],
             cwd=ROOT,

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from tests.test_judging import plant
+from tests.audit.test_counts import plant
 
 from diagnostics.audit import freshness as standing
 from diagnostics.audit.freshness import findings_and_verdict, report, tree_hash

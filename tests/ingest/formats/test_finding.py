@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
-from tests.test_importing import dump, line
+from tests.ingest.test_ingest import dump, line
 
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import RECORDS_ASKED, FoundFiles, find_files

@@ -1,8 +1,8 @@
 """The tools themselves, run on untrained Countdown models: each writes the dumps of a run of two checkpoints.
 
 ``python -m tests.ingest.formats.real.tools TOOL`` writes tests/ingest/formats/data anew; ``--python`` names an
-interpreter that has the tool. lighteval cannot be installed beside oversharp (it pins a latex2sympy2_extended that math-verify does
-not take, and needs xxhash below 4), so that only its dumps are tested.
+interpreter that has the tool. lighteval cannot be installed beside oversharp (it pins a latex2sympy2_extended that
+math-verify does not take, and needs xxhash below 4), so that only its dumps are tested.
 """
 
 from __future__ import annotations
