@@ -162,9 +162,9 @@ def rollout_engine(
     """Who draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
     if config.engine == "own":
         return OwnEngine(policy, memory=memory, rows_per_part=rows_per_part)
-    from trainers.rollouts.vllm_rollout import VllmEngine
+    from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
-    return VllmEngine(
+    return VllmRolloutEngine(
         policy,
         start=first,
         max_model_len=longest_prompt + config.used_max_tokens,

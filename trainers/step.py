@@ -52,7 +52,7 @@ class Learner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class StepRollouts:
     """Graded rollouts, prompt-major; ``n_drawn`` counts those too that a resampling drew and left out."""
 
     problems: list[Problem]
@@ -164,14 +164,14 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     return StepOutcome(metrics=metrics, rows=rollout_rows(step, drawn, credit.advantage_PG.flatten()))
 
 
-def draw(learner: Learner, step: int, verifiers: Verifiers) -> Drawn:
+def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
     """The graded rollouts of this step.
 
     With resampling, groups whose rewards are all equal make room for groups of further prompts, drawn from a stream
     of their own; if they are still too few after the last round, constant groups fill the batch again.
     """
     config, resampling = learner.config, learner.objective.resampling
-    rounds: list[Drawn] = []
+    rounds: list[StepRollouts] = []
     for number in range(1 if resampling is None else resampling.max_rounds):
         positions = batch_positions(
             config.seed if number == 0 else stream_seed(config.seed, "resampled order", number),
@@ -194,13 +194,13 @@ def draw(learner: Learner, step: int, verifiers: Verifiers) -> Drawn:
     return selected(rounds, places[: config.batch_prompts])
 
 
-def mixed_groups(drawn: Drawn) -> list[int]:
+def mixed_groups(drawn: StepRollouts) -> list[int]:
     """Places of the prompts whose rewards differ."""
     reward_PG, _ = as_groups(drawn.grades, drawn.rollouts.group_size)
     return (~is_constant(reward_PG)).nonzero()[:, 0].tolist()
 
 
-def selected(rounds: Sequence[Drawn], places: Sequence[tuple[int, int]]) -> Drawn:
+def selected(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, int]]) -> StepRollouts:
     """The groups at (round, place), in that order."""
     parts = []
     for number, place in places:
@@ -209,7 +209,7 @@ def selected(rounds: Sequence[Drawn], places: Sequence[tuple[int, int]]) -> Draw
         parts.append(
             (drawn.problems[place], drawn.rollouts.of_prompts(place, place + 1), drawn.texts[rows], drawn.grades[rows])
         )
-    return Drawn(
+    return StepRollouts(
         problems=[problem for problem, _, _, _ in parts],
         rollouts=joined([rollouts for _, rollouts, _, _ in parts]),
         texts=[text for _, _, texts, _ in parts for text in texts],
@@ -218,7 +218,7 @@ def selected(rounds: Sequence[Drawn], places: Sequence[tuple[int, int]]) -> Draw
     )
 
 
-def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> Drawn:
+def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> StepRollouts:
     """``group_size`` graded rollouts of each problem, with the noise of the stream ``seed``."""
     config, tokenizer = learner.config, learner.policy.tokenizer
     rollouts = learner.engine.sample(
@@ -231,11 +231,11 @@ def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifi
     return graded(learner, chosen, rollouts, verifiers)
 
 
-def graded(learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, verifiers: Verifiers) -> Drawn:
+def graded(learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, verifiers: Verifiers) -> StepRollouts:
     """Rollouts with their texts and what the verifier says of them."""
     texts = learner.policy.tokenizer.batch_decode(_unpadded(rollouts), skip_special_tokens=True)
     asked = [problem for problem in chosen for _ in range(rollouts.group_size)]
-    return Drawn(
+    return StepRollouts(
         problems=list(chosen),
         rollouts=rollouts,
         texts=texts,
@@ -245,7 +245,7 @@ def graded(learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, 
 
 
 def grouped(
-    learner: Learner, drawn: Drawn, reference_logp_BT: Float[Tensor, "row token"] | None, verifiers: Verifiers
+    learner: Learner, drawn: StepRollouts, reference_logp_BT: Float[Tensor, "row token"] | None, verifiers: Verifiers
 ) -> GroupedRewards:
     """What the objective's credit is made from."""
     group_size = drawn.rollouts.group_size
@@ -318,7 +318,7 @@ def as_groups(
     return reward_B.view(-1, group_size), correct_B.view(-1, group_size)
 
 
-def rollout_rows(step: int, drawn: Drawn, advantage_B: Float[Tensor, " row"]) -> list[RolloutRow]:
+def rollout_rows(step: int, drawn: StepRollouts, advantage_B: Float[Tensor, " row"]) -> list[RolloutRow]:
     """The rollouts of one step as rows of the Parquet file."""
     rollouts = drawn.rollouts
     columns = zip(

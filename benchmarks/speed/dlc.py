@@ -244,11 +244,11 @@ def _own(policy: LoadedModel) -> Callable[[Memory | None], RolloutEngine]:
 
 
 def _vllm(policy: LoadedModel, case: Case) -> Callable[[Memory | None], RolloutEngine]:
-    from trainers.rollouts.vllm_rollout import VllmEngine
+    from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
     longest = max(map(len, case.prompts)) + case.max_tokens
     rows = len(case.prompts) * case.group_size
-    return lambda memory: VllmEngine(policy, start=case.policy, max_model_len=longest, rows=rows, memory=memory)
+    return lambda memory: VllmRolloutEngine(policy, start=case.policy, max_model_len=longest, rows=rows, memory=memory)
 
 
 def main() -> None:

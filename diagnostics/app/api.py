@@ -278,10 +278,10 @@ def audit_shard(
     ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
     """
     from diagnostics.audit.audit import audit_shard as run
-    from diagnostics.records.shard import Part
+    from diagnostics.records.shard import Shard
 
     paths = _listed(series)
-    part = Part.from_text("shard", shard)
+    part = Shard.from_text("shard", shard)
     return run(paths, config, part, command=_call("audit_shard", paths, config), progress=progress)
 
 

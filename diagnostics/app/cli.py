@@ -106,9 +106,9 @@ def audit(
 def _run_shard(series: Sequence[str], config: AuditConfig, shard: str, *, as_json: bool, quiet: bool) -> int:
     """``oversharp audit --shard``: one share of an audit, and what to do next."""
     from diagnostics.audit.audit import audit_shard
-    from diagnostics.records.shard import Part
+    from diagnostics.records.shard import Shard
 
-    part = Part.from_text("--shard", shard)
+    part = Shard.from_text("--shard", shard)
     result = audit_shard(series, config, part, command=command_line(), progress=progress_sink(as_json or quiet))
     if as_json:
         print(json.dumps({**asdict(result), "shard": str(part)}, indent=2, default=str))

@@ -22,7 +22,7 @@ from diagnostics.engine.local import Engine, EngineSpec
 from diagnostics.engine.ray_pool import open_pool
 from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
 from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.shard import WHOLE, Part, Task
+from diagnostics.records.shard import WHOLE, Shard, Task
 from diagnostics.records.types import (
     DEFAULT_MAX_TOKENS,
     AuditKey,
@@ -64,7 +64,7 @@ class ShardResult:
     """One share of an audit, drawn, scored and graded: where it is, and checkpoints left out (label → reason)."""
 
     series: str
-    shard: Part
+    shard: Shard
     n_problems: int
     store_path: Path
     left_out: Mapping[str, str]
@@ -115,7 +115,7 @@ def audit(
 def audit_shard(
     series_paths: Sequence[Path | str],
     config: AuditConfig,
-    shard: Part,
+    shard: Shard,
     *,
     command: str = "",
     progress: ProgressSink | None = None,
@@ -176,7 +176,7 @@ class _Graded:
 
 
 def _graded(
-    stack: ExitStack, series_paths: Sequence[Path | str], config: AuditConfig, shard: Part, say: ProgressSink
+    stack: ExitStack, series_paths: Sequence[Path | str], config: AuditConfig, shard: Shard, say: ProgressSink
 ) -> _Graded:
     """Go through all stages up to the grades; the store and the engine stay open as long as ``stack``."""
     every_problem = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
@@ -372,7 +372,7 @@ def _register(
     store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
 
 
-def _register_training(store: Store, series: Series, n: int, shard: Part, say: ProgressSink) -> None:
+def _register_training(store: Store, series: Series, n: int, shard: Shard, say: ProgressSink) -> None:
     """Of the ``n`` responses per interval that an audit scores of the training batches, those of the shard."""
     steps = [checkpoint.step for checkpoint in series.checkpoints]
     training, faults = read_training_responses(series.path, steps, limit=n)

@@ -14,7 +14,7 @@ from cyclopts import Parameter, Token
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import make_paths
 from diagnostics.tasks import nearest_names
-from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, Preset
+from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"
@@ -269,7 +269,7 @@ class AuditConfig:
         return 2 * self.n if self.n_base is None else self.n_base
 
     @property
-    def _preset(self) -> Preset | None:
+    def _preset(self) -> PromptPreset | None:
         return None if self.preset is None else PRESETS[self.preset]
 
     @property

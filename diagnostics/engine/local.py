@@ -16,7 +16,7 @@ import pandas as pd
 from diagnostics.audit.config import AuditConfig
 from diagnostics.models.holder import ModelHolder
 from diagnostics.records.errors import SamplerError
-from diagnostics.records.shard import WHOLE, Part, Task, finish
+from diagnostics.records.shard import WHOLE, Shard, Task, finish
 from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
 from diagnostics.samplers import (
     BatchPlan,
@@ -123,7 +123,7 @@ class Engine:
         missing: Missing,
         settings: SamplingSettings,
         *,
-        part: Part = WHOLE,
+        part: Shard = WHOLE,
         plan: BatchPlan | None = None,
     ) -> Iterator[list[Sample]]:
         """Draw what is missing, in batches by ``plan`` where the sampler makes plans."""
@@ -151,7 +151,7 @@ class Engine:
         settings: SamplingSettings,
         *,
         again: bool = False,
-        part: Part = WHOLE,
+        part: Shard = WHOLE,
     ) -> Iterator[list[ResponseScore]]:
         """Teacher-force responses, see ``AuditEngine``."""
         from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, score

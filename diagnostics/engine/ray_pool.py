@@ -28,8 +28,8 @@ from diagnostics.engine.local import EngineSpec, Missing
 from diagnostics.engine.ray_worker import (
     Job,
     KernelJob,
-    Outcome,
-    Place,
+    UnitResult,
+    WorkerPlace,
     SampleJob,
     ScoreJob,
     Unit,
@@ -165,7 +165,7 @@ class _Hand:
     """One worker and the checkpoint that it holds; ``place`` once it has answered, ``busy`` with a unit."""
 
     actor: Any
-    place: Place | None = None
+    place: WorkerPlace | None = None
     busy: bool = False
     holds: str | None = None
 
@@ -304,7 +304,7 @@ class RayEngine:
         work.n_at_work -= 1
         self._use(work, unit, answer)
 
-    def _use(self, work: _Work, unit: Unit | None, outcome: Outcome) -> None:
+    def _use(self, work: _Work, unit: Unit | None, outcome: UnitResult) -> None:
         for note in outcome.notes:
             self._note(note)
         if work.error is not None or work not in self._works:
@@ -380,7 +380,7 @@ class RayEngine:
             self._pool.note(text)
 
 
-def _require_version(place: Place) -> None:
+def _require_version(place: WorkerPlace) -> None:
     if place.version != version():
         theirs = f"worker {place.host} has oversharp {place.version}"
         raise ClusterError(f"--ray: {theirs}, this is {version()}; install the same on all machines")

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from diagnostics.engine.local import Engine, EngineSpec, Missing
 from diagnostics.records.errors import CheckpointError, OversharpError
-from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
 from diagnostics.records.version import version
 from diagnostics.samplers import BatchPlan
@@ -89,12 +89,12 @@ class Unit:
     machines, and parts of different plans would not make a whole.
     """
 
-    part: Part | None
+    part: Shard | None
     plan: BatchPlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class UnitResult:
     """What came of a unit: Parquet, a plan, kernels, or an error; and the notes for the user."""
 
     result: object = None
@@ -103,7 +103,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class WorkerPlace:
     """A process of some machine and the version of oversharp that is installed there."""
 
     version: str
@@ -120,11 +120,11 @@ class Worker:
         self._elsewhere = socket.gethostname() != lead_host
         self._seen: set[str] = set()
 
-    def ready(self) -> Place:
+    def ready(self) -> WorkerPlace:
         """Where this worker is, and which oversharp it has."""
-        return Place(version=version(), host=socket.gethostname(), pid=os.getpid())
+        return WorkerPlace(version=version(), host=socket.gethostname(), pid=os.getpid())
 
-    def work(self, job: Job, unit: Unit) -> Outcome:
+    def work(self, job: Job, unit: Unit) -> UnitResult:
         """Do one unit; what is meant for the user's eyes is returned, not raised."""
         self._notes.clear()
         try:
@@ -133,8 +133,8 @@ class Worker:
                 self._seen.add(job.checkpoint.checkpoint_id)
             result = _planned(self._engine, job) if unit.part is None else _done(self._engine, job, unit)
         except OversharpError as error:
-            return Outcome(error=error, notes=tuple(self._notes))
-        return Outcome(result=result, notes=tuple(self._notes))
+            return UnitResult(error=error, notes=tuple(self._notes))
+        return UnitResult(result=result, notes=tuple(self._notes))
 
     def let_go(self) -> None:
         """Let go of the models."""
@@ -151,7 +151,7 @@ def first_units(job: Job) -> list[Unit]:
 def units_of(plan: BatchPlan, most: int) -> list[Unit]:
     """A planned job in parts of whole batches, at most as many as ``most``."""
     of = min(most, plan.n_batches)
-    return [Unit(part=Part(index=index, of=of), plan=plan) for index in range(of)]
+    return [Unit(part=Shard(index=index, of=of), plan=plan) for index in range(of)]
 
 
 def _planned(engine: Engine, job: Job) -> BatchPlan:

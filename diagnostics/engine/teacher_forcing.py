@@ -18,7 +18,7 @@ from torch import Tensor
 
 from diagnostics.models.load import LoadedModel, encode_prompt, require_fit, suitable_threads
 from diagnostics.records.errors import SamplerError
-from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import Problem, ResponseScore, SamplingSettings
 
 #: Tokens of one batch, padding included.
@@ -39,7 +39,7 @@ class ScoreRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class _ForcedRow:
     problem_id: str
     response_id: str
     prompt_ids: tuple[int, ...]
@@ -52,7 +52,7 @@ def score(
     settings: SamplingSettings,
     *,
     token_budget: int = TOKEN_BUDGET,
-    part: Part = WHOLE,
+    part: Shard = WHOLE,
 ) -> Iterator[list[ResponseScore]]:
     """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
 
@@ -76,7 +76,7 @@ def count_batches(
     return sum(1 for _ in _batches(_rows(loaded, requests, settings), loaded, token_budget))
 
 
-def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: SamplingSettings) -> list[_Row]:
+def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: SamplingSettings) -> list[_ForcedRow]:
     """One row per request, in order of response length, then prompt length: that leaves the least padding."""
     prompts: dict[str, tuple[int, ...]] = {}
     rows = []
@@ -95,7 +95,7 @@ def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: Sampl
             )
         require_fit(loaded, request.problem, prompts[problem_id], n_response=len(request.token_ids))
         rows.append(
-            _Row(
+            _ForcedRow(
                 problem_id=problem_id,
                 response_id=request.response_id,
                 prompt_ids=prompts[problem_id],
@@ -105,10 +105,10 @@ def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: Sampl
     return sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
 
 
-def _batches(rows: Sequence[_Row], loaded: LoadedModel, token_budget: int) -> Iterator[list[_Row]]:
+def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> Iterator[list[_ForcedRow]]:
     """Consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits."""
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
-    batch: list[_Row] = []
+    batch: list[_ForcedRow] = []
     prompt_width = 0
     for row in rows:
         # prompts end and responses start in one column, so their longest add up; rows come by response length
@@ -123,7 +123,7 @@ def _batches(rows: Sequence[_Row], loaded: LoadedModel, token_budget: int) -> It
 
 
 @torch.inference_mode()
-def _score_batch(loaded: LoadedModel, rows: Sequence[_Row]) -> list[ResponseScore]:
+def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ResponseScore]:
     """Prompts are padded on the left and responses on the right, so that all responses start in one column."""
     device = loaded.device
     prompt_width = max(len(row.prompt_ids) for row in rows)

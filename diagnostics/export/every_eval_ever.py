@@ -20,7 +20,7 @@ from uuid import UUID
 import pandas as pd
 
 from diagnostics.export.names import slug, slugs
-from diagnostics.export.samples import Part, read_part
+from diagnostics.export.samples import SampleFile, read_part
 from diagnostics.records.types import NO_ANSWER
 from diagnostics.store import Store
 
@@ -63,7 +63,7 @@ ORDER BY step, measure DESC, k
 
 
 def write_evaluations(
-    store: Store, planned: Mapping[str, Sequence[Part]], folder: Path, advance: Callable[[int], None]
+    store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
 ) -> int:
     """Write ``folder/data/TASK/local/SERIES-step-N/``: two files per checkpoint. Returns the number of records.
 
@@ -192,7 +192,7 @@ def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.Data
 def _records(
     store: Store,
     series: str,
-    parts: Sequence[Part],
+    parts: Sequence[SampleFile],
     aggregate: Mapping[str, Any],
     about: Mapping[str, Any],
     advance: Callable[[int], None],

@@ -74,7 +74,7 @@ def export(
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
         chosen = _series(store, series)
-        job = _Job(
+        job = _ExportJob(
             store=store,
             series=chosen,
             folder=folder,
@@ -89,7 +89,7 @@ def export(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Job:
+class _ExportJob:
     """One export, past all checks of its settings."""
 
     store: Store

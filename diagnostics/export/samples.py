@@ -105,7 +105,7 @@ ORDER BY a.series
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SampleFile:
     """Samples of one step that are read at once: of these problems, with indices from the first to before the end.
 
     They hold about ``PART_BYTES`` of text at most; ``n`` is how many they are, and an estimate within a problem.
@@ -118,10 +118,10 @@ class Part:
     end_index: int
 
 
-def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[Part]:
+def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[SampleFile]:
     """All samples of ``series``, in step order and in the order of the problem file, cut into parts."""
     sizes = store.frame(_SIZES, series=series, column_bytes=_COLUMN_BYTES)
-    made: list[Part] = []
+    made: list[SampleFile] = []
     for step, rows in sizes.groupby("step", sort=True):
         held: list[Any] = []
         n_bytes = 0
@@ -135,7 +135,7 @@ def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[Pa
     return made
 
 
-def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[Part]:
+def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
     """These rows of ``_SIZES`` in so many parts, as far as their samples go; more than one only for a single row."""
     end = max(one.n_indices for one in problems)
     n_cuts = min(end, wanted)
@@ -143,12 +143,12 @@ def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[Part]:
     n = sum(one.n for one in problems)
     ids = tuple(one.problem_id for one in problems)
     return [
-        Part(step=step, problem_ids=ids, n=n * last // end - n * first // end, first_index=first, end_index=last)
+        SampleFile(step=step, problem_ids=ids, n=n * last // end - n * first // end, first_index=first, end_index=last)
         for first, last in pairwise(edges)
     ]
 
 
-def read_part(store: Store, series: str, part: Part) -> pa.Table:
+def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
     """The graded samples of a part, with the columns of ``SCHEMA``: by problem, the greedy one first, then by index."""
     frame = store.frame(
         _SAMPLES,
@@ -162,7 +162,7 @@ def read_part(store: Store, series: str, part: Part) -> pa.Table:
 
 
 def write_samples(
-    store: Store, planned: Mapping[str, Sequence[Part]], folder: Path, advance: Callable[[int], None]
+    store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
 ) -> int:
     """Write ``folder``: ``data/SERIES/step_N.parquet`` for every step, and the card. Returns the number of samples.
 

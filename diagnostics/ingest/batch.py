@@ -76,7 +76,7 @@ class Texts:
         return pa.StringArray.from_buffers(len(self._lengths), pa.py_buffer(offsets), text_bytes)
 
 
-class Part:
+class SampleBatch:
     """Rows of ``PROBLEMS``, ``SAMPLES`` and ``GRADES`` that are written in one transaction."""
 
     def __init__(self, texts: Texts) -> None:

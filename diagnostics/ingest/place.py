@@ -9,7 +9,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from diagnostics.ingest.batch import Part, Placed, storable
+from diagnostics.ingest.batch import SampleBatch, Placed, storable
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.contract import Fault, Recorded
 from diagnostics.ingest.plan import PlannedFile
@@ -44,7 +44,7 @@ class Reading:
     verifiers: Verifiers
     n_samples: int
     faults: dict[str, FaultCount]
-    part: Part
+    part: SampleBatch
     notes: list[str] = field(default_factory=list)
     highest_step: int = -1
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import Found, find_files
+from diagnostics.ingest.formats import FoundFile, find_files
 from diagnostics.ingest.formats.contract import Importer
 from diagnostics.records.errors import ConfigError
 
@@ -55,7 +55,7 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     given = [Path(path).expanduser() for path in paths]
     inside = find_files(given, name=config.chosen_format, allow_pickle=config.allow_pickle)
     found, unknown, refused = inside.files, inside.unknown, inside.refused
-    based: tuple[Found, ...] = ()
+    based: tuple[FoundFile, ...] = ()
     if config.base is not None:
         at_base = find_files([config.base.expanduser()], name=config.chosen_format, allow_pickle=config.allow_pickle)
         based, refused = at_base.files, {**refused, **at_base.refused}
@@ -79,7 +79,7 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     return ImportPlan(files=tuple(_without_mixing(files)), unknown=unknown, refused=refused)
 
 
-def _planned(found: Found, root: Path, config: ImportConfig) -> PlannedFile:
+def _planned(found: FoundFile, root: Path, config: ImportConfig) -> PlannedFile:
     place = found.importer.place(found.path)
     folder = root.resolve() if root.is_dir() else root.resolve().parent
     return PlannedFile(

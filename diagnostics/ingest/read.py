@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnostics.ingest import batch as import_parts
-from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, GradedPairs, Part, Texts, collector_off
+from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, GradedPairs, SampleBatch, Texts, collector_off
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import fault_of_last_line
@@ -100,7 +100,7 @@ class SeriesReader:
             verifiers=verifiers,
             n_samples=held.n_samples if held else 0,
             faults=faults,
-            part=Part(self._texts),
+            part=SampleBatch(self._texts),
         )
         with collector_off():
             return self._read(reading, done)
@@ -236,7 +236,7 @@ class SeriesReader:
             reading.count({recorded_id(self.series, step): step for step in self._places.steps})
         else:
             self._commit(self._store, reading, line, complete=complete)
-        reading.part = Part(self._texts)
+        reading.part = SampleBatch(self._texts)
 
     def _commit(self, store: Store, reading: Reading, line: int, *, complete: bool) -> None:
         assert self.settings is not None  # read() begins with it

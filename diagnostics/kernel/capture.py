@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from diagnostics.kernel.parameters import Slice, Trained
-from diagnostics.kernel.pieces import Call, Direct, Outer, Piece, kind_of, norm, rows_are_unclear
+from diagnostics.kernel.pieces import LayerCall, Direct, Outer, Piece, kind_of, norm, rows_are_unclear
 from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 
 
 @dataclass
@@ -43,13 +43,13 @@ class Capture:
         self._offsets: dict[type[nn.Module], float | None] = {}
         self._kernel = kernel
         self._workspace_bytes = workspace_bytes
-        self._batch: Batch | None = None
+        self._batch: KernelBatch | None = None
         self._last = False
         self._done: set[nn.Parameter] = set()
         self._unknown: set[nn.Parameter] = set()
 
     @contextmanager
-    def of_batch(self, batch: Batch, *, last: bool) -> Iterator[None]:
+    def of_batch(self, batch: KernelBatch, *, last: bool) -> Iterator[None]:
         """Catch what runs inside the block, which computes on ``batch``."""
         self._batch, self._last = batch, last
         hooks = [module.register_forward_hook(self._at_forward, with_kwargs=True) for module in self._held]
@@ -85,7 +85,7 @@ class Capture:
 
         def take(gradient: Tensor) -> None:
             assert self._batch is not None
-            call = Call(
+            call = LayerCall(
                 module=module,
                 inputs=inputs,
                 keywords=keywords,

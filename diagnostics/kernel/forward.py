@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 from diagnostics.records.errors import KernelError
 
 
@@ -21,7 +21,7 @@ def innermost(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def response_logps(model: nn.Module, batch: Batch) -> Float[Tensor, " response_token"]:
+def response_logps(model: nn.Module, batch: KernelBatch) -> Float[Tensor, " response_token"]:
     """log π of every response token of the batch, row after row, in nats.
 
     The head gets the hidden states of these positions alone, as one row of tokens: logits of prompts and padding,
@@ -54,7 +54,7 @@ def response_logps(model: nn.Module, batch: Batch) -> Float[Tensor, " response_t
     return -functional.cross_entropy(logits.reshape(len(target_T), -1), target_T, reduction="none")
 
 
-def logp_sums(logp_T: Float[Tensor, " response_token"], batch: Batch) -> Float[Tensor, " row"]:
+def logp_sums(logp_T: Float[Tensor, " response_token"], batch: KernelBatch) -> Float[Tensor, " row"]:
     """log π of each row, summed in float64. Raises ``KernelError`` if one is not finite."""
     logp_sum_B = torch.zeros(len(batch.rows), dtype=torch.float64, device=logp_T.device)
     logp_sum_B.index_add_(0, batch.member_T, logp_T.detach().double())

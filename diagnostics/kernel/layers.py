@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from diagnostics.kernel.forward import innermost, logp_sums, response_logps
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LayerStack:
 
     model: nn.Module
     layers: tuple[nn.Module, ...]
-    batches: Sequence[Batch]
+    batches: Sequence[KernelBatch]
     calls: list[list[_Call]]
     logp_sums_B: list[Float[Tensor, " row"]]
     #: Signed gradients at the output of the layer that is run next, for every batch.
@@ -113,13 +113,13 @@ def find_layers(model: nn.Module) -> tuple[nn.Module, ...]:
     return longest if len(longest) > 1 else ()
 
 
-def kept_bytes(model: nn.Module, batches: Sequence[Batch]) -> int:
+def kept_bytes(model: nn.Module, batches: Sequence[KernelBatch]) -> int:
     """What the inputs of all layers, and the gradients at one, take."""
     hidden_size = int(innermost(model).get_input_embeddings().weight.shape[1])
     return 4 * hidden_size * (len(find_layers(model)) + 3) * sum(batch.ids_BL.numel() for batch in batches)
 
 
-def record(model: nn.Module, batches: Sequence[Batch]) -> LayerStack | None:
+def record(model: nn.Module, batches: Sequence[KernelBatch]) -> LayerStack | None:
     """Run the model once on every batch and keep what goes into each layer.
 
     None if the layers are not run one after the other, each on what the one before it gives: then a layer cannot be

@@ -12,7 +12,7 @@ from torch import nn
 
 from diagnostics.kernel.forward import innermost
 from diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 from diagnostics.records.errors import KernelError
 
 #: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.
@@ -79,7 +79,7 @@ class Extent:
     head: nn.Module | None
 
     @classmethod
-    def of(cls, model: nn.Module, batches: Sequence[Batch]) -> Extent:
+    def of(cls, model: nn.Module, batches: Sequence[KernelBatch]) -> Extent:
         """What the batches hold together."""
         return cls(
             n_rows=sum(len(batch.members) for batch in batches),

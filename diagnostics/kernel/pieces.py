@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 
 #: A scale that is nearer to 0 is not divided by.
 _LEAST_SCALE = 1e-20
@@ -112,7 +112,7 @@ Piece = Outer | OneHot | Direct
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Call:
+class LayerCall:
     """One run of a module, and the gradient at its output; ``output`` is None if it was written to since."""
 
     module: Any
@@ -120,13 +120,13 @@ class Call:
     keywords: dict[str, Any]
     output: Tensor | None
     gradient: Tensor
-    batch: Batch
+    batch: KernelBatch
     #: What is added to the scale of a norm of this type, None if that is not known; filled as types are met.
     offsets: dict[type[nn.Module], float | None]
 
 
 #: A piece for each parameter; None: not known here.
-Kind = Callable[[Call], dict[str, Piece] | None]
+Kind = Callable[[LayerCall], dict[str, Piece] | None]
 
 
 def kind_of(module: nn.Module) -> Kind | None:
@@ -158,7 +158,7 @@ def is_outer(module: nn.Module, attribute: str) -> bool:
     return attribute == "weight" and kind_of(module) in (_linear, _conv1d, _embedding)
 
 
-def in_bands(tokens: Tensor, batch: Batch) -> tuple[Tensor, ...] | None:
+def in_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None:
     """A tensor that ends in a feature axis as one of rows × tokens × features for each band, None if rows are unclear.
 
     Known are (row, token, …), (row, head, token, …), rows one after the other, and the head's responses.
@@ -176,7 +176,7 @@ def in_bands(tokens: Tensor, batch: Batch) -> tuple[Tensor, ...] | None:
     return None
 
 
-def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: Batch) -> bool:
+def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: KernelBatch) -> bool:
     """Whether the first axis may be another than that of the rows, as a later one is of the same size.
 
     Then it must be seen from what has no gradient in each row: its last token, which predicts nothing, and padding. The
@@ -192,7 +192,7 @@ def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: Batch) -> bo
     return all(bool(gradient.movedim(axis, 1)[idle_BL].any()) for axis in along)
 
 
-def _linear(call: Call) -> dict[str, Piece] | None:
+def _linear(call: LayerCall) -> dict[str, Piece] | None:
     given, returned = in_bands(call.inputs[0], call.batch), in_bands(call.gradient, call.batch)
     if given is None or returned is None:
         return None
@@ -200,7 +200,7 @@ def _linear(call: Call) -> dict[str, Piece] | None:
     return pieces | _bias(call)
 
 
-def _conv1d(call: Call) -> dict[str, Piece] | None:
+def _conv1d(call: LayerCall) -> dict[str, Piece] | None:
     given, returned = in_bands(call.inputs[0], call.batch), in_bands(call.gradient, call.batch)
     if given is None or returned is None:
         return None
@@ -208,7 +208,7 @@ def _conv1d(call: Call) -> dict[str, Piece] | None:
     return pieces | _bias(call)
 
 
-def _embedding(call: Call) -> dict[str, Piece] | None:
+def _embedding(call: LayerCall) -> dict[str, Piece] | None:
     ids_BL, batch = call.inputs[0], call.batch
     if ids_BL.shape != batch.ids_BL.shape:
         return None
@@ -221,7 +221,7 @@ def _embedding(call: Call) -> dict[str, Piece] | None:
     return {"weight": OneHot(batch.members, members[row_T], ids_BL[kept], call.gradient[kept])}
 
 
-def norm(call: Call) -> dict[str, Piece] | None:
+def norm(call: LayerCall) -> dict[str, Piece] | None:
     """A norm's output is affine in its scale, feature by feature, whether that is w, 1 + w or w times a gate.
 
     Without a bias, the output is what the scale is multiplied with, times the scale: so it can be divided out.
@@ -242,14 +242,14 @@ def norm(call: Call) -> dict[str, Piece] | None:
     return pieces | _bias(call)
 
 
-def _slope(call: Call) -> Tensor:
+def _slope(call: LayerCall) -> Tensor:
     """What the scale is multiplied with."""
     if type(call.module) is nn.LayerNorm:
         return functional.layer_norm(call.inputs[0], call.module.normalized_shape, eps=call.module.eps)
     return _at_scale(call, 1.0) - _at_scale(call, 0.0)
 
 
-def _offset(call: Call) -> float | None:
+def _offset(call: LayerCall) -> float | None:
     """0 if the output is w times something, 1 if it is 1 + w times something, None if it is neither."""
     if getattr(call.module, "bias", None) is not None:
         return None
@@ -259,7 +259,7 @@ def _offset(call: Call) -> float | None:
     return 1.0 if torch.equal(at_one, 2 * at_zero) else None
 
 
-def _at_scale(call: Call, value: float) -> Tensor:
+def _at_scale(call: LayerCall, value: float) -> Tensor:
     held = own_parameters(call.module)
     scale = {"weight": torch.full_like(held["weight"], value)}
     with torch.no_grad():
@@ -267,14 +267,14 @@ def _at_scale(call: Call, value: float) -> Tensor:
     return output
 
 
-def _bias(call: Call) -> dict[str, Piece]:
+def _bias(call: LayerCall) -> dict[str, Piece]:
     if getattr(call.module, "bias", None) is None:
         return {}
     sum_BOI = _sum_by_row(call.gradient, call.batch)
     return {} if sum_BOI is None else {"bias": Direct(call.batch.members, sum_BOI)}
 
 
-def _sum_by_row(tokens: Tensor, batch: Batch) -> Float[Tensor, "row feature one"] | None:
+def _sum_by_row(tokens: Tensor, batch: KernelBatch) -> Float[Tensor, "row feature one"] | None:
     """Sums over each row's tokens, None if its rows cannot be told; padding has no gradient and may stay."""
     if tokens.ndim >= 3 and len(tokens) == len(batch.rows):
         return tokens.flatten(1, -2).sum(dim=1)[:, :, None]

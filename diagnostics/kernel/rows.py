@@ -45,7 +45,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
+class KernelBatch:
     """Rows as one rectangle of tokens, padded on the right; ``members`` are their positions among the distinct rows.
 
     ``mask_BL`` is True where there is no padding. For every response token, row after row, ``member_T`` is its row in
@@ -140,7 +140,7 @@ def cut_by_length(
     return [batch for batch in batches if batch]
 
 
-def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], members: Sequence[int]) -> Batch:
+def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], members: Sequence[int]) -> KernelBatch:
     """The rows at ``members``, all of one segment, as one rectangle on the model's device."""
     chosen = tuple(pairs.rows[member] for member in members)
     lengths = [n_tokens(row) for row in chosen]
@@ -153,7 +153,7 @@ def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"],
     position_T = [position for row in chosen for position in range(len(row.prompt_ids) - 1, n_tokens(row) - 1)]
     sign_B = sign_N[list(members)].float()
     place_T = torch.tensor(member_T, device=loaded.device)
-    return Batch(
+    return KernelBatch(
         segment=pairs.segment(members[0]),
         members=tuple(members),
         rows=chosen,

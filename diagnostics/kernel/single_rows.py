@@ -16,12 +16,12 @@ from diagnostics.kernel.forward import response_logps
 from diagnostics.kernel.parameters import Extent, Trained, in_groups, workspace_bytes
 from diagnostics.kernel.pieces import Direct
 from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 
 
 def add_row_by_row(
     model: nn.Module,
-    rows: Sequence[Batch],
+    rows: Sequence[KernelBatch],
     trained: Sequence[Trained],
     kernel: KernelSum,
     gradients: SignedGradients,
@@ -53,7 +53,7 @@ def add_row_by_row(
                 kernel.add(one.trained.name, collected, one.shape, workspace_bytes=workspace_bytes(memory_bytes))
 
 
-def row_gradients(model: nn.Module, row: Batch, parameters: Sequence[nn.Parameter]) -> tuple[torch.Tensor | None, ...]:
+def row_gradients(model: nn.Module, row: KernelBatch, parameters: Sequence[nn.Parameter]) -> tuple[torch.Tensor | None, ...]:
     """∇ log π of one row, times its sign, by autograd; None for a parameter that it does not depend on."""
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     try:

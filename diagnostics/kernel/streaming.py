@@ -37,7 +37,7 @@ from diagnostics.kernel.parameters import (
     workspace_bytes,
 )
 from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Batch, Pairs, cut_by_length, make_batch
+from diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
 from diagnostics.models.load import LoadedModel
 from diagnostics.records.errors import KernelError
@@ -48,7 +48,7 @@ Run = Callable[[int], object]
 
 def cut_in_batches(
     loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], memory_bytes: int
-) -> tuple[list[Batch], bool]:
+) -> tuple[list[KernelBatch], bool]:
     """Batches of rows of one segment whose activations take about ``memory_bytes``, and whether one could hold all."""
     per_token = activation_bytes(loaded.model)
 
@@ -123,7 +123,7 @@ class _Streams:
     def __init__(
         self,
         model: nn.Module,
-        batches: Sequence[Batch],
+        batches: Sequence[KernelBatch],
         kernel: KernelSum,
         gradients: SignedGradients,
         *,

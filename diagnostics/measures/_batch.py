@@ -23,7 +23,7 @@ NO_ADVANTAGE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class TrainingBatch:
     """The draws at one problem: ``mode_S`` labels equal responses alike."""
 
     problem_id: str
@@ -52,7 +52,7 @@ class Batch:
         return np.unique(self.mode_S, return_counts=True)[1]
 
 
-def batch_of(problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]) -> Batch:
+def batch_of(problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]) -> TrainingBatch:
     """The batch of the draws ``mode_S`` at one problem.
 
     >>> batch = batch_of("q", np.array([7, 7, 9, 8]), np.array([True, True, False, False]))
@@ -61,4 +61,4 @@ def batch_of(problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[
     """
     reward_S = correct_S.astype(np.float64)
     advantage_S = group_advantages(reward_S, ddof=0) if len(reward_S) > 1 else np.zeros(len(reward_S))
-    return Batch(problem_id=problem_id, mode_S=mode_S, correct_S=correct_S, advantage_S=advantage_S)
+    return TrainingBatch(problem_id=problem_id, mode_S=mode_S, correct_S=correct_S, advantage_S=advantage_S)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from diagnostics.measures._counts import CorrectCounts, sampled_counts, too_few_samples
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures._panel import NONE_CORRECT, Panel, Scope, panel_of, positions
+from diagnostics.measures._panel import NONE_CORRECT, BasePanel, Scope, panel_of, positions
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
 
@@ -19,7 +19,7 @@ from diagnostics.records.types import Finding
 Pair = tuple[str, str, str | None]
 
 
-def direction_findings(measure: Measure, panel: Panel, pairs: Iterable[Pair], of: Sequence[Scope]) -> list[Finding]:
+def direction_findings(measure: Measure, panel: BasePanel, pairs: Iterable[Pair], of: Sequence[Scope]) -> list[Finding]:
     """Δ⁺ of each pair at its later checkpoint: mean change in nats over correct responses, problem means first."""
     findings = []
     for before_id, after_id, why_not in pairs:
@@ -32,7 +32,7 @@ def direction_findings(measure: Measure, panel: Panel, pairs: Iterable[Pair], of
     return findings
 
 
-def magnitude_findings(measure: Measure, panel: Panel, pairs: Iterable[Pair], of: Sequence[Scope]) -> list[Finding]:
+def magnitude_findings(measure: Measure, panel: BasePanel, pairs: Iterable[Pair], of: Sequence[Scope]) -> list[Finding]:
     """‖Δ‖ of each pair at its later checkpoint: mean square of the change over all responses, problem means first."""
     findings = []
     for before_id, after_id, why_not in pairs:

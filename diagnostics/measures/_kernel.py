@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._batch import Batch, batch_of
+from diagnostics.measures._batch import TrainingBatch, batch_of
 from diagnostics.measures._findings import checkpoint_ids
 from diagnostics.measures.contract import Evidence
 from diagnostics.theory.coupling import cosine_kernel, kernel_of_means
@@ -97,19 +97,19 @@ class Coupling:
         """The fixed members: the same responses at every checkpoint."""
         return self.rows.take(self.fixed_F)
 
-    def batches(self, draw_S: Int[np.ndarray, " draw"]) -> Iterator[Batch]:
+    def batches(self, draw_S: Int[np.ndarray, " draw"]) -> Iterator[TrainingBatch]:
         """The draws of each problem as a batch whose modes are positions in the kernel."""
         problem_S = self.rows.problem_N[draw_S]
         for problem_id in np.unique(problem_S):
             position_S = draw_S[problem_S == problem_id]
             yield batch_of(str(problem_id), position_S, self.rows.correct_N[position_S])
 
-    def aligned_kernel(self, batch: Batch) -> Float[np.ndarray, "draw draw"]:
+    def aligned_kernel(self, batch: TrainingBatch) -> Float[np.ndarray, "draw draw"]:
         """The batch's kernel with the sign of every advantage in its gradient, as [A] 2.3 has it."""
         sign_S = np.sign(batch.advantage_S)
         return self.rows.kernel_NN[np.ix_(batch.mode_S, batch.mode_S)] * sign_S[:, None] * sign_S
 
-    def informative(self) -> list[Batch]:
+    def informative(self) -> list[TrainingBatch]:
         """The own batches that hold correct and wrong responses, all of them with a gradient."""
         live_N = np.diag(self.rows.kernel_NN) > 0.0
         return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]

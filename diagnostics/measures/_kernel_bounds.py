@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnostics.measures._batch import Batch
+from diagnostics.measures._batch import TrainingBatch
 from diagnostics.measures._kernel import RESOLUTION, Coupling
 from diagnostics.theory.coupling import induced_shift, kernel_extremes
 from diagnostics.theory.coupling_bounds import seen_shift_bound, unseen_shift_bound
@@ -24,7 +24,7 @@ class Case:
     fails: bool
 
 
-def unseen_case(coupling: Coupling, batch: Batch) -> Case | None:
+def unseen_case(coupling: Coupling, batch: TrainingBatch) -> Case | None:
     """Case 1: the largest shift of an unseen correct response is at most the bound; None if there is no such one."""
     rows, fixed_F = coupling.rows, coupling.fixed_F
     there_F = (rows.problem_N[fixed_F] == batch.problem_id) & rows.correct_N[fixed_F]
@@ -41,7 +41,7 @@ def unseen_case(coupling: Coupling, batch: Batch) -> Case | None:
     return Case(exact=exact, bound=bound, fails=bound is not None and exact > bound + slack)
 
 
-def seen_case(coupling: Coupling, batch: Batch) -> Case:
+def seen_case(coupling: Coupling, batch: TrainingBatch) -> Case:
     """Case 2: the shift of every own sample is at least its bound."""
     kernel_SS, target_S = coupling.aligned_kernel(batch), np.abs(batch.targets)
     extremes = kernel_extremes(kernel_SS, batch.mode_S)

@@ -28,7 +28,7 @@ Scope = tuple[str, Bool[np.ndarray, " problem"]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class BasePanel:
     """All responses of the panel, sorted by problem and sample index, at each checkpoint that scored all of them.
 
     ``problem_R`` numbers the problem of each response (0 … P−1 in the order of ``problem_ids``); ``n_tokens_R`` counts
@@ -81,17 +81,17 @@ class Panel:
         return scopes(self.task_P)
 
 
-def panel_of(evidence: Evidence) -> Panel:
+def panel_of(evidence: Evidence) -> BasePanel:
     """The view ``panel_scores`` as arrays. Without a panel every checkpoint has a reason and the arrays are empty."""
     return evidence.once(_panel_of)
 
 
-def _panel_of(evidence: Evidence) -> Panel:
+def _panel_of(evidence: Evidence) -> BasePanel:
     frame = evidence.frames["panel_scores"]
     ids = checkpoint_ids(evidence)
     if frame.empty:
         none = np.array([], dtype=np.int64)
-        return Panel(
+        return BasePanel(
             problem_ids=(),
             task_P=np.array([], dtype=str),
             problem_R=none,
@@ -113,7 +113,7 @@ def _panel_of(evidence: Evidence) -> Panel:
         for checkpoint_id, logp_R in zip(ids, logp_RC.T, strict=True)
         if (reason := _why_not(logp_R, planned)) is not None
     }
-    return Panel(
+    return BasePanel(
         problem_ids=tuple(map(str, problem_ids)),
         task_P=facts["task"].to_numpy(dtype=str)[np.flatnonzero(np.diff(problem_R, prepend=-1))],
         problem_R=problem_R.astype(np.int64),
@@ -150,7 +150,7 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
     return [(name, bin_P == i) for i, name in enumerate(names) if (bin_P == i).any()], None
 
 
-def success_scopes(evidence: Evidence, panel: Panel) -> list[Scope]:
+def success_scopes(evidence: Evidence, panel: BasePanel) -> list[Scope]:
     """``base_success_scopes`` of the panel's problems; none where the base's success rates are unknown."""
     counts = evidence.frames.get("sampled_counts")
     if counts is None or counts.empty or not panel.problem_ids:

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy.stats import t as student_t
 
-from diagnostics.measures._batch import BETA, Batch, batch_of
+from diagnostics.measures._batch import BETA, TrainingBatch, batch_of
 from diagnostics.measures._own import own_scored
 from diagnostics.measures.contract import Evidence
 from diagnostics.statistics.intervals import Interval
@@ -28,7 +28,7 @@ NONE_MIXED = "at no problem are the own samples part correct, part wrong; a larg
 class Partition:
     """One problem: its sampled modes and, last, all that was not sampled. Probabilities are those of the base."""
 
-    batch: Batch
+    batch: TrainingBatch
     reference_M: Float[np.ndarray, " mode"]
     count_M: Int[np.ndarray, " mode"]
     advantage_M: Float[np.ndarray, " mode"]
@@ -75,7 +75,7 @@ def _own_partitions(evidence: Evidence) -> tuple[Mapping[str, Sequence[Partition
     return {checkpoint_id: partitions(rows) for checkpoint_id, rows in complete.items()}, why
 
 
-def _partition(batch: Batch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
+def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
     sampled_M = np.maximum(np.exp(logp_S[batch.first_draws]), LEAST_PROBABILITY)
     # Rounding in the scores can push the sum of near-certain modes above 1.
     rest = max(1.0 - float(sampled_M.sum()), LEAST_PROBABILITY)

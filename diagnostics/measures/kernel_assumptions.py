@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, Batch
+from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
 from diagnostics.measures._kernel_findings import of_coupling, over_problems
 from diagnostics.measures.contract import Evidence, Measure, Plot
@@ -48,7 +48,7 @@ def _at(checkpoint_id: str, coupling: Coupling) -> list[Finding]:
     ]
 
 
-def _flags(coupling: Coupling, batch: Batch) -> dict[str, bool]:
+def _flags(coupling: Coupling, batch: TrainingBatch) -> dict[str, bool]:
     flags = coupling_flags(
         coupling.aligned_kernel(batch), np.abs(batch.targets), batch.mode_S, relative_cutoff=RESOLUTION
     )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, Batch
+from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
 from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal
 from diagnostics.measures._kernel_findings import number, of_coupling
@@ -46,7 +46,7 @@ def _at(checkpoint_id: str, coupling: Coupling) -> list[Finding]:
     return [unknown(MEASURE, checkpoint_id, why)]
 
 
-def _ratio(coupling: Coupling, batch: Batch) -> float | None:
+def _ratio(coupling: Coupling, batch: TrainingBatch) -> float | None:
     kernel_SS, target_S = coupling.aligned_kernel(batch), np.abs(batch.targets)
     rho = float(kernel_SS[batch.mode_S[:, None] != batch.mode_S].mean())
     if rho <= 0.0:

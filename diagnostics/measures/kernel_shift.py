@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, Batch
+from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
 from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
 from diagnostics.measures._kernel_findings import of_coupling, over_problems
 from diagnostics.measures.contract import Evidence, Measure, Plot
@@ -52,7 +52,7 @@ def _at(checkpoint_id: str, coupling: Coupling) -> list[Finding]:
     return [over_problems(MEASURE, checkpoint_id, values[scope], scope=scope, why=why) for scope in SCOPES]
 
 
-def _targets(coupling: Coupling, batch: Batch) -> dict[str, np.ndarray]:
+def _targets(coupling: Coupling, batch: TrainingBatch) -> dict[str, np.ndarray]:
     rows, fixed_F = coupling.rows, coupling.fixed_F
     correct_F = rows.correct_N[fixed_F]
     here_F = rows.problem_N[fixed_F] == batch.problem_id
@@ -67,7 +67,7 @@ def _targets(coupling: Coupling, batch: Batch) -> dict[str, np.ndarray]:
     }
 
 
-def _shift(coupling: Coupling, batch: Batch, position_T: np.ndarray) -> np.ndarray:
+def _shift(coupling: Coupling, batch: TrainingBatch, position_T: np.ndarray) -> np.ndarray:
     kernel_NN = coupling.rows.kernel_NN
     batch_SS = kernel_NN[np.ix_(batch.mode_S, batch.mode_S)]
     cross_TS = kernel_NN[np.ix_(position_T, batch.mode_S)]

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from diagnostics.measures._counts import common_counts
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, Panel, Scope, panel_of
+from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, BasePanel, Scope, panel_of
 from diagnostics.measures._perplexity import BOUNDS, perplexity_of
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -66,7 +66,7 @@ def compute(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def _split(evidence: Evidence, panel: Panel) -> tuple[list[Scope], str | None]:
+def _split(evidence: Evidence, panel: BasePanel) -> tuple[list[Scope], str | None]:
     """The panel's problems that improved and that declined, or why they cannot be told apart."""
     ids = checkpoint_ids(evidence)
     if not ids:

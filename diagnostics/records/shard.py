@@ -15,10 +15,10 @@ Task = Generator[None, None, T]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Shard:
     """Every ``of``-th of a list, beginning with the one at ``index``: the parts of one list share nothing.
 
-    >>> [Part(index=index, of=2).take("abcde") for index in range(2)]
+    >>> [Shard(index=index, of=2).take("abcde") for index in range(2)]
     [['a', 'c', 'e'], ['b', 'd']]
     """
 
@@ -30,11 +30,11 @@ class Part:
         return list(items)[self.index :: self.of]
 
     @classmethod
-    def from_text(cls, flag: str, text: str) -> Part:
+    def from_text(cls, flag: str, text: str) -> Shard:
         """The part that ``I/N`` names, counted from 1. Raises ``ConfigError`` for any other text.
 
-        >>> Part.from_text("--shard", "2/4")
-        Part(index=1, of=4)
+        >>> Shard.from_text("--shard", "2/4")
+        Shard(index=1, of=4)
         """
         number, _, of = text.partition("/")
         if not (number.isascii() and number.isdigit() and of.isascii() and of.isdigit()):
@@ -47,7 +47,7 @@ class Part:
         return f"{self.index + 1}/{self.of}"
 
 
-WHOLE = Part()
+WHOLE = Shard()
 
 
 def finish(task: Task[T]) -> T:

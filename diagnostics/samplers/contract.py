@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from diagnostics.models.holder import ModelHolder
-from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 
 
@@ -98,7 +98,7 @@ class PlanningSampler(Protocol):
         requests: Sequence[SampleRequest],
         settings: SamplingSettings,
         *,
-        part: Part = WHOLE,
+        part: Shard = WHOLE,
         plan: BatchPlan | None = None,
     ) -> Iterator[list[Sample]]:
         """As ``Sampler.sample``, but only the batches of ``part``; without a plan, in batches that fit this machine."""

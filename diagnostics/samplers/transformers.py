@@ -20,7 +20,7 @@ from diagnostics.models.load import (
     suitable_threads,
 )
 from diagnostics.records.errors import SamplerError
-from diagnostics.records.shard import WHOLE, Part
+from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers.contract import BatchPlan, SamplerContext, SampleRequest, row_key
 from diagnostics.samplers.drawing import SeededDraw
@@ -32,7 +32,7 @@ GPU_FREE_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class _SampleRow:
     """One response to draw."""
 
     problem: Problem
@@ -68,7 +68,7 @@ class TransformersSampler:
         requests: Sequence[SampleRequest],
         settings: SamplingSettings,
         *,
-        part: Part = WHOLE,
+        part: Shard = WHOLE,
         plan: BatchPlan | None = None,
     ) -> Iterator[list[Sample]]:
         """Yield finished samples batch by batch, prompts of similar length together.
@@ -83,14 +83,14 @@ class TransformersSampler:
         for first in part.take(range(0, len(rows), size)):
             yield from self._draw(checkpoint, loaded, rows[first : first + size], settings)
 
-    def _plan(self, loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings) -> BatchPlan:
+    def _plan(self, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings) -> BatchPlan:
         if not rows:
             return BatchPlan(n_batches=0, rows_per_batch=1)
         size = self._batch_size or _rows_that_fit(loaded, len(rows[-1].prompt_ids) + settings.max_tokens)
         return BatchPlan(n_batches=-(-len(rows) // size), rows_per_batch=size)
 
     def _draw(
-        self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings
+        self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
         """One batch of the plan, in pieces where it does not fit the memory."""
         done = 0
@@ -117,7 +117,7 @@ class TransformersSampler:
 
 def _rows(
     loaded: LoadedModel, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
-) -> list[_Row]:
+) -> list[_SampleRow]:
     rows = []
     for request in requests:
         problem_id = request.problem.problem_id
@@ -125,7 +125,7 @@ def _rows(
         require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
         wanted = [(index, False) for index in request.sample_indices] + ([(0, True)] if request.greedy else [])
         rows += [
-            _Row(
+            _SampleRow(
                 problem=request.problem,
                 problem_id=problem_id,
                 sample_index=index,
@@ -154,7 +154,7 @@ def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
 
 
 @torch.inference_mode()
-def _generate(loaded: LoadedModel, rows: Sequence[_Row], settings: SamplingSettings) -> list[Sample]:
+def _generate(loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings) -> list[Sample]:
     prompt_ids_BL, mask_BL = left_padded([row.prompt_ids for row in rows], loaded)
     width = prompt_ids_BL.shape[1]
     draw = SeededDraw(
@@ -189,7 +189,7 @@ def _greedy_decoding(loaded: LoadedModel, *, max_new_tokens: int) -> GenerationC
     )
 
 
-def _prefix_cache(loaded: LoadedModel, rows: Sequence[_Row]) -> Any:
+def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
     """Read every distinct prompt once, and repeat its cache for its rows; None where that saves nothing.
 
     The last token of each prompt is left for ``generate``, which needs something to read.
@@ -212,7 +212,7 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_Row]) -> Any:
 
 def _samples(
     loaded: LoadedModel,
-    rows: Sequence[_Row],
+    rows: Sequence[_SampleRow],
     response_BT: Int[Tensor, "row token"],
     logp_BT: Float[Tensor, "row token"],
 ) -> list[Sample]:

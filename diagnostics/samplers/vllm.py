@@ -33,7 +33,7 @@ MAX_FAILURES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Job:
+class _DrawJob:
     """Responses ``first`` to ``first + n - 1`` of one problem, or its greedy one."""
 
     problem: Problem
@@ -97,7 +97,7 @@ class VllmSampler:
         self._models.close()
 
     def _draw(
-        self, missing: dict[int, _Job], loaded: LoadedModel, settings: SamplingSettings
+        self, missing: dict[int, _DrawJob], loaded: LoadedModel, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
         """Keep the engine fed until nothing is missing; a job leaves ``missing`` once its samples are handed on."""
         engine = self._engines.running
@@ -125,7 +125,7 @@ class VllmSampler:
             engine.abort()
             raise
 
-    def _order(self, ticket: int, job: _Job, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
+    def _order(self, ticket: int, job: _DrawJob, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
         return Draw(
             ticket=ticket,
             prompt_ids=job.prompt_ids,
@@ -143,7 +143,7 @@ class VllmSampler:
 
 def _jobs(
     loaded: LoadedModel, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
-) -> list[_Job]:
+) -> list[_DrawJob]:
     jobs = []
     for request in requests:
         if not request.sample_indices and not request.greedy:
@@ -156,7 +156,7 @@ def _jobs(
         draws = [(first, n, False) for first, n in contiguous(request.sample_indices)]
         draws += [(0, 1, True)] if request.greedy else []
         jobs += [
-            _Job(
+            _DrawJob(
                 problem=request.problem,
                 problem_id=problem_id,
                 first=first,
@@ -189,13 +189,13 @@ def contiguous(indices: Iterable[int], *, most: int = ROWS_PER_REQUEST) -> list[
     return runs
 
 
-def _samples(loaded: LoadedModel, done: Sequence[tuple[_Job, tuple[DrawnRow, ...]]]) -> list[Sample]:
+def _samples(loaded: LoadedModel, done: Sequence[tuple[_DrawJob, tuple[DrawnRow, ...]]]) -> list[Sample]:
     rows = [(job, job.first + place, row) for job, drawn in done for place, row in enumerate(drawn)]
     texts = response_texts(loaded.tokenizer, [row.token_ids for _, _, row in rows])
     return [_sample(loaded, job, index, row, text) for (job, index, row), text in zip(rows, texts, strict=True)]
 
 
-def _sample(loaded: LoadedModel, job: _Job, index: int, row: DrawnRow, text: str) -> Sample:
+def _sample(loaded: LoadedModel, job: _DrawJob, index: int, row: DrawnRow, text: str) -> Sample:
     logp_sum = float(row.logp_T.sum(dtype=np.float64))
     entropy_sum = None if row.entropy_T is None else float(row.entropy_T.sum(dtype=np.float64))
     if not np.isfinite(logp_sum) or (entropy_sum is not None and not np.isfinite(entropy_sum)):

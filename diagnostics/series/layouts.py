@@ -26,7 +26,7 @@ _VERL_SHARD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CheckpointPlace:
     """What the folder of one step turned out to be.
 
     ``model`` is where the model or adapter lies, or will; ``under`` a model beside an adapter that it belongs to.
@@ -40,11 +40,11 @@ class Place:
     obstacle: str = ""
 
 
-def recognised(step: Path) -> Place:
+def recognised(step: Path) -> CheckpointPlace:
     """Which trainer wrote the folder ``step``, and where the model is in it. Reads names and small JSON files."""
     step = step.absolute()
     places = (layout(step) for layout in _LAYOUTS)
-    return next((place for place in places if place is not None), Place(layout=PLAIN, model=step))
+    return next((place for place in places if place is not None), CheckpointPlace(layout=PLAIN, model=step))
 
 
 def is_model(folder: Path) -> bool:
@@ -77,7 +77,7 @@ def merge_command(actor: Path, *, backend: str = "fsdp", tied: bool = False) -> 
     )
 
 
-def _verl_megatron(step: Path) -> Place | None:
+def _verl_megatron(step: Path) -> CheckpointPlace | None:
     actor = _actor(step)
     model, manifest = actor / "model" / "huggingface", actor / "ckpt_contents.json"
     if (actor / "dist_ckpt").is_dir():  # before the manifest and the folders model/, optimizer/ and extra/
@@ -85,41 +85,41 @@ def _verl_megatron(step: Path) -> Place | None:
     if not (manifest.is_file() or model.is_dir() or (actor / "model" / "dist_ckpt").is_dir()):
         return None
     if not manifest.is_file():
-        return Place(layout="verl", model=model, obstacle=_unwritten("ckpt_contents.json", "verl"))
+        return CheckpointPlace(layout="verl", model=model, obstacle=_unwritten("ckpt_contents.json", "verl"))
     adapter = model / "adapter"
     if has_weights(adapter):
-        return Place(layout="verl", model=adapter, under=_first_with_weights(model))
+        return CheckpointPlace(layout="verl", model=adapter, under=_first_with_weights(model))
     backend = _json(manifest).get("backend")
     if isinstance(backend, dict) and backend.get("peft"):
-        return Place(
+        return CheckpointPlace(
             layout="verl",
             model=model,
             obstacle="is a LoRA checkpoint whose adapter lies in Megatron shards only, beside the unmodified base; "
             "train with actor_rollout_ref.actor.megatron.vanilla_mbridge=False, which saves model/huggingface/adapter",
         )
     if has_weights(model):
-        return Place(layout="verl", model=model)
+        return CheckpointPlace(layout="verl", model=model)
     config = _json(model / "config.json")
     needed = "" if config else f"copy the base's config.json and tokenizer files to {model} and "
     command = merge_command(actor, backend="megatron", tied=bool(config.get("tie_word_embeddings")))
-    return Place(layout="verl", model=model, obstacle=f"holds Megatron shards only; {needed}merge them: {command}")
+    return CheckpointPlace(layout="verl", model=model, obstacle=f"holds Megatron shards only; {needed}merge them: {command}")
 
 
-def _older_megatron(actor: Path) -> Place:
+def _older_megatron(actor: Path) -> CheckpointPlace:
     model = actor / "huggingface"
     if has_weights(model):
-        return Place(layout="verl", model=model)
+        return CheckpointPlace(layout="verl", model=model)
     migrate = _command("python scripts/migrate_megatron_checkpoint_layout.py --checkpoint", actor)
     tied = bool(_json(model / "config.json").get("tie_word_embeddings"))
     merge = merge_command(actor, backend="megatron", tied=tied)
-    return Place(
+    return CheckpointPlace(
         layout="verl",
         model=model,
         obstacle=f"holds an older verl's Megatron shards only; merge them, from its repository: {migrate} && {merge}",
     )
 
 
-def _verl_fsdp(step: Path) -> Place | None:
+def _verl_fsdp(step: Path) -> CheckpointPlace | None:
     actor = _actor(step)
     merged = actor / "huggingface"
     shards = sorted(actor.glob("model_world_size_*_rank_*.pt"))
@@ -128,11 +128,11 @@ def _verl_fsdp(step: Path) -> Place | None:
     if not (shards or adapter or merged.is_dir() or (model and actor != step)):
         return None
     if adapter:  # what lies beside it is the base: the merger leaves it as it was
-        return Place(layout="verl", model=adapter, under=model)
+        return CheckpointPlace(layout="verl", model=adapter, under=model)
     # what hf_model writes beside the shards of a LoRA run has the names of the adapted model: nothing loads it
     if not shards or (model and not _is_lora(actor)):
-        return Place(layout="verl", model=model or merged)
-    return Place(layout="verl", model=merged, obstacle=_shards_only(actor, shards))
+        return CheckpointPlace(layout="verl", model=model or merged)
+    return CheckpointPlace(layout="verl", model=merged, obstacle=_shards_only(actor, shards))
 
 
 def _shards_only(actor: Path, shards: list[Path]) -> str:
@@ -165,13 +165,13 @@ def _actor(step: Path) -> Path:
 # ---------------------------------------------------------------- the others
 
 
-def _nemo_rl(step: Path) -> Place | None:
+def _nemo_rl(step: Path) -> CheckpointPlace | None:
     weights = step / "policy" / "weights"
     if not (weights.is_dir() or (step / "training_info.json").is_file()):
         return None
     model = weights / "model"
     readable = _first_with_weights(model / "consolidated", model)  # a model, or the adapter of a LoRA run
-    return Place(layout="nemo-rl", model=readable or model, obstacle="" if readable else _unconverted(step, weights))
+    return CheckpointPlace(layout="nemo-rl", model=readable or model, obstacle="" if readable else _unconverted(step, weights))
 
 
 def _unconverted(step: Path, weights: Path) -> str:
@@ -204,16 +204,16 @@ def _unconverted(step: Path, weights: Path) -> str:
     return "holds no policy/weights that NeMo-RL is known to write; pass a converted checkpoint"
 
 
-def _skyrl(step: Path) -> Place | None:
+def _skyrl(step: Path) -> CheckpointPlace | None:
     policy = step / "policy"
     if model := _first_with_weights(policy, policy / "huggingface"):
-        return Place(layout="skyrl", model=model)
+        return CheckpointPlace(layout="skyrl", model=model)
     adapter, complete = policy / "lora_adapter", (step / "trainer_state.pt").is_file()
     if has_weights(adapter):
         obstacle = "" if complete else _unwritten("trainer_state.pt", "SkyRL")
-        return Place(layout="skyrl", model=adapter, obstacle=obstacle)
+        return CheckpointPlace(layout="skyrl", model=adapter, obstacle=obstacle)
     if policy.is_dir() and (complete or _any(policy, "*.pt", "*.distcp")):
-        return Place(
+        return CheckpointPlace(
             layout="skyrl",
             model=policy,
             obstacle="holds the training state only, which SkyRL has no converter for; train with "
@@ -221,18 +221,18 @@ def _skyrl(step: Path) -> Place | None:
         )
     if not (policy.is_dir() and re.fullmatch(r"global_step_\d+", step.name)):
         return None
-    return Place(layout="skyrl", model=policy, obstacle="is still being exported (policy holds no weights)")
+    return CheckpointPlace(layout="skyrl", model=policy, obstacle="is still being exported (policy holds no weights)")
 
 
-def _prime_rl(step: Path) -> Place | None:
+def _prime_rl(step: Path) -> CheckpointPlace | None:
     if not re.fullmatch(r"step_\d+", step.name):
         return None
     if step.parent.name in ("weights", "broadcasts"):
         if not (step / "STABLE").is_file():
-            return Place(layout="prime-rl", model=step, obstacle=_unwritten("STABLE", "prime-rl"))
+            return CheckpointPlace(layout="prime-rl", model=step, obstacle=_unwritten("STABLE", "prime-rl"))
         bare = has_weights(step) and not any((step / f"{kind}config.json").is_file() for kind in ("", "adapter_"))
         obstacle = "is a weight broadcast; copy the base's config.json and tokenizer files there" if bare else ""
-        return Place(layout="prime-rl", model=step, obstacle=obstacle)
+        return CheckpointPlace(layout="prime-rl", model=step, obstacle=obstacle)
     if not (step / "trainer").is_dir():
         return None
     converted, command = step / "weights", _command("uv run python tools/convert_dcp_to_bf16.py", step)
@@ -241,17 +241,17 @@ def _prime_rl(step: Path) -> Place | None:
         obstacle = ""
     elif not (step / "trainer" / ".metadata").is_file():  # torch writes it when every rank's shards are there
         obstacle = _unwritten("trainer/.metadata", "prime-rl")
-    return Place(layout="prime-rl", model=converted, obstacle=obstacle)
+    return CheckpointPlace(layout="prime-rl", model=converted, obstacle=obstacle)
 
 
-def _openrlhf(step: Path) -> Place | None:
+def _openrlhf(step: Path) -> CheckpointPlace | None:
     if not re.fullmatch(r"(?:best_)?global_step\d+(?:_hf)?", step.name):
         return None
     if step.name.endswith("_hf"):
-        return Place(layout="openrlhf", model=step)
+        return CheckpointPlace(layout="openrlhf", model=step)
     if not _any(step, "*_model_states.pt", "*_optim_states.pt"):
         return None
-    return Place(
+    return CheckpointPlace(
         layout="openrlhf",
         model=step,
         obstacle="holds DeepSpeed's training state, which only OpenRLHF loads; train with --ckpt.save_hf, "
@@ -259,18 +259,18 @@ def _openrlhf(step: Path) -> Place | None:
     )
 
 
-def _slime(step: Path) -> Place | None:
+def _slime(step: Path) -> CheckpointPlace | None:
     if not re.fullmatch(r"iter_\d+", step.name):
         return None
     if is_model(step):
-        return Place(layout="slime", model=step)
+        return CheckpointPlace(layout="slime", model=step)
     if not _any(step, "*.distcp", ".metadata", "common.pt", "mp_rank_*"):
         return None
     command = _command(
         "python tools/convert_torch_dist_to_hf.py --input-dir",
         step, "--output-dir", step.with_name(f"{step.name}_hf"), "--origin-hf-dir", "BASE",
     )  # fmt: skip
-    return Place(
+    return CheckpointPlace(
         layout="slime",
         model=step,
         obstacle="holds Megatron shards only; train with --save-hf, or convert them, from slime's repository and with "
@@ -278,8 +278,8 @@ def _slime(step: Path) -> Place | None:
     )
 
 
-def _trl(step: Path) -> Place | None:
-    return Place(layout="trl", model=step) if (step / "trainer_state.json").is_file() else None
+def _trl(step: Path) -> CheckpointPlace | None:
+    return CheckpointPlace(layout="trl", model=step) if (step / "trainer_state.json").is_file() else None
 
 
 _LAYOUTS = (_verl_megatron, _verl_fsdp, _nemo_rl, _skyrl, _prime_rl, _openrlhf, _slime, _trl)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnostics.tasks.benchmark_sources import how_to_copy
 from diagnostics.tasks.benchmarks import BENCHMARKS, Benchmark, benchmark_of
-from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, Preset
+from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
 _PREFIX = "benchmark:"
 
@@ -50,6 +50,6 @@ def _benchmark_text(name: str, benchmark: Benchmark) -> str:
     return "\n".join(lines)
 
 
-def _preset_text(name: str, preset: Preset) -> str:
+def _preset_text(name: str, preset: PromptPreset) -> str:
     settings = (f"{setting:16} {getattr(preset, setting)!r}" for setting in PRESET_SETTINGS)
     return "\n".join((f"--preset {name}: {preset.title}", *settings, f"Source: {preset.source}"))

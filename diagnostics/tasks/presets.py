@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Preset:
+class PromptPreset:
     """Prompt and sampling of one paper, under the names of the audit's settings; ``source`` says what is its own."""
 
     title: str
@@ -24,8 +24,8 @@ class Preset:
 #: The settings of an audit that a preset decides where neither a flag nor a TOML key does.
 PRESET_SETTINGS = ("prompt_template", "temperature", "top_p", "max_tokens")
 
-PRESETS: Mapping[str, Preset] = {
-    "two_stage": Preset(
+PRESETS: Mapping[str, PromptPreset] = {
+    "two_stage": PromptPreset(
         title="The two-stage dynamic view, every model",
         source="[B] (arXiv 2510.04028) C.2. It states no length for evaluation: 3,072 tokens leave 1,024 of its "
         "context of 4,096 to the prompt.",
@@ -39,7 +39,7 @@ PRESETS: Mapping[str, Preset] = {
         top_p=0.95,
         max_tokens=3072,
     ),
-    "boundary_paradox_qwen": Preset(
+    "boundary_paradox_qwen": PromptPreset(
         title="The reasoning boundary paradox, Qwen2.5-Math",
         source="[C] A.3 (Table 2) and A.4.",
         prompt_template=(
@@ -52,7 +52,7 @@ PRESETS: Mapping[str, Preset] = {
         top_p=0.95,
         max_tokens=3072,
     ),
-    "boundary_paradox_llama": Preset(
+    "boundary_paradox_llama": PromptPreset(
         title="The reasoning boundary paradox, Llama-3.2-3B-Instruct",
         source="[C] A.3 (Table 3) and A.4. The table lacks the end of the system turn, ends the user turn twice and "
         "prints \\boxed{\\}: mended to Llama's format. The tokenizer writes <|begin_of_text|>.",

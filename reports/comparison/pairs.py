@@ -25,7 +25,7 @@ _POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class SeriesPair:
     """``second`` − ``first``, or ``why`` there is no difference to show."""
 
     first: SeriesSource
@@ -42,7 +42,7 @@ class Pair:
         )
 
 
-def pairs(context: Context) -> tuple[Pair, ...]:
+def pairs(context: Context) -> tuple[SeriesPair, ...]:
     """Every two series at the last checkpoint of each, over the problems that both have; of seeds, equal ones.
 
     p is adjusted over all pairs, tasks and k together: with more series a reader picks from more.
@@ -52,7 +52,7 @@ def pairs(context: Context) -> tuple[Pair, ...]:
     return _adjusted([_pair(counts, one, other) for one, other in both if may_pair(one.name, other.name)])
 
 
-def _adjusted(made: Sequence[Pair]) -> tuple[Pair, ...]:
+def _adjusted(made: Sequence[SeriesPair]) -> tuple[SeriesPair, ...]:
     """The pairs with Holm's correction over the p values of all of them."""
     tested = [row.p for pair in made for row in pair.rows if row.p is not None]
     adjusted = iter(holm(np.array(tested)).tolist())
@@ -65,11 +65,11 @@ def _adjusted(made: Sequence[Pair]) -> tuple[Pair, ...]:
     )
 
 
-def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Pair:
+def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> SeriesPair:
     of_first, of_second = (counts[counts["series"] == one.name] for one in (first, second))
     both = of_first.merge(of_second, on="problem_id", suffixes=("_1", "_2")).sort_values("problem_id")
     if both.empty:
-        return Pair(first=first, second=second, why="no problem has samples at the last checkpoint of both")
+        return SeriesPair(first=first, second=second, why="no problem has samples at the last checkpoint of both")
     least = int(min(both["n_1"].min(), both["n_2"].min()))
     rows = compare_runs(
         both["n_correct_1"].to_numpy(dtype="int64"),
@@ -79,10 +79,10 @@ def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Pa
         task_P=both["task_1"].astype(str).to_numpy(dtype=object),
         ks=inference_ks(least),
     )
-    return Pair(first=first, second=second, rows=tuple(rows))
+    return SeriesPair(first=first, second=second, rows=tuple(rows))
 
 
-def pair_sentence(pair: Pair) -> str:
+def pair_sentence(pair: SeriesPair) -> str:
     """What the table says, in one sentence: where the second is surely above or below the first."""
     if not pair.rows:
         return f"{pair.second.name} and {pair.first.name} cannot be compared: {pair.why}."
@@ -108,7 +108,7 @@ def pair_sentence(pair: Pair) -> str:
     return f"{start}lies {numbers.listing(tuple(parts))}."
 
 
-def pair_table(pair: Pair, *, n_pairs: int) -> Table | Missing:
+def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
     """One row per task and k, both p values beside each other; folded where there are several of ``n_pairs``.
 
     A single task has no column: it says nothing.
@@ -147,7 +147,7 @@ def _row(row: RunDifference) -> tuple[Cell, ...]:
     )
 
 
-def sentences(made: Sequence[Pair]) -> tuple[str, ...]:
+def sentences(made: Sequence[SeriesPair]) -> tuple[str, ...]:
     """A sentence for every pair, and what none of them is: a comparison of the best checkpoints."""
     return (
         *map(pair_sentence, made),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
-from reports.comparison.seeds import Objective, Place, Quantities, Quantity
+from reports.comparison.seeds import SeededObjective, SeedPlace, Quantities, Quantity
 from reports.context import Context
 from reports.pictures.plots import described, series_colour, step_ticks
 from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table
@@ -38,7 +38,7 @@ def _cells(made: Sequence[Quantity], values: Mapping[str, Mapping[int, float | N
     return tuple(cells)
 
 
-def _intervals_note(chosen: Sequence[Objective]) -> str:
+def _intervals_note(chosen: Sequence[SeededObjective]) -> str:
     lone = tuple(one.name for one in chosen if len(one.runs) == 1)
     said = f" One seed has no spread to build an interval from: {numbers.listing(lone)}." if lone else ""
     return (
@@ -47,7 +47,7 @@ def _intervals_note(chosen: Sequence[Objective]) -> str:
     )
 
 
-def mean_table(chosen: Sequence[Objective], made: Quantities, place: Place) -> Table:
+def mean_table(chosen: Sequence[SeededObjective], made: Quantities, place: SeedPlace) -> Table:
     """One row per objective at a step that all runs have."""
     rows = [
         (
@@ -66,7 +66,7 @@ def mean_table(chosen: Sequence[Objective], made: Quantities, place: Place) -> T
     )
 
 
-def matched_table(chosen: Sequence[Objective], made: Quantities, places: Sequence[Place]) -> Table:
+def matched_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
     """One row per level of pass@1 and objective; the seeds that do not reach a level are named in the note."""
     shown = (*made.pk, *made.beside)
     rows = []
@@ -101,7 +101,7 @@ def matched_table(chosen: Sequence[Objective], made: Quantities, places: Sequenc
     )
 
 
-def difference_table(chosen: Sequence[Objective], made: Quantities, places: Sequence[Place]) -> Table:
+def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
     """Every other objective less the first, at the same step and at equal pass@1."""
     first = chosen[0]
     rows = []
@@ -135,7 +135,7 @@ def difference_table(chosen: Sequence[Objective], made: Quantities, places: Sequ
     )
 
 
-def means_figure(context: Context, chosen: Sequence[Objective], made: Quantities) -> Figure:
+def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quantities) -> Figure:
     """pass@1 and pass@k over steps: the mean over seeds, with its interval."""
     shown = (made.p1, *made.pk[-1:])
     panels = []
@@ -195,7 +195,7 @@ def _line(name: str, steps: Sequence[int], means: Sequence[SeedMean], i: int) ->
     )
 
 
-def seed_table(chosen: Sequence[Objective], made: Quantities, places: Sequence[Place]) -> Table:
+def seed_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
     """Every seed by itself, so that each mean can be checked."""
     full = [place for place in places if place.level is None or not any(place.missed.values())]
     rows = [

@@ -53,7 +53,7 @@ _BESIDE: tuple[tuple[_Beside, ...], ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class SeededObjective:
     """Runs that differ in their seed alone, by seed in ascending order."""
 
     name: str
@@ -73,7 +73,7 @@ class Quantity:
         """Where its mean cannot leave."""
         return PROBABILITY if numbers.is_probability(self.unit) else UNBOUNDED
 
-    def at(self, step: int, objective: Objective) -> dict[int, float | None]:
+    def at(self, step: int, objective: SeededObjective) -> dict[int, float | None]:
         """Its value at ``step`` for every seed of ``objective``, None where there is none."""
         return {seed: self.courses.get(run.name, {}).get(step) for seed, run in objective.runs.items()}
 
@@ -103,7 +103,7 @@ class Quantities:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SeedPlace:
     """Where objectives are compared: values by objective, quantity and seed, and why a seed has none."""
 
     title: str
@@ -123,7 +123,7 @@ def seed_of(series: str) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2]))
 
 
-def objectives(series: Sequence[SeriesSource]) -> tuple[Objective, ...]:
+def objectives(series: Sequence[SeriesSource]) -> tuple[SeededObjective, ...]:
     """The objectives with their seeds, in the order of ``series``; none unless two series carry a seed."""
     found: dict[str, dict[int, SeriesSource]] = {}
     for one in series:
@@ -131,7 +131,7 @@ def objectives(series: Sequence[SeriesSource]) -> tuple[Objective, ...]:
             found.setdefault(named[0], {})[named[1]] = one
     if sum(len(runs) for runs in found.values()) < 2:
         return ()
-    return tuple(Objective(name=name, runs=dict(sorted(runs.items()))) for name, runs in found.items())
+    return tuple(SeededObjective(name=name, runs=dict(sorted(runs.items()))) for name, runs in found.items())
 
 
 def may_pair(first: str, second: str) -> bool:
@@ -140,7 +140,7 @@ def may_pair(first: str, second: str) -> bool:
     return one is None or other is None or (one[0] != other[0] and one[1] == other[1])
 
 
-def quantities(context: Context, chosen: Sequence[Objective]) -> Quantities | None:
+def quantities(context: Context, chosen: Sequence[SeededObjective]) -> Quantities | None:
     """What all runs have; exact values where all have them. None where they share no pass@1."""
     runs = [run for objective in chosen for run in objective.runs.values()]
     exact = all(_shared_ks(context, runs, exact=True))
@@ -164,7 +164,7 @@ def quantities(context: Context, chosen: Sequence[Objective]) -> Quantities | No
     )
 
 
-def places(chosen: Sequence[Objective], made: Quantities) -> tuple[Place, ...]:
+def places(chosen: Sequence[SeededObjective], made: Quantities) -> tuple[SeedPlace, ...]:
     """The last step that all runs have, then levels of pass@1, ascending."""
     found = []
     runs = [run for objective in chosen for run in objective.runs.values()]
@@ -173,12 +173,12 @@ def places(chosen: Sequence[Objective], made: Quantities) -> tuple[Place, ...]:
         step = max(steps)
         values = {one.name: {q.title: q.at(step, one) for q in made.all} for one in chosen}
         at = {one.name: float(step) for one in chosen}
-        found.append(Place(title=f"step {step}", values=values, steps=at, missed={one.name: {} for one in chosen}))
+        found.append(SeedPlace(title=f"step {step}", values=values, steps=at, missed={one.name: {} for one in chosen}))
     own = {one.name: [made.p1.against(made.p1, run) for run in one.runs.values()] for one in chosen}
     return (*found, *(_matched(chosen, made, level) for level in shared_levels(own, n_levels=LEVELS)))
 
 
-def _matched(chosen: Sequence[Objective], made: Quantities, level: float) -> Place:
+def _matched(chosen: Sequence[SeededObjective], made: Quantities, level: float) -> SeedPlace:
     read = {
         one.name: {
             q.title: matched_over_seeds({seed: q.against(made.p1, run) for seed, run in one.runs.items()}, level)
@@ -186,7 +186,7 @@ def _matched(chosen: Sequence[Objective], made: Quantities, level: float) -> Pla
         }
         for one in chosen
     }
-    return Place(
+    return SeedPlace(
         title=f"pass@1 = {numbers.fixed(level, 3)}",
         values={
             name: {title: {seed: v.value for seed, v in found.values.items()} for title, found in by.items()}

@@ -31,7 +31,7 @@ _DECIMALS = 4  # the papers print percents to two: beyond that stand the traces 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class PublishedPair:
     """A base and a model trained from it in one published table.
 
     ``values``: base and trained by (metric, k); probabilities, nats, and for token entropies the unstated unit.
@@ -53,7 +53,7 @@ class Pair:
         return self.values.get((metric, k))
 
 
-def pairs() -> tuple[Pair, ...]:
+def pairs() -> tuple[PublishedPair, ...]:
     """Every base and trained model that stand in the same table, in the order of print.
 
     >>> first = pairs()[0]
@@ -69,7 +69,7 @@ def pairs() -> tuple[Pair, ...]:
         own = printed.setdefault(where, {}).setdefault(str(row["method"]), {})
         own[(str(row["metric"]), None if k is None else int(k))] = round(value * _UNITS[row["unit"]], _DECIMALS)
     return tuple(
-        Pair(
+        PublishedPair(
             table=table,
             model=model,
             method=method,
@@ -119,7 +119,7 @@ def _own_ks(context: Context) -> tuple[int, ...]:
     return tuple(sorted({1, max(shared)} & shared))
 
 
-def _lead(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -> tuple[str, ...]:
+def _lead(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[int, ...]) -> tuple[str, ...]:
     """Own changes, their range in the papers, and how far that may be read.
 
     "Moved" claims no direction: the intervals stand in the table.
@@ -150,7 +150,7 @@ def _lead(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -
     )
 
 
-def _changes(context: Context, pass_pairs: tuple[Pair, ...], ks: tuple[int, ...]) -> tuple[Table, ...]:
+def _changes(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[int, ...]) -> tuple[Table, ...]:
     plain = [_pair_row(pair, ks) for pair in pass_pairs if pair.method == PLAIN]
     others = [pair for pair in pass_pairs if pair.method != PLAIN]
     own = [_own_row(context, series, ks) for series in context.series]
@@ -195,7 +195,7 @@ def _pass_columns(ks: tuple[int, ...], *, methods: bool = False) -> tuple[Column
     return (*_head_columns(methods=methods), *(Column(name=name) for name in names))
 
 
-def _pair_row(pair: Pair, ks: tuple[int, ...]) -> tuple[Cell, ...]:
+def _pair_row(pair: PublishedPair, ks: tuple[int, ...]) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for k in ks:
         near = 1 if k == 1 else nearest_k(k, pair.ks)
@@ -219,7 +219,7 @@ def _own_row(context: Context, series: SeriesSource, ks: tuple[int, ...]) -> tup
     return (*_own_head(context, series), *cells)
 
 
-def _pair_head(pair: Pair) -> tuple[Cell, ...]:
+def _pair_head(pair: PublishedPair) -> tuple[Cell, ...]:
     """Without the method where the table's title says it."""
     method = () if pair.method == PLAIN else (pair.method,)
     return tuple(Cell(text=text) for text in (pair.table, pair.model, *method, pair.benchmark))

@@ -9,7 +9,7 @@ from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
 from reports.comparison.comparable import differences
 from reports.comparison.seed_tables import difference_table, matched_table, mean_table, means_figure, seed_table
-from reports.comparison.seeds import Objective, Place, Quantities, Quantity, objectives, places, quantities
+from reports.comparison.seeds import SeededObjective, SeedPlace, Quantities, Quantity, objectives, places, quantities
 from reports.context import Context
 from reports.records import Block, Missing, Section
 from reports.source import SeriesSource
@@ -43,7 +43,7 @@ def over_seeds(context: Context) -> Section | None:
     )
 
 
-def _who(chosen: Sequence[Objective]) -> str:
+def _who(chosen: Sequence[SeededObjective]) -> str:
     parts = tuple(
         f"{one.name} with {numbers.plural(len(one.runs), 'seed')} ({', '.join(map(str, one.runs))})" for one in chosen
     )
@@ -52,7 +52,7 @@ def _who(chosen: Sequence[Objective]) -> str:
     return f"{numbers.listing(parts)}, {start}."
 
 
-def _verdicts(chosen: Sequence[Objective]) -> str:
+def _verdicts(chosen: Sequence[SeededObjective]) -> str:
     parts = []
     for one in chosen:
         titles = Counter("no verdict" if run.verdict is None else run.verdict.title for run in one.runs.values())
@@ -65,11 +65,11 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
     return (-counted[1], counted[0])
 
 
-def _runs(chosen: Sequence[Objective]) -> list[SeriesSource]:
+def _runs(chosen: Sequence[SeededObjective]) -> list[SeriesSource]:
     return [run for one in chosen for run in one.runs.values()]
 
 
-def _headline(chosen: Sequence[Objective], made: Quantities, compared: Sequence[Place]) -> tuple[str, ...]:
+def _headline(chosen: Sequence[SeededObjective], made: Quantities, compared: Sequence[SeedPlace]) -> tuple[str, ...]:
     """What the objectives keep of pass@k at the highest pass@1 that every seed reaches, and their differences."""
     full = [place for place in compared if place.level is not None and not any(place.missed.values())]
     if not full or not made.pk:
@@ -86,7 +86,7 @@ def _text(display: Display, over: SeedMean) -> str:
     return display.cell(over.mean, over.low, over.high).text
 
 
-def _difference_sentence(first: Objective, second: Objective, quantity: Quantity, place: Place) -> str:
+def _difference_sentence(first: SeededObjective, second: SeededObjective, quantity: Quantity, place: SeedPlace) -> str:
     over = paired_over_seeds(place.values[first.name][quantity.title], place.values[second.name][quantity.title])
     start = f"There {second.name} − {first.name}, paired by seed, is "
     if over.mean is None or over.low is None or over.high is None:
@@ -96,7 +96,7 @@ def _difference_sentence(first: Objective, second: Objective, quantity: Quantity
     return f"{start}{_text(_POINTS, over)} points over {numbers.plural(over.n, 'seed')}{reading}."
 
 
-def _left_out(context: Context, chosen: Sequence[Objective]) -> tuple[str, ...]:
+def _left_out(context: Context, chosen: Sequence[SeededObjective]) -> tuple[str, ...]:
     """Series without a seed, and seeds that only some objectives have: a run that failed may be missing."""
     names = {run.name for run in _runs(chosen)}
     others = tuple(one.name for one in context.series if one.name not in names)
@@ -115,7 +115,7 @@ def _left_out(context: Context, chosen: Sequence[Objective]) -> tuple[str, ...]:
 
 
 def _blocks(
-    context: Context, chosen: Sequence[Objective], made: Quantities, compared: Sequence[Place]
+    context: Context, chosen: Sequence[SeededObjective], made: Quantities, compared: Sequence[SeedPlace]
 ) -> tuple[Block, ...]:
     matched = [place for place in compared if place.level is not None]
     blocks: list[Block] = [mean_table(chosen, made, place) for place in compared if place.level is None]

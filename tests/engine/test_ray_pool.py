@@ -26,7 +26,7 @@ from diagnostics.engine import ray_pool as distributed
 from diagnostics.engine.local import EngineSpec
 from diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
 from diagnostics.engine.ray_worker import (
-    Outcome,
+    UnitResult,
     SampleJob,
     Unit,
     Worker,
@@ -39,7 +39,7 @@ from diagnostics.engine.ray_worker import (
 from diagnostics.records import errors
 from diagnostics.records.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.shard import Part, Task
+from diagnostics.records.shard import Shard, Task
 from diagnostics.records.types import Checkpoint, ResponseScore, Sample, SamplingSettings
 from diagnostics.samplers import BatchPlan
 from diagnostics.series import find_series
@@ -104,7 +104,7 @@ def test_with_a_worker_killed_midway_everything_is_equal_to_one_process(
     killed: list[int] = []
     use = RayEngine._use
 
-    def then_kill(engine: RayEngine, work: Any, unit: Unit | None, outcome: Outcome) -> None:
+    def then_kill(engine: RayEngine, work: Any, unit: Unit | None, outcome: UnitResult) -> None:
         """With the first samples of a checkpoint after the base, when most of its units are still to be done."""
         use(engine, work, unit, outcome)
         after_base = isinstance(work.job, SampleJob) and work.job.checkpoint.label != "checkpoint-0"
@@ -131,7 +131,7 @@ def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_th
     countdown_series: Path, tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Mortal(Worker):
-        def work(self, job: Any, unit: Unit) -> Outcome:
+        def work(self, job: Any, unit: Unit) -> UnitResult:
             if job.checkpoint.label == "checkpoint-20":
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().work(job, unit)
@@ -181,9 +181,9 @@ def test_parts_of_one_plan_are_the_whole_whatever_a_worker_would_have_planned(
     assert Worker(lead, socket.gethostname()).work(job, Unit(part=None)).result == plan
     assert workers[0].work(job, Unit(part=None)).result == BatchPlan(n_batches=1, rows_per_batch=1024)
     units = units_of(plan, 4)
-    assert [unit.part for unit in units] == [Part(index=index, of=4) for index in range(4)]
+    assert [unit.part for unit in units] == [Shard(index=index, of=4) for index in range(4)]
     parts = [samples_from_parquet(workers[i % 2].work(job, unit).result) for i, unit in enumerate(units)]
-    whole = samples_from_parquet(Worker(lead, socket.gethostname()).work(job, Unit(part=Part())).result)
+    whole = samples_from_parquet(Worker(lead, socket.gethostname()).work(job, Unit(part=Shard())).result)
 
     def in_order(samples: list[Sample]) -> list[Sample]:
         return sorted(samples, key=lambda one: (one.problem_id, one.greedy, one.sample_index))
@@ -233,7 +233,7 @@ def test_every_error_of_ours_comes_back_as_itself() -> None:
     ]
     assert {CheckpointError, SamplerError, KernelError} <= set(kinds)
     for kind in kinds:
-        back = pickle.loads(pickle.dumps(Outcome(error=kind("checkpoint-20: what")))).error
+        back = pickle.loads(pickle.dumps(UnitResult(error=kind("checkpoint-20: what")))).error
         assert (type(back), str(back)) == (kind, "checkpoint-20: what")
 
 

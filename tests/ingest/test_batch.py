@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from diagnostics.ingest import batch as import_parts
-from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, GradedPairs, Part, Placed, Texts
+from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, GradedPairs, SampleBatch, Placed, Texts
 from diagnostics.ingest.formats.contract import Recorded
 from diagnostics.records.types import content_hash, response_id
 from diagnostics.store.write_import import GRADES
@@ -51,7 +51,7 @@ def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
 
 def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_parts, "SAMPLES_PER_COMMIT", 5)
-    part = Part(Texts())
+    part = SampleBatch(Texts())
     for items in ([sample(1), sample(2, "é\ud800")], [], [sample(3)]):
         placed = Placed()
         placed.add("checkpoint", "problem", items, range(len(items)))
@@ -65,7 +65,7 @@ def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.Monke
 
 def test_a_part_of_long_responses_is_full_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_parts, "BYTES_PER_COMMIT", 8)
-    part, placed = Part(Texts()), Placed()
+    part, placed = SampleBatch(Texts()), Placed()
     placed.add("checkpoint", "problem", [sample(1, "€€€")], [0])
     part.add_samples(placed, with_numbers=True)
     assert part.room == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diagnostics.kernel import cross_kernel, gradient_kernel, layers, parameters, streaming
-from diagnostics.kernel.rows import Batch
+from diagnostics.kernel.rows import KernelBatch
 from diagnostics.records.errors import KernelError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
@@ -76,10 +76,10 @@ def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kerne
 def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     taken = ways_taken(monkeypatch)
-    cuts: list[tuple[list[Batch], bool]] = []
+    cuts: list[tuple[list[KernelBatch], bool]] = []
     cut_in_batches = streaming.cut_in_batches
 
-    def kept(*arguments: Any) -> tuple[list[Batch], bool]:
+    def kept(*arguments: Any) -> tuple[list[KernelBatch], bool]:
         cuts.append(cut_in_batches(*arguments))
         return cuts[-1]
 

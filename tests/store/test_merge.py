@@ -15,7 +15,7 @@ import pytest
 from diagnostics.audit.audit import audit, audit_shard
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.shard import Part
+from diagnostics.records.shard import Shard
 from diagnostics.store import Store
 from diagnostics.store.database import Database
 from diagnostics.store.merge import merge
@@ -54,7 +54,7 @@ def run(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def shards(run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The stores of an audit in two shards."""
     root = tmp_path_factory.mktemp("shards")
-    results = [audit_shard([run], _config(root / str(index)), Part(index=index, of=2)) for index in range(2)]
+    results = [audit_shard([run], _config(root / str(index)), Shard(index=index, of=2)) for index in range(2)]
     assert [result.n_problems for result in results] == [3, 2]
     return [result.store_path for result in results]
 
@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     tmp_path: Path,
 ) -> None:
     def shard(series: Path, name: str, **changes: object) -> Path:
-        return audit_shard([series], _config(tmp_path / name, **changes), Part(index=1, of=2)).store_path
+        return audit_shard([series], _config(tmp_path / name, **changes), Shard(index=1, of=2)).store_path
 
     def refused(*stores: Path) -> str:
         with pytest.raises(StoreError) as error:
@@ -216,9 +216,9 @@ def test_a_locked_store_is_named(shards: list[Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "/", "1/2/3"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--shard {text}: "):
-        Part.from_text("--shard", text)
+        Shard.from_text("--shard", text)
 
 
 def test_more_shards_than_problems_are_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there are only 2 problems"):
-        audit_shard([run], _config(tmp_path, limit=2), Part(index=2, of=3))
+        audit_shard([run], _config(tmp_path, limit=2), Shard(index=2, of=3))

@@ -27,7 +27,7 @@ from diagnostics.records.errors import ConfigError
 from diagnostics.series.folders import locate_model
 from trainers.integrations.live import DEFAULT_BUDGET_S, LiveAudit
 from trainers.integrations.live_config import live_config
-from trainers.integrations.live_findings import Found
+from trainers.integrations.live_findings import LiveFindings
 
 
 class OversharpCallback(TrainerCallback):
@@ -95,7 +95,7 @@ class OversharpCallback(TrainerCallback):
         if state.is_world_process_zero:
             self._log(self.live.finish())
 
-    def _log(self, found: list[Found]) -> None:
+    def _log(self, found: list[LiveFindings]) -> None:
         trainer = self._trainer
         for one in found:
             state = copy(trainer.state)  # whose log_history is the trainer's own

@@ -34,7 +34,7 @@ from diagnostics.records.errors import ConfigError, OversharpError
 from diagnostics.tasks import load_problems
 from diagnostics.verdict.record import Verdict
 from trainers.integrations.live_config import arguments
-from trainers.integrations.live_findings import Found, read_findings
+from trainers.integrations.live_findings import LiveFindings, read_findings
 
 logger = logging.getLogger("oversharp.live")
 
@@ -116,7 +116,7 @@ class LiveAudit:
         """Of the audit that runs, if one does."""
         return None if self._running is None else self._running.process.pid
 
-    def saved(self, step: int) -> list[Found]:
+    def saved(self, step: int) -> list[LiveFindings]:
         """Tell of the checkpoint at ``step``, which is complete; what was found since the last call."""
         self._due.add(step)
         self._waiting = step
@@ -125,16 +125,16 @@ class LiveAudit:
             found += self._ended(self._running.deadline + _GRACE_S, "it outlived its budget")
         return found
 
-    def poll(self) -> list[Found]:
+    def poll(self) -> list[LiveFindings]:
         """What was found since the last call. Starts the audit of checkpoints that waited for another one to end."""
-        found: list[Found] = []
+        found: list[LiveFindings] = []
         if self._running is not None and self._running.process.poll() is not None:
             found = self._collect(self._running)
         if self._running is None and self._waiting is not None:
             self._start(self._waiting)
         return found
 
-    def finish(self) -> list[Found]:
+    def finish(self) -> list[LiveFindings]:
         """Wait for the audits that run or wait, ``budget_s`` seconds at the most; what was found since the last call.
 
         No process is left afterwards. What the budget did not suffice for is said, with the command that continues.
@@ -184,7 +184,7 @@ class LiveAudit:
         except OSError as error:
             self.warn(f"cannot be started ({error}); the training goes on without it")
 
-    def _ended(self, deadline: float, why: str) -> list[Found]:
+    def _ended(self, deadline: float, why: str) -> list[LiveFindings]:
         """What is found once the running audit has ended, which is no later than at ``deadline``."""
         running = self._running
         assert running is not None
@@ -197,7 +197,7 @@ class LiveAudit:
                 log.write(f"error: {why}\n")
         return self._collect(running)
 
-    def _collect(self, running: _Running) -> list[Found]:
+    def _collect(self, running: _Running) -> list[LiveFindings]:
         self._running = None
         _end_group(running.process.pid)  # what it started and left behind
         lines = self._said_since(running.log_start)
@@ -220,7 +220,7 @@ class LiveAudit:
             return [line.strip() for line in text.splitlines() if line.strip()]
         return []
 
-    def _findings(self, step: int) -> list[Found]:
+    def _findings(self, step: int) -> list[LiveFindings]:
         audited = sorted(due for due in self._due if due <= step)
         try:
             found = read_findings(self.store_path, self._series, audited)

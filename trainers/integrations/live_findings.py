@@ -26,7 +26,7 @@ _AT_K: Mapping[str, str] = MappingProxyType({"pass_at_k": "pass@{k}", "pass_at_k
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LiveFindings:
     """The findings on the checkpoint at ``step``, by name; what is unknown has no entry.
 
     ``verdict`` is on the series up to this checkpoint; None where a later one was audited with it.
@@ -42,7 +42,7 @@ class Found:
         return {**self.values} if self.verdict is None else {**self.values, VERDICT: self.verdict.label}
 
 
-def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[Found]:
+def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[LiveFindings]:
     """Of those ``steps`` that have findings, in ascending order. Raises ``StoreError``."""
     with Store.open(store_path, read_only=True) as store:
         frame = store.frame(
@@ -80,6 +80,6 @@ def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[F
     return [_found(step, of_step, verdict if step == last else None) for step, of_step in values.items()]
 
 
-def _found(step: int, values: Mapping[str, float], verdict: Verdict | None) -> Found:
+def _found(step: int, values: Mapping[str, float], verdict: Verdict | None) -> LiveFindings:
     flag = {} if verdict is None else {f"{LIVE_FINDINGS}loss_found": float(verdict.positive)}
-    return Found(step=step, values={f"{LIVE_FINDINGS}step": float(step), **values, **flag}, verdict=verdict)
+    return LiveFindings(step=step, values={f"{LIVE_FINDINGS}step": float(step), **values, **flag}, verdict=verdict)

@@ -29,7 +29,7 @@ from diagnostics.records.errors import ConfigError
 from diagnostics.series.layouts import recognised
 from trainers.integrations.live import LiveAudit
 from trainers.integrations.live_config import live_config
-from trainers.integrations.live_findings import Found
+from trainers.integrations.live_findings import LiveFindings
 
 #: Where the settings are in verl's configuration.
 SECTION = "trainer.oversharp"
@@ -84,7 +84,7 @@ class OversharpCheckpointCallback:
 
         tracking.log = log_with_findings
 
-    def _keep(self, found: list[Found]) -> None:
+    def _keep(self, found: list[LiveFindings]) -> None:
         if found:
             self._found = found[-1].values
 

@@ -39,7 +39,7 @@ class DecodingLaw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class TokenDraw:
     """One token per row, with log-probabilities and entropies in nats.
 
     ``behaviour_logp_R`` is under the law it was drawn from, ``logp_R`` and ``entropy_R`` are the policy's own.
@@ -200,7 +200,7 @@ def draw_tokens(
     law: DecodingLaw,
     uniform_R: Float[Tensor, " row"],
     slot_R: Int[Tensor, " row"],
-) -> Draw:
+) -> TokenDraw:
     """One token for each row behind the prefix in its slot, by inverting the cumulative distribution of the law.
 
     ``logits`` are the policy's and, where μ is not 0, the memory network's.
@@ -227,7 +227,7 @@ def draw_tokens(
         odds_SV = scores_SV.exp()
         token_R = _invert(odds_SV, uniform_R, slot_R)
         behaviour_logp_R = scores_SV[slot_R, token_R] - odds_SV.sum(dim=1).log()[slot_R]
-    return Draw(
+    return TokenDraw(
         token_R=token_R,
         behaviour_logp_R=behaviour_logp_R,
         logp_R=own_SV[slot_R, token_R] - own_total_S.log()[slot_R],

@@ -44,7 +44,7 @@ LEAST_TEMPERATURE = 0.01
 _LEAST_SHARE = 0.01
 
 
-class VllmEngine:
+class VllmRolloutEngine:
     """One vLLM engine on the trainer's device, with the policy and, for DLC, the memory network inside.
 
     ``start`` is a checkpoint of the policy's architecture, from which the engine is built; its weights are overwritten

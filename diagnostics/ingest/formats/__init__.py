@@ -39,7 +39,7 @@ _MAP = "name the fields with --map prompt=…,response=…,gold=…,score=…,st
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundFile:
     """A file and who reads it."""
 
     path: Path
@@ -54,7 +54,7 @@ class FoundFiles:
     record, compressed, or a pickle that nobody allowed, each with the reason, one line without the path.
     """
 
-    files: tuple[Found, ...]
+    files: tuple[FoundFile, ...]
     unknown: tuple[Path, ...]
     refused: Mapping[Path, str]
 
@@ -97,7 +97,7 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
         [get_importer(name)] if name else [one for one in all_importers().values() if one.name not in BY_NAME_ONLY]
     )
     suffixes = {suffix for importer in importers for suffix in importer.suffixes}
-    found: list[Found] = []
+    found: list[FoundFile] = []
     unknown: list[Path] = []
     refused: dict[Path, str] = {}
     seen = suffixes if name else suffixes | _TABLES
@@ -112,7 +112,7 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
         elif importer.pickled and not allow_pickle:
             refused[file] = "is a pickle, which can run code when it is read; pass --allow-pickle if you made it"
         else:
-            found.append(Found(path=file, importer=importer))
+            found.append(FoundFile(path=file, importer=importer))
     if not found:
         raise _nothing(paths, unknown, refused, suffixes)
     return FoundFiles(files=tuple(found), unknown=tuple(unknown), refused=refused)

@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class FilePlace:
     """What a file's place says of its samples; None where it says nothing. ``run`` tells series apart."""
 
     run: str | None = None
@@ -79,7 +79,7 @@ class Importer:
     suffixes: tuple[str, ...]
     recognises: Callable[[Path, Mapping[str, Any]], bool]
     read: Callable[[Path, ReadOptions], Iterator[Recorded | Fault]]
-    place: Callable[[Path], Place] = field(default=lambda path: Place())
+    place: Callable[[Path], FilePlace] = field(default=lambda path: FilePlace())
     settings: Callable[[Path], Mapping[str, Any]] = field(default=lambda path: {})
     pickled: bool = False
     doc: str = ""

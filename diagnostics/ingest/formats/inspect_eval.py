@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, chat_text, sampling_settings, score
 from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import FinishReason
@@ -50,16 +50,16 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return True
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """Run and step of the model that the header names, and the task; nothing where the header cannot be read."""
     try:
         header = _header(path)
     except ImportFileError:
-        return Place()
+        return FilePlace()
     named = header.eval.model_args.get("model_path")
     model = named if isinstance(named, str) else header.eval.model.partition("/")[2] or header.eval.model
     run, step = run_and_step(model)
-    return Place(run=run or None, step=step, task=header.eval.task)
+    return FilePlace(run=run or None, step=step, task=header.eval.task)
 
 
 def settings(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, inner, optional_text, sampling_settings, score, text
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step
@@ -37,11 +37,11 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _KNOWN_BY
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """Run and step in the model's name, which is the folders between ``details`` and the date; the file's task."""
     run, step = run_and_step(_split(path)[1])
     named = _FILE.fullmatch(path.name)
-    return Place(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)
+    return FilePlace(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)
 
 
 def settings(path: Path) -> dict[str, Any]:

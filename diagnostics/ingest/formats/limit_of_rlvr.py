@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, finish_reason, optional_text, score, step_named, text
 from diagnostics.ingest.formats.rows import records
 
@@ -34,14 +34,14 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _KNOWN_BY and isinstance(record["code"], list)
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The benchmark, the step and the run: the names of the folders."""
     folders = path.absolute().parents
     step = step_named(folders[1].name, "global_step_") if len(folders) > 1 else None
     if step is None:
-        return Place(task=folders[0].name or None)
+        return FilePlace(task=folders[0].name or None)
     run = _SEED.sub("", folders[3].name) if len(folders) > 3 else ""
-    return Place(run=run or None, step=step, task=folders[0].name)
+    return FilePlace(run=run or None, step=step, task=folders[0].name)
 
 
 def settings(path: Path) -> Mapping[str, Any]:

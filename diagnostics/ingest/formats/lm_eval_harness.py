@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, chat_text, optional_text, sampling_settings, score, whole
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.records.errors import ImportFileError
@@ -38,11 +38,11 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _KNOWN_BY
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """Run and step in the name of the model's folder, where ``__`` stands for a slash; the task in the file's name."""
     run, step = run_and_step(path.absolute().parent.name.replace("__", "/"))
     named = _FILE.fullmatch(path.name)
-    return Place(run=run or None, step=step, task=named[1] if named else None)
+    return FilePlace(run=run or None, step=step, task=named[1] if named else None)
 
 
 def settings(path: Path) -> dict[str, float | int]:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, defstruct
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
@@ -56,10 +56,10 @@ _NEEDED = ("prompt", "response")
 _STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The step that the name of the file or of its folder ends with."""
     steps = (_STEP.search(name) for name in (path.stem, path.absolute().parent.name))
-    return Place(step=next((int(step[1]) for step in steps if step), None))
+    return FilePlace(step=next((int(step[1]) for step in steps if step), None))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.export.names import slug
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,
@@ -52,11 +52,11 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _ROLLOUTS or record.keys() >= _EXPORT
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The run directory or the exported series, and the last step that the file can hold."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollouts" else folder.name
-    return Place(run=name or None, step=step_named(path.stem, "step_"))
+    return FilePlace(run=name or None, step=step_named(path.stem, "step_"))
 
 
 def settings(path: Path) -> Mapping[str, Any]:

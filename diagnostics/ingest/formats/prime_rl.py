@@ -29,7 +29,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
@@ -73,10 +73,10 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _KNOWN_BY and isinstance(record["traces"], list)
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The step, and the run with the kind of its episodes."""
     where = _where(path)
-    return Place() if where is None else Place(run=f"{where.run.name} {where.kind} {where.subset}", step=where.step)
+    return FilePlace() if where is None else FilePlace(run=f"{where.run.name} {where.kind} {where.subset}", step=where.step)
 
 
 def settings(path: Path) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,
@@ -38,9 +38,9 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _KNOWN_BY
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The step of the folder."""
-    return Place(step=step_named(path.parent.name.removesuffix("_evals"), "global_step_"))
+    return FilePlace(step=step_named(path.parent.name.removesuffix("_evals"), "global_step_"))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,
@@ -56,12 +56,12 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
         return False
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The rollout's number, and the run with the kind of its rollouts."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollout_data" else folder.name
     stem = path.stem.removeprefix("eval_")
-    return Place(run=f"{name} {'train' if stem == path.stem else 'eval'}", step=step_named(stem, ""))
+    return FilePlace(run=f"{name} {'train' if stem == path.stem else 'eval'}", step=step_named(stem, ""))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:

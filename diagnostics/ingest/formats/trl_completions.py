@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, optional_text, score, step_named, text, whole
 from diagnostics.ingest.formats.rows import records
 from diagnostics.records.errors import ImportFileError
@@ -33,10 +33,10 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _OWN
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The step in the file's name, and the run: the folder that TRL wrote to."""
     run = path.absolute().parent.parent.name if path.absolute().parent.name == "completions" else ""
-    return Place(run=run or None, step=step_named(path.stem, "completions_"))
+    return FilePlace(run=run or None, step=step_named(path.stem, "completions_"))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:

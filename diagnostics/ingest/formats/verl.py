@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from diagnostics.ingest.formats.contract import Fault, Importer, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
@@ -44,9 +44,9 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     return record.keys() >= _KNOWN_BY and ("gts" in record or "step" in record or place(path).step is not None)
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FilePlace:
     """The step in the file's name."""
-    return Place(step=step_named(path.stem, ""))
+    return FilePlace(step=step_named(path.stem, ""))
 
 
 class _Line(Struct, gc=False):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files, inspect_eval
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.test_bad_input import SETTINGS, changed, check
 
@@ -90,7 +90,7 @@ def test_every_epoch_of_every_problem_is_read(log: Path) -> None:
 @pytest.mark.usefixtures("inspect_ai")
 def test_place_and_settings_of_real_logs() -> None:
     assert [inspect_eval.place(log) for log in LOGS] == [
-        Place(run="models/lucky", step=step, task="sums") for step in (0, 40)
+        FilePlace(run="models/lucky", step=step, task="sums") for step in (0, 40)
     ]
     assert inspect_eval.settings(LOGS[0]) == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 7}
 
@@ -105,7 +105,7 @@ def test_without_inspect_the_error_names_the_command(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "inspect_ai", None)
     found, _ = find_files([DATA]).files
     assert found.importer.name == "inspect"
-    assert (found.importer.place(found.path), found.importer.settings(found.path)) == (Place(), {})
+    assert (found.importer.place(found.path), found.importer.settings(found.path)) == (FilePlace(), {})
     with pytest.raises(ImportFileError, match=r"\.eval: reading it needs inspect-ai: pip install 'inspect-ai>=0\.3\.2"):
         read(found.path)
 
@@ -170,7 +170,7 @@ def test_samples_of_a_mixed_log(planted: Path) -> None:
     assert (chat.prompt, chat.response) == ("system: Be brief.\n\nuser: Hi", "six")
     assert (chat.gold, chat.logp_sum, chat.n_tokens) == (None, None, 9)  # several golds; another text's tokens
     assert [one.why for one in read(planted) if isinstance(one, Fault)] == ["the sample ended in an error"]
-    assert inspect_eval.place(planted) == Place(run="lucky", step=7, task="mixed")
+    assert inspect_eval.place(planted) == FilePlace(run="lucky", step=7, task="mixed")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_damaged_sample_is_a_fault_and_the_others_are_read(tmp_path: Path) -> 
 def test_a_log_that_is_cut_short_is_said_to_be(tmp_path: Path, n_bytes: int) -> None:
     path = tmp_path / "log.eval"
     path.write_bytes(LOGS[0].read_bytes()[:n_bytes])
-    assert (inspect_eval.place(path), inspect_eval.settings(path)) == (Place(), {})
+    assert (inspect_eval.place(path), inspect_eval.settings(path)) == (FilePlace(), {})
     with pytest.raises(ImportFileError, match=r"log\.eval: inspect cannot read it \(.+\); cut short\? copy it again"):
         read(path)
 

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from diagnostics.ingest.formats import find_files
 from diagnostics.ingest.formats import lighteval_details as lighteval
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import first_record
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.test_bad_input import COLUMN, SETTINGS, changed, check
@@ -75,7 +75,7 @@ def test_one_response_has_the_score_of_its_problem(tmp_path: Path) -> None:
 
 
 def test_place_and_settings_of_real_dumps() -> None:
-    assert lighteval.place(SUMS) == Place(run="models/lucky", step=40, task="sums")
+    assert lighteval.place(SUMS) == FilePlace(run="models/lucky", step=40, task="sums")
     told = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 7}
     assert lighteval.settings(SUMS) == told
 
@@ -94,7 +94,7 @@ def test_details_without_their_results_tell_the_longest_response_alone(tmp_path:
     copy.parent.mkdir(parents=True)
     shutil.copyfile(SUMS, copy)
     assert lighteval.settings(copy) == {"max_tokens": 8}
-    assert lighteval.place(copy) == Place(run="lucky", step=20, task="sums")
+    assert lighteval.place(copy) == FilePlace(run="lucky", step=20, task="sums")
     results = tmp_path / "results" / "m" / SUMS.name.replace("details_sums|0", "results").replace(".parquet", ".json")
     results.parent.mkdir(parents=True)
     copy = tmp_path / "details" / "m" / "today" / SUMS.name

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from diagnostics.ingest.formats import limit_of_rlvr
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 
 NAME = "test_qwen-boxed_-1_seed1_t{}_s0_e-1.jsonl"
 LINE: dict[str, Any] = {
@@ -56,9 +56,9 @@ def test_every_response_of_a_line_is_a_sample(tmp_path: Path) -> None:
 
 def test_folders_tell_run_step_and_benchmark_and_seeds_add_up(tmp_path: Path) -> None:
     path = dump(tmp_path, LINE)
-    assert limit_of_rlvr.place(path) == Place(run="RUN_n2", step=60, task="aime24")
-    assert limit_of_rlvr.place(Path("/aime24/out.jsonl")) == Place(task="aime24")
-    assert limit_of_rlvr.place(Path("/global_step_0/aime24/out.jsonl")) == Place(step=0, task="aime24")
+    assert limit_of_rlvr.place(path) == FilePlace(run="RUN_n2", step=60, task="aime24")
+    assert limit_of_rlvr.place(Path("/aime24/out.jsonl")) == FilePlace(task="aime24")
+    assert limit_of_rlvr.place(Path("/global_step_0/aime24/out.jsonl")) == FilePlace(step=0, task="aime24")
     assert limit_of_rlvr.settings(path) == {"temperature": 0.6}
 
 

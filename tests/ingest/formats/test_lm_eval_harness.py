@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files
 from diagnostics.ingest.formats import lm_eval_harness as lm_eval
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed, check
@@ -77,19 +77,19 @@ def test_metric_and_filter_can_be_chosen() -> None:
 
 
 def test_place_and_settings_of_real_dumps() -> None:
-    for path, place in ((SUMS_0, Place(run="models/lucky", step=0, task="sums")),
-                        (SUMS_40, Place(run="models/lucky", step=40, task="sums")),
-                        (DIGITS, Place(run="models/lucky", step=40, task="digits"))):  # fmt: skip
+    for path, place in ((SUMS_0, FilePlace(run="models/lucky", step=0, task="sums")),
+                        (SUMS_40, FilePlace(run="models/lucky", step=40, task="sums")),
+                        (DIGITS, FilePlace(run="models/lucky", step=40, task="digits"))):  # fmt: skip
         assert lm_eval.place(path) == place
         assert lm_eval.settings(path) == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8}
 
 
 def test_a_model_that_is_no_checkpoint_has_no_step() -> None:
     assert lm_eval.place(Path("/out/mistralai__Mistral-7B-v0.3") / NAME).step is None
-    assert lm_eval.place(Path("/out/__runs__lucky__global_step_40__actor__huggingface") / NAME) == Place(
+    assert lm_eval.place(Path("/out/__runs__lucky__global_step_40__actor__huggingface") / NAME) == FilePlace(
         run="/runs/lucky", step=40, task="sums"
     )
-    assert lm_eval.place(Path("/out/model/mine.jsonl")) == Place(run="model", task=None)
+    assert lm_eval.place(Path("/out/model/mine.jsonl")) == FilePlace(run="model", task=None)
 
 
 def test_the_folder_is_taken_without_its_results(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from diagnostics.export.samples import SCHEMA, parts, write_samples
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import own_parquet, verl
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import first_record
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.store import Store
@@ -80,7 +80,7 @@ def exported(root: Path, **changed: Any) -> Path:
 def test_rollouts_keep_the_step_that_drew_them(tmp_path: Path) -> None:
     path = rollouts(tmp_path / "grpo")
     assert own_parquet.recognises(path, first_record(path))
-    assert own_parquet.place(path) == Place(run="grpo", step=20)
+    assert own_parquet.place(path) == FilePlace(run="grpo", step=20)
     assert read(path) == [
         Recorded(
             line=1,
@@ -109,7 +109,7 @@ def test_the_run_tells_how_its_rollouts_were_drawn(tmp_path: Path) -> None:
 def test_an_export_comes_back(tmp_path: Path) -> None:
     path = exported(tmp_path)
     assert own_parquet.recognises(path, first_record(path))
-    assert own_parquet.place(path) == Place(run="GRPO-1", step=40)
+    assert own_parquet.place(path) == FilePlace(run="GRPO-1", step=40)
     assert read(path) == [
         Recorded(
             line=1,

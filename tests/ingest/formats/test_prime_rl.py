@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from diagnostics.ingest.formats import prime_rl
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import first_record
 
 REAL = Path(__file__).parent / "data" / "prime_rl" / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl"
@@ -60,7 +60,7 @@ def sample_of(tmp_path: Path, edit: Edit) -> Recorded:
 
 def test_episodes_are_recognised_and_read() -> None:
     assert prime_rl.recognises(REAL, first_record(REAL))
-    assert prime_rl.place(REAL) == Place(run="prime_rl train all", step=4)
+    assert prime_rl.place(REAL) == FilePlace(run="prime_rl train all", step=4)
     assert prime_rl.settings(REAL) == {"temperature": 1.0, "top_p": 1.0}
     right = Recorded(
         line=1,

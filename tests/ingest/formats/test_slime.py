@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from diagnostics.ingest.formats import slime
-from diagnostics.ingest.formats.contract import Fault, Place, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
 from diagnostics.records.errors import ImportFileError
 
 SAMPLE: dict[str, Any] = {
@@ -65,8 +65,8 @@ def test_a_dump_is_recognised_unloaded_and_read(tmp_path: Path) -> None:
 
 def test_rollouts_and_evaluations_are_series_of_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "dump" / "rollout_data"
-    assert slime.place(folder / "7.pt") == Place(run="dump train", step=7)
-    assert slime.place(folder / "eval_7.pt") == Place(run="dump eval", step=7)
+    assert slime.place(folder / "7.pt") == FilePlace(run="dump train", step=7)
+    assert slime.place(folder / "eval_7.pt") == FilePlace(run="dump eval", step=7)
 
 
 def test_other_archives_are_not_taken_for_dumps(tmp_path: Path) -> None:

