@@ -58,7 +58,7 @@ class ExactTruth:
     pass_at_128: float
     mode_entropy_nats: float
     modes_fallen_10x: float
-    queries_lost: float
+    problems_lost: float
 
 
 MEASURES = tuple(field.name for field in fields(ExactTruth))
@@ -102,7 +102,7 @@ def exact_truth(logp_M: NDArray[np.float64], base_logp_M: NDArray[np.float64], n
         pass_at_128=pass_at(128),
         mode_entropy_nats=float(entropy_Q.mean()),
         modes_fallen_10x=float(np.mean(logp_M < base_logp_M - np.log(10))),
-        queries_lost=float(np.mean((base_correct_Q > SOLVED_BY_BASE) & (correct_Q < LOST_BELOW))),
+        problems_lost=float(np.mean((base_correct_Q > SOLVED_BY_BASE) & (correct_Q < LOST_BELOW))),
     )
 
 

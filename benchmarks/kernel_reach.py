@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from results import circumstances, digits, write
 
-from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.kernel import KernelRow, cross_kernel
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, response_ids
@@ -85,10 +85,10 @@ def logps(
 ) -> Float[np.ndarray, " response"]:
     """log π of every response, in nats."""
     requests = [
-        ScoreRequest(problem=problem, response_id=str(index), token_ids=ids)
+        ForcedRequest(problem=problem, response_id=str(index), token_ids=ids)
         for index, (problem, ids) in enumerate(zip(problems, token_ids, strict=True))
     ]
-    found = {one.response_id: one.logp_sum for part in score(loaded, requests, SETTINGS) for one in part}
+    found = {one.response_id: one.logp_sum for part in teacher_force(loaded, requests, SETTINGS) for one in part}
     return np.array([found[str(index)] for index in range(len(requests))])
 
 

@@ -98,7 +98,7 @@ class Outcome:
     pass_at_128: float
     mode_entropy_nats: float
     modes_fallen_10x: float
-    queries_lost: float
+    problems_lost: float
     interference_nats: float
 
 
@@ -293,7 +293,7 @@ def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
             _cell(row["change_pass_at_128"]),
             _cell(last["mode_entropy_nats"], 2),
             _cell(last["modes_fallen_10x"], 2),
-            _cell(last["queries_lost"]),
+            _cell(last["problems_lost"]),
             _cell(last["interference_nats"], 2),
         ]
         reached = row["seeds_that_reach_it"]

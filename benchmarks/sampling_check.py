@@ -63,7 +63,7 @@ def agreements(store_path: Path) -> list[Agreement]:
         exact = store.frame(
             """
             SELECT series, step, n, least(sum(exp(logp_sum)), 1) AS p
-            FROM mode_scores
+            FROM mode_logps
             JOIN sampled_counts USING (series, step, problem_id)
             GROUP BY series, step, problem_id, n
             ORDER BY ALL

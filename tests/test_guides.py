@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from tests.ingest.test_ingest import dump
 
 ROOT = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ from measured_models import WIDE_VOCABULARY, make_wide_model
 from results import circumstances, digits, write
 from sampling_peers import ENVIRONMENT
 
-from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ScoreRequest, score
+from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ForcedRequest, teacher_force
 from diagnostics.models.load import LoadedModel, cpu_threads, default_threads, load_path
 from diagnostics.records.types import Problem, SamplingSettings
 
@@ -54,22 +54,22 @@ if __name__ == "__main__":
 """
 
 
-def requests() -> list[ScoreRequest]:
+def requests() -> list[ForcedRequest]:
     """Random words and random responses to them; every response ends with the end token, id 1."""
     rng = random.Random(SEED)
-    drawn: list[ScoreRequest] = []
+    drawn: list[ForcedRequest] = []
     for _ in range(N_PROBLEMS):
         words = [f"w{rng.randrange(2, WIDE_VOCABULARY)}" for _ in range(rng.randint(*PROMPT_TOKENS))]
         problem = Problem(task="speed", prompt=" ".join(words), gold="", verifier="exact")
         for _ in range(RESPONSES_PER_PROBLEM):
             length = min(MOST_RESPONSE_TOKENS, 1 + round(MEDIAN_RESPONSE_TOKENS * rng.lognormvariate(0, SPREAD)))
             token_ids = (*(rng.randrange(2, WIDE_VOCABULARY) for _ in range(length - 1)), 1)
-            drawn.append(ScoreRequest(problem=problem, response_id=str(len(drawn)), token_ids=token_ids))
+            drawn.append(ForcedRequest(problem=problem, response_id=str(len(drawn)), token_ids=token_ids))
     return drawn
 
 
 @torch.inference_mode()
-def plain_forward(loaded: LoadedModel, rows: Sequence[ScoreRequest]) -> dict[str, float]:
+def plain_forward(loaded: LoadedModel, rows: Sequence[ForcedRequest]) -> dict[str, float]:
     """Response id → log-probability in nats."""
     logp_sums: dict[str, float] = {}
     prompts = [loaded.tokenizer(row.problem.prompt)["input_ids"] for row in rows]
@@ -92,8 +92,8 @@ def plain_forward(loaded: LoadedModel, rows: Sequence[ScoreRequest]) -> dict[str
 
 
 def plain_batches(
-    rows: Sequence[tuple[list[int], ScoreRequest]],
-) -> Iterator[Sequence[tuple[list[int], ScoreRequest]]]:
+    rows: Sequence[tuple[list[int], ForcedRequest]],
+) -> Iterator[Sequence[tuple[list[int], ForcedRequest]]]:
     """Consecutive rows, in ascending order of length, whose rectangle holds at most ``TOKEN_BUDGET`` tokens."""
     first = 0
     for place, (prompt, row) in enumerate(rows):
@@ -123,7 +123,9 @@ def main() -> None:
         for turn in range(-1, TURNS):  # the first warms up, on a few rows
             these = rows[:8] if turn < 0 else rows
             start = time.perf_counter()
-            scores = {one.response_id: one.logp_sum for batch in score(loaded, these, SETTINGS) for one in batch}
+            scores = {
+                one.response_id: one.logp_sum for batch in teacher_force(loaded, these, SETTINGS) for one in batch
+            }
             middle = time.perf_counter()
             plain = plain_forward(loaded, these)
             end = time.perf_counter()

@@ -113,7 +113,7 @@ class _Builder:
         bound = {"checkpoint_id": checkpoint_id, "settings_id": SETTINGS.settings_id}
         self.database.rows(
             f"""
-            INSERT INTO response_scores
+            INSERT INTO response_logps
             SELECT $checkpoint_id, r.problem_id, $settings_id, r.response_id, l.logp, l.entropy, r.n_tokens
             FROM responses AS r
             JOIN law AS l USING (position, response)
@@ -126,7 +126,7 @@ class _Builder:
             return
         self.database.rows(
             """
-            INSERT INTO second_scores
+            INSERT INTO second_logps
             SELECT $checkpoint_id, r.problem_id, $settings_id, r.response_id,
                    l.logp + $rounding * (r.response % 2 - 0.5)
             FROM responses AS r

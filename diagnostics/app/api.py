@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult as ConfirmResult
     from diagnostics.audit.plan import Plan as Plan
     from diagnostics.audit.plan import PlannedAudit as PlannedAudit
-    from diagnostics.audit.regrade import RescoreResult as RescoreResult
+    from diagnostics.audit.regrade import RegradeResult as RegradeResult
     from diagnostics.export.contract import Exported as Exported
     from diagnostics.export.contract import ExportResult as ExportResult
     from diagnostics.export.contract import Format, What
@@ -55,7 +55,7 @@ VERBS = (
     "explain",
     "plan",
     "confirm",
-    "rescore",
+    "regrade",
     "report",
     "export",
     "audit_shard",
@@ -78,7 +78,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Plan": "diagnostics.audit.plan",
         "PlannedAudit": "diagnostics.audit.plan",
         "ConfirmResult": "diagnostics.audit.confirm",
-        "RescoreResult": "diagnostics.audit.regrade",
+        "RegradeResult": "diagnostics.audit.regrade",
         "ExportResult": "diagnostics.export.contract",
         "Exported": "diagnostics.export.contract",
         "ShardResult": "diagnostics.audit.audit",
@@ -103,7 +103,7 @@ __all__ = [
     "OversharpError",
     "Plan",
     "PlannedAudit",
-    "RescoreResult",
+    "RegradeResult",
     "ShardResult",
     "Store",
     "TrainConfig",
@@ -118,8 +118,8 @@ __all__ = [
     "merge",
     "open_store",
     "plan",
+    "regrade",
     "report",
-    "rescore",
     "train",
     "version",
 ]
@@ -209,20 +209,20 @@ def confirm(
     return run(Path(store), config or ConfirmConfig(), progress=progress)
 
 
-def rescore(
+def regrade(
     store: Path | str, verifier: str, *, series: str | None = None, progress: ProgressSink | None = None
-) -> RescoreResult:
-    """Grade the stored responses of ``series`` by ``verifier`` too, as ``oversharp rescore`` does.
+) -> RegradeResult:
+    """Grade the stored responses of ``series`` by ``verifier`` too, as ``oversharp regrade`` does.
 
     Samples nothing. Makes a second series of the same samples, with a verdict of its own, and writes the report anew.
     """
-    from diagnostics.audit.regrade import rescore as run
+    from diagnostics.audit.regrade import regrade as run
 
     return run(
         Path(store),
         verifier,
         series=series,
-        command=f"oversharp.rescore({str(store)!r}, {verifier!r}, series={series!r})",
+        command=f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r})",
         progress=progress,
     )
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from diagnostics.app.cli_export import export
 from diagnostics.app.cli_import import import_
 from diagnostics.app.cli_merge import merge
-from diagnostics.app.cli_regrade import rescore
+from diagnostics.app.cli_regrade import regrade
 from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
 from diagnostics.app.cli_training import compare, demo, train, train_base
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
@@ -47,7 +47,7 @@ for command in (train, compare, demo):
 app.command(train_base, name="train-base")
 app.command(import_, name="import")
 app.command(export)
-app.command(rescore)
+app.command(regrade, alias="rescore")
 app.command(merge)
 
 

@@ -1,4 +1,4 @@
-"""`oversharp rescore`."""
+"""`oversharp regrade`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
 
 
-def rescore(
+def regrade(
     store: Path,
     /,
     *,
@@ -34,10 +34,10 @@ def rescore(
     series
         Name of the series to grade again; needed where there are several.
     """
-    from diagnostics.audit.regrade import rescore as run_rescore
+    from diagnostics.audit.regrade import regrade as run_regrade
     from diagnostics.verifiers.names import listed_graders
 
-    result = run_rescore(
+    result = run_regrade(
         store, verifier, series=series, command=command_line(), progress=progress_sink(as_json or quiet)
     )
     if as_json:

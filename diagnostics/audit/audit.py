@@ -17,7 +17,7 @@ from typing import TypeVar
 from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.freshness import findings_and_verdict, report
 from diagnostics.audit.provenance import provenance
-from diagnostics.audit.stages import Workshop, draw, grade, kernel, score
+from diagnostics.audit.stages import Workshop, draw, grade, kernel, teacher_force
 from diagnostics.engine.local import Engine, EngineSpec
 from diagnostics.engine.ray_pool import open_pool
 from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
@@ -237,11 +237,11 @@ def _waves(graded: _Graded, config: AuditConfig, panel_settings: SamplingSetting
     yield [_of_base(graded, panel_settings, config.panel)]
     tasks = [_of_checkpoint(graded, one, config) for one in others]
     if config.adaptive:  # who comes later is given samples by what the earlier ones solved
-        yield [score(shop, base, settings)]
+        yield [teacher_force(shop, base, settings)]
         yield from ([task] for task in tasks)
     else:
-        yield [score(shop, base, settings), *tasks]
-    yield [score(shop, base, settings)]
+        yield [teacher_force(shop, base, settings), *tasks]
+    yield [teacher_force(shop, base, settings)]
 
 
 def _of_base(graded: _Graded, panel_settings: SamplingSettings, n_panel: int) -> Task[None]:
@@ -264,7 +264,7 @@ def _of_checkpoint(graded: _Graded, checkpoint: Checkpoint, config: AuditConfig)
         graded.drawn[checkpoint_id] = yield from draw(
             shop, checkpoint, graded.settings, planned, greedy=True, what="sample"
         )
-        yield from score(shop, checkpoint, graded.settings)
+        yield from teacher_force(shop, checkpoint, graded.settings)
     except (CheckpointError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")
         graded.failed[checkpoint_id] = graded.left_out[checkpoint.label] = why

@@ -156,7 +156,7 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
             FROM training_responses AS r
             JOIN next USING (step)
             -- what the checkpoint has scored: the others cannot be written in its tokens
-            SEMI JOIN response_scores AS c
+            SEMI JOIN response_logps AS c
                 ON c.checkpoint_id = $checkpoint_id
                 AND c.settings_id = $settings_id
                 AND c.problem_id = r.problem_id

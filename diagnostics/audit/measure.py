@@ -23,9 +23,9 @@ T = TypeVar("T", int, float)
 #: What no samples alone can show, and why a series that only its samples are known of lacks it.
 _OF_WEIGHTS = frozenset(
     {
-        "panel_scores",
-        "own_scores",
-        "repeated_scores",
+        "panel_logps",
+        "own_logps",
+        "repeated_logps",
         "panel_tokens",
         "own_tokens",
         "training_tokens",
@@ -60,7 +60,7 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
     evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
     recorded = is_recorded(store, key.series)
     n_problems = len(store.frame("SELECT problem_id FROM audit_problems WHERE audit_id = $id", id=key.audit_id))
-    n_listed = frames["mode_scores"]["problem_id"].nunique()
+    n_listed = frames["mode_logps"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
     with say.stage("measure", len(measures)) as advance:
@@ -143,7 +143,7 @@ def _of_all_problems(
     findings: Sequence[Finding], measure: Measure, n_listed: int, n_problems: int
 ) -> Sequence[Finding]:
     """Scope ``all`` means all problems: values over those that list their modes move to scope ``with_modes``."""
-    if "mode_scores" not in measure.needs or n_listed in (0, n_problems):
+    if "mode_logps" not in measure.needs or n_listed in (0, n_problems):
         return findings
     why = f"only {n_listed} of {n_problems} problems list every accepted response; see scope with_modes"
     places = dict.fromkeys((finding.checkpoint_id, finding.k) for finding in findings if finding.scope == "all")

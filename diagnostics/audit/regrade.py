@@ -24,7 +24,7 @@ from diagnostics.verifiers import Verifiers, get_verifier
 
 
 @dataclass(frozen=True, kw_only=True)
-class RescoreResult:
+class RegradeResult:
     """Both verdicts, and where the verifiers differ.
 
     ``own_verifiers`` grade ``of_series``. ``left_out``: problems (the user's id, or ours) whose gold ``verifier``
@@ -56,14 +56,14 @@ def regraded_name(series: str, verifier: str) -> str:
     return f"{series} ({verifier})"
 
 
-def rescore(
+def regrade(
     store_path: Path,
     verifier: str,
     *,
     series: str | None = None,
     command: str = "",
     progress: ProgressSink | None = None,
-) -> RescoreResult:
+) -> RegradeResult:
     """Grade the responses of ``series`` (default: the only one that was not made here) by ``verifier`` too.
 
     Killed, the same command continues; run again, it grades what came since. Problems whose gold the verifier cannot
@@ -97,7 +97,7 @@ def rescore(
         of_verdict = store.verdict(first.series)
     report_path = store_path.parent / "report.html"
     report(store_path, report_path)
-    return RescoreResult(
+    return RegradeResult(
         series=key.series,
         of_series=first.series,
         verifier=verifier,
@@ -129,7 +129,7 @@ def _first_series(store: Store, named: str | None) -> str:
             raise ConfigError(f"{store.path} holds several series; pass --series with one of: {', '.join(own)}")
     chosen = chosen_series(store, named)
     if stored_key(store, chosen).verifier is not None:
-        raise ConfigError(f"--series {chosen}: was made by `oversharp rescore`; name the series that it was made of")
+        raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; name the series that it was made of")
     return chosen
 
 
@@ -179,7 +179,7 @@ def _register(store: Store, first: AuditKey, problems: Sequence[Problem], verifi
 def _refuse_namesake(store: Store, key: AuditKey) -> None:
     held = store.frame("SELECT verifier FROM current_audits WHERE series = $series", series=key.series)["verifier"]
     if len(held) and held.iloc[0] != key.verifier:
-        raise StoreError(f"{store.path}: holds a series called {key.series!r} that was not made by `oversharp rescore`")
+        raise StoreError(f"{store.path}: holds a series called {key.series!r} that was not made by `oversharp regrade`")
 
 
 def _same_checkpoints(store: Store, series: str, name: str) -> Series:

@@ -17,9 +17,9 @@ from diagnostics.engine.local import AuditEngine
 from diagnostics.records.errors import CheckpointError, KernelError, SamplerError
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.shard import Task
-from diagnostics.records.types import AuditKey, Checkpoint, Problem, ResponseScore, SamplingSettings
+from diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
 from diagnostics.store import Store
-from diagnostics.store.missing import missing_samples, unrepeated, unscored
+from diagnostics.store.missing import missing_samples, unforced, unrepeated
 from diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
@@ -69,27 +69,29 @@ def draw(
     return total
 
 
-def score(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
+def teacher_force(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
     """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
     store, key, checkpoint_id = shop.store, shop.key, checkpoint.checkpoint_id
-    pending = unscored(store, key, checkpoint_id)
+    pending = unforced(store, key, checkpoint_id)
     if len(pending):
         start = time.perf_counter()
-        with shop.say.stage(f"score {checkpoint.label}", len(pending)) as advance:
-            for chunk in _chunks(shop.engine.score(checkpoint, shop.problems, pending, settings), TOKENS_PER_COMMIT):
+        with shop.say.stage(f"teacher-force {checkpoint.label}", len(pending)) as advance:
+            for chunk in _chunks(
+                shop.engine.teacher_force(checkpoint, shop.problems, pending, settings), TOKENS_PER_COMMIT
+            ):
                 if chunk:
-                    store.add_scores(key, checkpoint_id, chunk)
+                    store.add_forced(key, checkpoint_id, chunk)
                     advance(len(chunk))
                 yield
         wall_s = time.perf_counter() - start
-        store.log_event(key, "score", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
+        store.log_event(key, "teacher-force", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
     again = unrepeated(store, key, checkpoint_id, REPEATED_SCORES)
     if len(again):
-        scores: list[ResponseScore] = []
-        for batch in shop.engine.score(checkpoint, shop.problems, again, settings, again=True):
-            scores += batch
+        forced: list[ForcedResponse] = []
+        for batch in shop.engine.teacher_force(checkpoint, shop.problems, again, settings, again=True):
+            forced += batch
             yield
-        store.add_second_scores(key, checkpoint_id, scores)
+        store.add_forced_again(key, checkpoint_id, forced)
 
 
 def kernel(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> Task[str | None]:
@@ -153,12 +155,12 @@ def grade(
     store.log_event(key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
 
 
-def _chunks(batches: Iterable[list[ResponseScore]], n_tokens: int) -> Iterator[list[ResponseScore]]:
+def _chunks(batches: Iterable[list[ForcedResponse]], n_tokens: int) -> Iterator[list[ForcedResponse]]:
     """Batches joined until they hold ``n_tokens``: one file per commit, not per batch. Empty ones are passed on."""
-    chunk: list[ResponseScore] = []
+    chunk: list[ForcedResponse] = []
     for batch in batches:
         chunk += batch
-        if sum(score.n_tokens for score in chunk) >= n_tokens:
+        if sum(one.n_tokens for one in chunk) >= n_tokens:
             yield chunk
             chunk = []
         elif not batch:

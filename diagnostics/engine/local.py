@@ -17,7 +17,7 @@ from diagnostics.audit.config import AuditConfig
 from diagnostics.models.holder import ModelHolder
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard, Task, finish
-from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings, training_problem
+from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings, training_problem
 from diagnostics.samplers import (
     BatchPlan,
     EngineSettings,
@@ -29,7 +29,7 @@ from diagnostics.samplers import (
 )
 
 if TYPE_CHECKING:
-    from diagnostics.engine.teacher_forcing import ScoreRequest
+    from diagnostics.engine.teacher_forcing import ForcedRequest
     from diagnostics.kernel import GradientKernel
     from diagnostics.models.load import LoadedModel
 
@@ -49,7 +49,7 @@ class AuditEngine(Protocol):
     ) -> Iterator[list[Sample]]:
         """Draw what is missing."""
 
-    def score(
+    def teacher_force(
         self,
         checkpoint: Checkpoint,
         problems: Sequence[Problem],
@@ -57,7 +57,7 @@ class AuditEngine(Protocol):
         settings: SamplingSettings,
         *,
         again: bool = False,
-    ) -> Iterator[list[ResponseScore]]:
+    ) -> Iterator[list[ForcedResponse]]:
         """Teacher-force ``responses`` (``problem_id, response_id, prompt, text, ends, token_ids``).
 
         Text without token ids is tokenized, and ends with the end token where ``ends``. ``again`` computes in smaller
@@ -143,7 +143,7 @@ class Engine:
             return sampler.plan(checkpoint, requests, settings)
         return BatchPlan(n_batches=len(requests), rows_per_batch=1)
 
-    def score(
+    def teacher_force(
         self,
         checkpoint: Checkpoint,
         problems: Sequence[Problem],
@@ -152,16 +152,16 @@ class Engine:
         *,
         again: bool = False,
         part: Shard = WHOLE,
-    ) -> Iterator[list[ResponseScore]]:
+    ) -> Iterator[list[ForcedResponse]]:
         """Teacher-force responses, see ``AuditEngine``."""
-        from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, score
+        from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, teacher_force
         from diagnostics.models.load import in_float32
 
         loaded = self._models.load(checkpoint)
         requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
         budget = TOKEN_BUDGET // 8 if again else TOKEN_BUDGET
         with in_float32(loaded.model) if again else nullcontext():
-            yield from score(loaded, requests, settings, token_budget=budget, part=part)
+            yield from teacher_force(loaded, requests, settings, token_budget=budget, part=part)
 
     def count_score_batches(
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
@@ -180,13 +180,13 @@ class Engine:
         problems: Sequence[Problem],
         responses: pd.DataFrame,
         settings: SamplingSettings,
-    ) -> list[ScoreRequest]:
+    ) -> list[ForcedRequest]:
         """What can be scored of ``responses``; the trainer's may be in no words that this model reads."""
-        from diagnostics.engine.teacher_forcing import ScoreRequest
+        from diagnostics.engine.teacher_forcing import ForcedRequest
         from diagnostics.models.load import encode_prompt, require_fit
 
         by_id = {problem.problem_id: problem for problem in problems}
-        requests: list[ScoreRequest] = []
+        requests: list[ForcedRequest] = []
         unreadable: list[str] = []
         for row in responses.itertuples():
             problem = by_id.get(str(row.problem_id))
@@ -202,7 +202,7 @@ class Engine:
                 unreadable.append(str(error))
                 continue
             if token_ids:
-                requests.append(ScoreRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
+                requests.append(ForcedRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
         if unreadable:
             count = f"{len(unreadable)} of the trainer's responses left out, the first because of {unreadable[0]}"
             self._note(f"{checkpoint.label}: {count}")

@@ -28,20 +28,20 @@ from diagnostics.engine.local import EngineSpec, Missing
 from diagnostics.engine.ray_worker import (
     Job,
     KernelJob,
-    UnitResult,
-    WorkerPlace,
     SampleJob,
-    ScoreJob,
+    TeacherForceJob,
     Unit,
+    UnitResult,
     Worker,
+    WorkerPlace,
     first_units,
+    forced_from_parquet,
     samples_from_parquet,
-    scores_from_parquet,
     units_of,
 )
 from diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
 from diagnostics.records.shard import Task, together
-from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
+from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
 from diagnostics.records.version import version
 from diagnostics.samplers import BatchPlan, choose_sampler
 
@@ -217,7 +217,7 @@ class RayEngine:
         job = SampleJob(checkpoint=checkpoint, problems=problems, settings=settings, missing=missing)
         return self._results(self._submit(job), samples_from_parquet)
 
-    def score(
+    def teacher_force(
         self,
         checkpoint: Checkpoint,
         problems: Sequence[Problem],
@@ -225,10 +225,12 @@ class RayEngine:
         settings: SamplingSettings,
         *,
         again: bool = False,
-    ) -> Iterator[list[ResponseScore]]:
+    ) -> Iterator[list[ForcedResponse]]:
         """Teacher-force responses, see ``AuditEngine``."""
-        job = ScoreJob(checkpoint=checkpoint, problems=problems, settings=settings, responses=responses, again=again)
-        return self._results(self._submit(job), scores_from_parquet)
+        job = TeacherForceJob(
+            checkpoint=checkpoint, problems=problems, settings=settings, responses=responses, again=again
+        )
+        return self._results(self._submit(job), forced_from_parquet)
 
     def kernel(
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings

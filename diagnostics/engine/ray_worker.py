@@ -17,7 +17,7 @@ from pyarrow import parquet
 from diagnostics.engine.local import Engine, EngineSpec, Missing
 from diagnostics.records.errors import CheckpointError, OversharpError
 from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import Checkpoint, Problem, ResponseScore, Sample, SamplingSettings
+from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
 from diagnostics.records.version import version
 from diagnostics.samplers import BatchPlan
 from diagnostics.series import current_hash
@@ -35,7 +35,7 @@ _SAMPLES = pa.schema(
         ("entropy_sum", pa.float64()),
     ]
 )
-_SCORES = pa.schema(
+_FORCED = pa.schema(
     [
         ("problem_id", pa.string()),
         ("response_id", pa.string()),
@@ -58,7 +58,7 @@ class SampleJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreJob:
+class TeacherForceJob:
     """Scores of one checkpoint, see ``Engine.score``."""
 
     checkpoint: Checkpoint
@@ -78,7 +78,7 @@ class KernelJob:
     responses: pd.DataFrame
 
 
-Job = SampleJob | ScoreJob | KernelJob
+Job = SampleJob | TeacherForceJob | KernelJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class Worker:
 
 def first_units(job: Job) -> list[Unit]:
     """What a job begins with: its plan, if it is worth dividing."""
-    if isinstance(job, KernelJob) or (isinstance(job, ScoreJob) and job.again):
+    if isinstance(job, KernelJob) or (isinstance(job, TeacherForceJob) and job.again):
         return [Unit(part=WHOLE)]
     return [Unit(part=None)]
 
@@ -169,9 +169,11 @@ def _done(engine: Engine, job: Job, unit: Unit) -> object:
         case SampleJob():
             batches = engine.sample(job.checkpoint, job.problems, job.missing, job.settings, part=part, plan=unit.plan)
             return samples_to_parquet([sample for batch in batches for sample in batch])
-        case ScoreJob():
-            scored = engine.score(job.checkpoint, job.problems, job.responses, job.settings, again=job.again, part=part)
-            return scores_to_parquet([score for batch in scored for score in batch])
+        case TeacherForceJob():
+            forced = engine.teacher_force(
+                job.checkpoint, job.problems, job.responses, job.settings, again=job.again, part=part
+            )
+            return forced_to_parquet([one for batch in forced for one in batch])
         case KernelJob():
             return next(engine.kernel(job.checkpoint, job.problems, job.responses, job.settings))
 
@@ -211,16 +213,16 @@ def samples_from_parquet(content: bytes) -> list[Sample]:
     return [Sample(**{**row, "token_ids": tuple(row["token_ids"])}) for row in rows]
 
 
-def scores_to_parquet(scores: Sequence[ResponseScore]) -> bytes:
+def forced_to_parquet(forced: Sequence[ForcedResponse]) -> bytes:
     """Scores as a Parquet file, as ``samples_to_parquet``."""
-    columns = {name: [getattr(score, name) for score in scores] for name in _SCORES.names}
-    return _written(pa.table(columns, schema=_SCORES))
+    columns = {name: [getattr(one, name) for one in forced] for name in _FORCED.names}
+    return _written(pa.table(columns, schema=_FORCED))
 
 
-def scores_from_parquet(content: bytes) -> list[ResponseScore]:
+def forced_from_parquet(content: bytes) -> list[ForcedResponse]:
     """The scores of such a file."""
     lists = ("token_logps", "token_entropies")
-    return [ResponseScore(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _read(content)]
+    return [ForcedResponse(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _read(content)]
 
 
 def _written(table: pa.Table) -> bytes:

@@ -19,7 +19,7 @@ from torch import Tensor
 from diagnostics.models.load import LoadedModel, encode_prompt, require_fit, suitable_threads
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import Problem, ResponseScore, SamplingSettings
+from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
 #: Tokens of one batch, padding included.
 TOKEN_BUDGET = 1 << 14
@@ -30,7 +30,7 @@ _LOGITS_PER_CHUNK = 1 << 26
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreRequest:
+class ForcedRequest:
     """A response to be scored: its tokens, the end token included if it has one, and the id its score goes under."""
 
     problem: Problem
@@ -46,14 +46,14 @@ class _ForcedRow:
     token_ids: tuple[int, ...]
 
 
-def score(
+def teacher_force(
     loaded: LoadedModel,
-    requests: Sequence[ScoreRequest],
+    requests: Sequence[ForcedRequest],
     settings: SamplingSettings,
     *,
     token_budget: int = TOKEN_BUDGET,
     part: Shard = WHOLE,
-) -> Iterator[list[ResponseScore]]:
+) -> Iterator[list[ForcedResponse]]:
     """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
 
     A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
@@ -67,7 +67,7 @@ def score(
 
 def count_batches(
     loaded: LoadedModel,
-    requests: Sequence[ScoreRequest],
+    requests: Sequence[ForcedRequest],
     settings: SamplingSettings,
     *,
     token_budget: int = TOKEN_BUDGET,
@@ -76,7 +76,7 @@ def count_batches(
     return sum(1 for _ in _batches(_rows(loaded, requests, settings), loaded, token_budget))
 
 
-def _rows(loaded: LoadedModel, requests: Sequence[ScoreRequest], settings: SamplingSettings) -> list[_ForcedRow]:
+def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: SamplingSettings) -> list[_ForcedRow]:
     """One row per request, in order of response length, then prompt length: that leaves the least padding."""
     prompts: dict[str, tuple[int, ...]] = {}
     rows = []
@@ -123,7 +123,7 @@ def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int)
 
 
 @torch.inference_mode()
-def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ResponseScore]:
+def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse]:
     """Prompts are padded on the left and responses on the right, so that all responses start in one column."""
     device = loaded.device
     prompt_width = max(len(row.prompt_ids) for row in rows)
@@ -159,7 +159,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Respon
     entropy_sum_B = entropy_BT.double().where(is_response_BT, 0.0).sum(dim=1)
     scores = zip(rows, logp_sum_B.tolist(), entropy_sum_B.tolist(), logp_BT.tolist(), entropy_BT.tolist(), strict=True)
     return [
-        ResponseScore(
+        ForcedResponse(
             problem_id=row.problem_id,
             response_id=row.response_id,
             logp_sum=logp_sum,

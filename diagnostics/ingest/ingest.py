@@ -148,7 +148,7 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
         )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(
-            f"{store.path}: series {series!r} holds the scores of {tool}; to grade it otherwise run `oversharp rescore`"
+            f"{store.path}: series {series!r} holds the scores of {tool}; to grade it otherwise run `oversharp regrade`"
         )
     return verifier
 

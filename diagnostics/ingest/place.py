@@ -9,7 +9,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from diagnostics.ingest.batch import SampleBatch, Placed, storable
+from diagnostics.ingest.batch import Placed, SampleBatch, storable
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.contract import Fault, Recorded
 from diagnostics.ingest.plan import PlannedFile

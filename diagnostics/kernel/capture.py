@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from diagnostics.kernel.parameters import Slice, Trained
-from diagnostics.kernel.pieces import LayerCall, Direct, Outer, Piece, kind_of, norm, rows_are_unclear
+from diagnostics.kernel.pieces import Direct, LayerCall, Outer, Piece, kind_of, norm, rows_are_unclear
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import KernelBatch
 

@@ -53,7 +53,9 @@ def add_row_by_row(
                 kernel.add(one.trained.name, collected, one.shape, workspace_bytes=workspace_bytes(memory_bytes))
 
 
-def row_gradients(model: nn.Module, row: KernelBatch, parameters: Sequence[nn.Parameter]) -> tuple[torch.Tensor | None, ...]:
+def row_gradients(
+    model: nn.Module, row: KernelBatch, parameters: Sequence[nn.Parameter]
+) -> tuple[torch.Tensor | None, ...]:
     """∇ log π of one row, times its sign, by autograd; None for a parameter that it does not depend on."""
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     try:

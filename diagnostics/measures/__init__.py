@@ -33,6 +33,16 @@ PAPERS: Mapping[str, str] = MappingProxyType(
         "C": "The Reasoning Boundary Paradox, OpenReview",
     }
 )
+#: Names that measures had before, and have now.
+FORMER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "queries_gained": "problems_gained",
+        "queries_kept": "problems_kept",
+        "queries_lost": "problems_lost",
+        "queries_lost_exact": "problems_lost_exact",
+        "queries_over_sharpened": "problems_over_sharpened",
+    }
+)
 _EXAMPLE = re.compile(r"(?:Examples?:?\n(?:-+\n)?)? *>>> ")
 _EXAMPLE_HEADING = re.compile(r"Examples?:?(?:\n-+)?")
 
@@ -59,7 +69,7 @@ def all_measures() -> Mapping[str, Measure]:
 
 
 def get_measure(name: str) -> Measure:
-    """The measure of that name. Raises ``ConfigError`` with the nearest names.
+    """The measure of that name, or of that former name. Raises ``ConfigError`` with the nearest names.
 
     >>> get_measure("pass_at_k").unit
     'probability'
@@ -69,6 +79,7 @@ def get_measure(name: str) -> Measure:
     diagnostics.records.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k?
     """
     measures = all_measures()
+    name = FORMER_NAMES.get(name, name)
     if name in measures:
         return measures[name]
     near = difflib.get_close_matches(name, measures, n=3)

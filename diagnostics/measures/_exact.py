@@ -70,12 +70,12 @@ def pass_at_k_from_success(success_P: Float[np.ndarray, " problem"], k: int) -> 
 
 
 def exact_modes(evidence: Evidence) -> ExactModes:
-    """The view ``mode_scores`` as arrays."""
+    """The view ``mode_logps`` as arrays."""
     return evidence.once(_exact_modes)
 
 
 def _exact_modes(evidence: Evidence) -> ExactModes:
-    frame = evidence.frames["mode_scores"]
+    frame = evidence.frames["mode_logps"]
     ids = checkpoint_ids(evidence)
     if frame.empty:
         nothing = np.array([], dtype=np.int64)

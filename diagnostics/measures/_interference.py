@@ -69,7 +69,7 @@ class Courses:
 
 
 def courses(evidence: Evidence) -> Courses:
-    """From the views ``panel_scores`` and ``sampled_counts``; a checkpoint that lacks a part of either is left out."""
+    """From the views ``panel_logps`` and ``sampled_counts``; a checkpoint that lacks a part of either is left out."""
     panel, counts = panel_of(evidence), sampled_counts(evidence)
     why_not = {**panel.why, **counts.why}
     complete = tuple(i for i in checkpoint_ids(evidence) if i not in why_not)

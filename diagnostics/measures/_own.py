@@ -9,21 +9,21 @@ import pandas as pd
 from diagnostics.measures._findings import checkpoint_ids
 from diagnostics.measures.contract import Evidence
 
-NO_OWN_SCORES = "no own sample is scored by teacher forcing; run the audit with --panel 4"
+NO_OWN_LOGPS = "no own sample is scored by teacher forcing; run the audit with --panel 4"
 
 _SCORED_BY = {"own_logp_sum": "by the checkpoint itself", "base_logp_sum": "under the base"}
 
 
-def own_scored(
+def own_forced(
     evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
-    """Rows of the view ``own_scores`` at each checkpoint whose samples all have ``score``, and why the others do not.
+    """Rows of the view ``own_logps`` at each checkpoint whose samples all have ``score``, and why the others do not.
 
     Rows are sorted by problem and sample index. Checkpoints may differ in how many samples of a problem are scored (an
     audit with fewer samples than panel responses has more of the base), but at one checkpoint all problems have as
     many.
     """
-    frame = evidence.frames["own_scores"].sort_values(["problem_id", "sample_index"])
+    frame = evidence.frames["own_logps"].sort_values(["problem_id", "sample_index"])
     n_problems = frame["problem_id"].nunique()
     there = frame[frame[score].notna()]
     rows_of = dict(iter(there.groupby("checkpoint_id")))

@@ -82,12 +82,12 @@ class BasePanel:
 
 
 def panel_of(evidence: Evidence) -> BasePanel:
-    """The view ``panel_scores`` as arrays. Without a panel every checkpoint has a reason and the arrays are empty."""
+    """The view ``panel_logps`` as arrays. Without a panel every checkpoint has a reason and the arrays are empty."""
     return evidence.once(_panel_of)
 
 
 def _panel_of(evidence: Evidence) -> BasePanel:
-    frame = evidence.frames["panel_scores"]
+    frame = evidence.frames["panel_logps"]
     ids = checkpoint_ids(evidence)
     if frame.empty:
         none = np.array([], dtype=np.int64)

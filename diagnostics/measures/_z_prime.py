@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import t as student_t
 
 from diagnostics.measures._batch import BETA, TrainingBatch, batch_of
-from diagnostics.measures._own import own_scored
+from diagnostics.measures._own import own_forced
 from diagnostics.measures.contract import Evidence
 from diagnostics.statistics.intervals import Interval
 from diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
@@ -50,7 +50,7 @@ class Partition:
 
 
 def partitions(rows: pd.DataFrame) -> list[Partition]:
-    """Every problem of one checkpoint's rows of ``own_scores``, in the order of problem ids."""
+    """Every problem of one checkpoint's rows of ``own_logps``, in the order of problem ids."""
     problem_R, problem_ids = pd.factorize(rows["problem_id"], sort=True)
     order_R = np.argsort(problem_R, kind="stable")
     response_R = rows["response_id"].to_numpy(dtype=object)
@@ -71,7 +71,7 @@ def own_partitions(evidence: Evidence) -> tuple[Mapping[str, Sequence[Partition]
 
 
 def _own_partitions(evidence: Evidence) -> tuple[Mapping[str, Sequence[Partition]], Mapping[str, str]]:
-    complete, why = own_scored(evidence, "base_logp_sum")
+    complete, why = own_forced(evidence, "base_logp_sum")
     return {checkpoint_id: partitions(rows) for checkpoint_id, rows in complete.items()}, why
 
 

@@ -11,7 +11,7 @@ Source: [A] (arXiv 2601.15609), Theorem 2.3. Δ_π > 0 is sufficient for Z′ > 
 >>> from math import log
 >>> from diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
->>> evidence = tiny_evidence("own_scores", columns, [
+>>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2)),
 ...     ("base", "q2", 0, "c", True, log(0.1)), ("base", "q2", 1, "d", True, log(0.8))])
 >>> [(round(f.value, 4), f.n) for f in compute(evidence)]
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import NO_OWN_SCORES
+from diagnostics.measures._own import NO_OWN_LOGPS
 from diagnostics.measures._z_prime import NONE_MIXED, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -47,8 +47,8 @@ MEASURE = Measure(
     title="Probability gap Δ_π",
     unit="difference of probabilities",
     section="kernel",
-    needs=("own_scores",),
-    missing=NO_OWN_SCORES,
+    needs=("own_logps",),
+    missing=NO_OWN_LOGPS,
     plot=Plot(x="step", y_label="π⁺_min − π⁻_max under the base"),
     compute=compute,
     signed=True,

@@ -52,7 +52,7 @@ problems AS (
         count(*) AS n_tokens,
         count(*) FILTER (t.entropy > b.threshold) AS n_high
     FROM tokens AS t
-    JOIN base AS b ON b.threshold IS NOT NULL  -- an unscored base makes the share unknown, not 0
+    JOIN base AS b ON b.threshold IS NOT NULL  -- an unforced base makes the share unknown, not 0
     GROUP BY ALL
 ),
 shares AS (

@@ -16,7 +16,7 @@ Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ
 
 >>> from dataclasses import replace
 >>> from diagnostics.measures._example import tiny_evidence
->>> panel = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q1", 1, False, -7.0, 9), ("base", "q2", 0, True, -5.0, 9),
 ...     ("base", "q2", 1, True, -4.0, 9), ("late", "q1", 0, True, -9.0, 9), ("late", "q1", 1, False, -1.0, 9),
 ...     ("late", "q2", 0, True, -5.5, 9), ("late", "q2", 1, True, -7.5, 9)])
@@ -54,7 +54,7 @@ MEASURE = Measure(
     title="Interference against base",
     unit="nats per response",
     section="interference",
-    needs=("panel_scores", "sampled_counts"),
+    needs=("panel_logps", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="Δ⁺ (nats per response)"),
     compute=compute,

@@ -16,7 +16,7 @@ Source: [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3.
 
 >>> from dataclasses import replace
 >>> from diagnostics.measures._example import tiny_evidence
->>> panel = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("20", "q1", 0, True, -6.0, 9), ("40", "q1", 0, True, -7.0, 9)])
 >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("20", "q1", 4, 3), ("40", "q1", 4, 2)])
@@ -75,7 +75,7 @@ MEASURE = Measure(
     title="Interference and pass@k, correlation",
     unit="correlation",
     section="interference",
-    needs=("panel_scores", "sampled_counts"),
+    needs=("panel_logps", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="k", group="checkpoint", y_label="r of Δ⁺ and Δ pass@k", log_x=True, y_range=(-1.0, 1.0)),
     compute=compute,

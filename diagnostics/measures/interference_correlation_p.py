@@ -18,7 +18,7 @@ Source: the claim is [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3; t
 
 >>> from dataclasses import replace
 >>> from diagnostics.measures._example import tiny_evidence
->>> panel = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     (c, f"q{i}", 0, True, -9.0 - i * t, 9) for t, c in enumerate(("base", "20", "40")) for i in range(8)])
 >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 16, 16 - i * t) for t, c in enumerate(("base", "20", "40")) for i in range(8)], n=16)
@@ -77,7 +77,7 @@ MEASURE = Measure(
     title="Interference and pass@k, permutation test",
     unit="p-value",
     section="interference",
-    needs=("panel_scores", "sampled_counts"),
+    needs=("panel_logps", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="k", group="checkpoint", y_label="p-value", log_x=True, y_range=(0.0, 1.0)),
     compute=compute,

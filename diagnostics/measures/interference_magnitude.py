@@ -11,7 +11,7 @@ and wordings of one mode that trade places (phrasing noise) count as movement.
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, with the base as μ and all training as the update.
 
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, False, -5.0, 9),
 ...     ("late", "q1", 0, True, -6.0, 9), ("late", "q2", 0, False, -8.0, 9)])
 >>> [(f.checkpoint_id, f.value, f.n) for f in compute(evidence)]  # (2² + 3²) / 2 nats²
@@ -39,7 +39,7 @@ MEASURE = Measure(
     title="Interference magnitude against base",
     unit="nats²",
     section="interference",
-    needs=("panel_scores", "sampled_counts"),
+    needs=("panel_logps", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="mean squared change (nats²)"),
     compute=compute,

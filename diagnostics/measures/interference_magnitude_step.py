@@ -13,7 +13,7 @@ movement. Squares do not add up: the steps' sum is not ``interference_magnitude`
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as μ.
 
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, False, -5.0, 9),
 ...     ("20", "q1", 0, True, -6.0, 9), ("20", "q2", 0, False, -8.0, 9),
 ...     ("40", "q1", 0, True, -7.0, 9), ("40", "q2", 0, False, -8.0, 9)])
@@ -42,7 +42,7 @@ MEASURE = Measure(
     title="Interference magnitude between checkpoints",
     unit="nats²",
     section="interference",
-    needs=("panel_scores", "sampled_counts"),
+    needs=("panel_logps", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="mean squared change since the checkpoint before (nats²)"),
     compute=compute,

@@ -12,7 +12,7 @@ noise) move it too. The panel is drawn at the panel temperature. The steps add u
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, Fig 2C, with the base as μ.
 
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, True, -5.0, 9),
 ...     ("20", "q1", 0, True, -6.0, 9), ("20", "q2", 0, True, -4.0, 9),
 ...     ("40", "q1", 0, True, -7.0, 9), ("40", "q2", 0, True, -6.0, 9)])
@@ -41,7 +41,7 @@ MEASURE = Measure(
     title="Interference between checkpoints",
     unit="nats per response",
     section="interference",
-    needs=("panel_scores", "sampled_counts"),
+    needs=("panel_logps", "sampled_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="Δ⁺ since the checkpoint before (nats per response)"),
     compute=compute,

@@ -9,7 +9,7 @@ Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), sectio
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.2)), ("base", "q1", "b", math.log(0.2)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", -math.inf)])
 >>> [(f.checkpoint_id, round(f.value, 4)) for f in compute(evidence)]  # log 2, then nothing left
@@ -52,7 +52,7 @@ MEASURE = Measure(
     title="Mode entropy (exact)",
     unit="nats",
     section="entropy",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", y_label="entropy of correct modes (nats)"),
     compute=compute,

@@ -10,7 +10,7 @@ Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.1)),
 ...     ("late", "q1", "a", math.log(0.2)), ("late", "q1", "b", math.log(0.6))])
 >>> [(f.checkpoint_id, f.scope, round(f.value, 4)) for f in compute(evidence)][:4]
@@ -62,7 +62,7 @@ MEASURE = Measure(
     title="Mode shares (exact)",
     unit="share of probability",
     section="modes",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", group="scope", y_label="share of correct probability", y_range=(0.0, 1.0)),
     compute=compute,

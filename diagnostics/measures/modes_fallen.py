@@ -10,7 +10,7 @@ Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.2)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.01)), ("late", "q2", "c", math.log(0.4))])
 >>> [(f.checkpoint_id, round(f.value, 4), f.n) for f in compute(evidence)]
@@ -48,7 +48,7 @@ MEASURE = Measure(
     title="Modes fallen",
     unit="share of modes",
     section="modes",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", y_label="share of modes", y_range=(0.0, 1.0)),
     compute=compute,

@@ -3,7 +3,7 @@
 Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss. If
 the panel is drawn at temperature 1, a problem's mean estimates success probability now over success probability of the
 base, counting only what the base can produce: rewordings cancel, which they do not in ``interference``. Scope ``noise``
-is what rescoring alone does: the mean of exp(|difference|) of two scores of the same response under the same weights.
+is what regrading alone does: the mean of exp(|difference|) of two scores of the same response under the same weights.
 Scope ``task:NAME`` is one task of several. The base itself has no row.
 Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval over
 problems; n counts problems. Shown only if the effective sample size (Σw)²/Σw² of the ratios w is above 80 % of the
@@ -17,10 +17,10 @@ University of Chicago). The limits of teacher forcing concern Δ⁺ of [C] (The 
 >>> import math
 >>> from dataclasses import replace
 >>> from diagnostics.measures._example import tiny_evidence
->>> panel = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+>>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, math.log(0.4), 9), ("base", "q2", 0, True, math.log(0.5), 9),
 ...     ("late", "q1", 0, True, math.log(0.2), 9), ("late", "q2", 0, True, math.log(0.4), 9)])
->>> repeated = tiny_evidence("repeated_scores", "checkpoint_id problem_id response_id logp_sum second_logp_sum", [
+>>> repeated = tiny_evidence("repeated_logps", "checkpoint_id problem_id response_id logp_sum second_logp_sum", [
 ...     ("late", "q1", "r1", -1.0, -1.001)])
 >>> evidence = replace(panel, frames={**panel.frames, **repeated.frames})
 >>> [(f.scope, round(f.value, 4), f.n) for f in compute(evidence)]  # (0.5 + 0.8) / 2
@@ -89,7 +89,7 @@ def _too_uneven(change_R: Float[np.ndarray, " response"]) -> str | None:
 
 def _noise(evidence: Evidence, checkpoint_id: str) -> Interval | None:
     """Mean of exp(|second score − first score|), problem means first; None where nothing is scored twice."""
-    frame = evidence.frames["repeated_scores"]
+    frame = evidence.frames["repeated_logps"]
     here = frame[frame["checkpoint_id"] == checkpoint_id]
     if here.empty:
         return None
@@ -103,7 +103,7 @@ MEASURE = Measure(
     title="Panel probability ratio",
     unit="ratio",
     section="interference",
-    needs=("panel_scores", "repeated_scores"),
+    needs=("panel_logps", "repeated_logps"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="π_t / π_base of correct panel responses (ratio)"),
     compute=compute,

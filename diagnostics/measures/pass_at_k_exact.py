@@ -10,7 +10,7 @@ Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "6 * 7", math.log(0.25)), ("base", "q", "7 * 6", math.log(0.25))], ks=(1, 2))
 >>> [(f.k, round(f.value, 4)) for f in compute(evidence)]
 [(1, 0.5), (2, 0.75)]
@@ -45,7 +45,7 @@ MEASURE = Measure(
     title="Exact pass@k",
     unit="probability",
     section="coverage",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="k", group="checkpoint", y_label="exact pass@k", log_x=True, y_range=(0.0, 1.0)),
     compute=compute,

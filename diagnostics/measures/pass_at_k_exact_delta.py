@@ -9,7 +9,7 @@ Source: [A] (arXiv 2601.15609), Def 2.1: moderate sharpening cannot lower pass@k
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "6 * 7", math.log(0.5)), ("late", "q", "6 * 7", math.log(0.25))], ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]
 [('late', 1, -0.25), ('late', 2, -0.3125)]
@@ -46,7 +46,7 @@ MEASURE = Measure(
     title="Exact pass@k against base",
     unit="probability",
     section="coverage",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", group="k", y_label="exact pass@k − base"),
     compute=compute,

@@ -14,7 +14,7 @@ Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 middle: PPL of the 
 >>> from math import log
 >>> from diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index correct n_tokens logp_sum"
->>> evidence = tiny_evidence("panel_scores", columns, [
+>>> evidence = tiny_evidence("panel_logps", columns, [
 ...     ("base", "q", 0, True, 2, 2 * log(1 / 2)), ("base", "q", 1, False, 1, log(1 / 4)),
 ...     ("late", "q", 0, True, 2, 2 * log(1 / 5)), ("late", "q", 1, False, 1, log(1 / 5))])
 >>> [(f.checkpoint_id, f.scope, round(f.value, 6)) for f in compute(evidence)]
@@ -61,7 +61,7 @@ MEASURE = Measure(
     title="Perplexity of base samples",
     unit="perplexity",
     section="perplexity",
-    needs=("panel_scores",),
+    needs=("panel_logps",),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="perplexity under the checkpoint"),
     compute=compute,

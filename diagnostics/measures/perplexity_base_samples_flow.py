@@ -20,7 +20,7 @@ Eq 7. Whether the paper's responses are drawn from the base is not said; the cla
 >>> from dataclasses import replace
 >>> from math import log
 >>> from diagnostics.measures._example import tiny_evidence
->>> panel = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct n_tokens logp_sum", [
+>>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct n_tokens logp_sum", [
 ...     ("base", "q1", 0, True, 1, log(1 / 2)), ("base", "q2", 0, True, 2, 2 * log(1 / 6)),
 ...     ("late", "q1", 0, True, 1, log(1 / 2)), ("late", "q2", 0, True, 2, 2 * log(1 / 9))])
 >>> counts = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
@@ -95,7 +95,7 @@ MEASURE = Measure(
     title="Perplexity of correct base samples by flow",
     unit="perplexity",
     section="perplexity",
-    needs=("panel_scores", "problem_counts"),
+    needs=("panel_logps", "problem_counts"),
     missing=NO_PANEL,
     plot=Plot(x="step", group="scope", y_label="perplexity under the checkpoint"),
     compute=compute,

@@ -12,7 +12,7 @@ takes 16 responses per problem; here it is as many as the panel has.
 
 >>> from math import log
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("own_scores", "checkpoint_id problem_id sample_index n_tokens base_logp_sum", [
+>>> evidence = tiny_evidence("own_logps", "checkpoint_id problem_id sample_index n_tokens base_logp_sum", [
 ...     ("base", "q1", 0, 2, 2 * log(1 / 6)), ("base", "q2", 0, 3, 3 * log(1 / 4)),
 ...     ("late", "q1", 0, 2, 2 * log(1 / 3)), ("late", "q2", 0, 1, log(1 / 2))])
 >>> [(f.checkpoint_id, round(f.value, 6), f.n) for f in compute(evidence)]  # (6 + 4) / 2, then (3 + 2) / 2
@@ -25,7 +25,7 @@ import numpy as np
 
 from diagnostics.measures._counts import scopes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures._own import NO_OWN_SCORES, own_scored
+from diagnostics.measures._own import NO_OWN_LOGPS, own_forced
 from diagnostics.measures._perplexity import BOUNDS, perplexity_of
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -34,7 +34,7 @@ from diagnostics.statistics.intervals import mean_interval
 
 def compute(evidence: Evidence) -> list[Finding]:
     """One finding per checkpoint and scope; unknown where the base has not scored all the samples."""
-    complete, why = own_scored(evidence, "base_logp_sum")
+    complete, why = own_forced(evidence, "base_logp_sum")
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
         if checkpoint_id in why:
@@ -60,8 +60,8 @@ MEASURE = Measure(
     title="Perplexity of own samples under the base",
     unit="perplexity",
     section="perplexity",
-    needs=("own_scores",),
-    missing=NO_OWN_SCORES,
+    needs=("own_logps",),
+    missing=NO_OWN_LOGPS,
     plot=Plot(x="step", group="scope", y_label="perplexity under the base"),
     compute=compute,
 )

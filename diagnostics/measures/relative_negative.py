@@ -16,7 +16,7 @@ ours.
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "a", math.log(0.5)), ("base", "q", "b", math.log(0.1)),
 ...     ("middle", "q", "a", math.log(0.8)), ("middle", "q", "b", math.log(0.1)),
 ...     ("late", "q", "a", math.log(0.5)), ("late", "q", "b", math.log(0.4))])
@@ -94,7 +94,7 @@ MEASURE = Measure(
     title="Who pays for the gains",
     unit="share of problems",
     section="dynamics",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,

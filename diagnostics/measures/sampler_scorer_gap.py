@@ -13,7 +13,7 @@ Source: ours; the samplers' contract asks for log-probabilities at temperature 1
 
 >>> from diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"
->>> evidence = tiny_evidence("own_scores", columns, [
+>>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, 2, -3.0, -3.0), ("base", "q2", 0, 4, -5.0, -6.0)])
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)]
 [('all', 0.125, 2), ('max', 0.25, 2)]
@@ -23,14 +23,14 @@ from __future__ import annotations
 
 from diagnostics.measures._findings import checkpoint_ids
 from diagnostics.measures._gaps import gap_findings, unknown_gaps
-from diagnostics.measures._own import NO_OWN_SCORES, own_scored
+from diagnostics.measures._own import NO_OWN_LOGPS, own_forced
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:
     """Two findings per checkpoint, scopes ``all`` and ``max``; unknown where it has not scored all its samples."""
-    complete, why = own_scored(evidence, "own_logp_sum")
+    complete, why = own_forced(evidence, "own_logp_sum")
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
         if checkpoint_id in why:
@@ -46,8 +46,8 @@ MEASURE = Measure(
     title="Gap between sampler and scorer",
     unit="nats per token",
     section="health",
-    needs=("own_scores",),
-    missing=NO_OWN_SCORES,
+    needs=("own_logps",),
+    missing=NO_OWN_LOGPS,
     plot=Plot(x="step", group="scope", y_label="|log-probability difference| (nats per token)"),
     compute=compute,
 )

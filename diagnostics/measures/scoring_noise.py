@@ -11,7 +11,7 @@ Source: ours; no paper states its floor.
 
 >>> from diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id response_id n_tokens logp_sum second_logp_sum"
->>> evidence = tiny_evidence("repeated_scores", columns, [
+>>> evidence = tiny_evidence("repeated_logps", columns, [
 ...     ("base", "q1", "a", 2, -3.0, -3.0), ("base", "q2", "b", 4, -5.0, -6.0)])
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)]
 [('all', 0.125, 2), ('max', 0.25, 2)]
@@ -29,7 +29,7 @@ NONE_TWICE = "no panel response is scored twice here; run the audit with --panel
 
 def compute(evidence: Evidence) -> list[Finding]:
     """Two findings per checkpoint, scopes ``all`` and ``max``; unknown where no response is scored twice."""
-    frame = evidence.frames["repeated_scores"].sort_values(["problem_id", "response_id"])
+    frame = evidence.frames["repeated_logps"].sort_values(["problem_id", "response_id"])
     rows_of = dict(iter(frame.groupby("checkpoint_id")))
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
@@ -46,7 +46,7 @@ MEASURE = Measure(
     title="Scoring noise",
     unit="nats per token",
     section="health",
-    needs=("repeated_scores",),
+    needs=("repeated_logps",),
     missing=NONE_TWICE,
     plot=Plot(x="step", group="scope", y_label="|log-probability difference| (nats per token)"),
     compute=compute,

@@ -12,7 +12,7 @@ Source: [C] (The Reasoning Boundary Paradox), section 5, Eq 8 and Fig 5; the bin
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.05)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.01)), ("late", "q2", "c", math.log(0.7))])
 >>> [(f.scope, round(f.value, 4), f.n) for f in compute(evidence)]
@@ -63,7 +63,7 @@ MEASURE = Measure(
     title="Gain of a mode by its base probability",
     unit="probability",
     section="dynamics",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", group="scope", y_label="gain in probability of a correct mode"),
     compute=compute,

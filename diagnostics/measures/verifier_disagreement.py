@@ -5,7 +5,7 @@ own`` those that the problem's own verifier alone accepts. A rate that changes f
 of how answers are written, or of how they are read; one of the two verifiers takes it for a change of ability.
 Unit: share of samples that both graded; n counts samples. No interval: it describes the samples at hand.
 Limits: two verifiers that agree may both be wrong; read the samples of the view ``grade_disagreements``.
-Source: sample health; grades by two verifiers, after ``oversharp rescore``.
+Source: sample health; grades by two verifiers, after ``oversharp regrade``.
 
 >>> import duckdb, pandas as pd
 >>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -43,7 +43,7 @@ MEASURE = Measure(
     unit="share of samples",
     section="health",
     needs=("regraded_samples",),
-    missing="graded by one verifier; `oversharp rescore` grades the same samples by another, as a series of its own",
+    missing="graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its own",
     plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
     sql=SQL,
 )

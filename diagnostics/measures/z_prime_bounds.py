@@ -11,7 +11,7 @@ Source: [A] (arXiv 2601.15609), Theorem 2.3.
 >>> from math import log
 >>> from diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
->>> evidence = tiny_evidence("own_scores", columns, [
+>>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2))])
 >>> [(f.scope, round(f.value, 4)) for f in compute(evidence)]  # 0.6·(√e − 1) + 0.2·(1/√e − 1), then ½·(0.6 − 0.2)
 [('exact', 0.3105), ('first bound', 0.2), ('second bound', 0.2)]
@@ -24,7 +24,7 @@ import math
 from diagnostics.measures._batch import BETA
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import NO_OWN_SCORES
+from diagnostics.measures._own import NO_OWN_LOGPS
 from diagnostics.measures._z_prime import NONE_MIXED, own_partitions
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -60,8 +60,8 @@ MEASURE = Measure(
     title="Z′ and its lower bounds at β = 1",
     unit="Z′ − 1",
     section="kernel",
-    needs=("own_scores",),
-    missing=NO_OWN_SCORES,
+    needs=("own_logps",),
+    missing=NO_OWN_LOGPS,
     plot=Plot(x="step", group="scope", y_label="Z′ − 1, mean over problems"),
     compute=compute,
     signed=True,

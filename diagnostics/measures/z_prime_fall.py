@@ -14,11 +14,11 @@ Source: [A] (arXiv 2601.15609), Theorem 2.2; the comparison is ours.
 >>> from dataclasses import replace
 >>> from math import log
 >>> from diagnostics.measures._example import tiny_evidence
->>> own = tiny_evidence("own_scores", "checkpoint_id problem_id sample_index response_id correct base_logp_sum", [
+>>> own = tiny_evidence("own_logps", "checkpoint_id problem_id sample_index response_id correct base_logp_sum", [
 ...     ("base", "q", 0, "r1", True, log(0.6)), ("base", "q", 1, "r2", False, log(0.2))])
 >>> graded = tiny_evidence("graded_samples", "checkpoint_id problem_id sample_index greedy mode", [
 ...     ("base", "q", 0, False, "a"), ("base", "q", 1, False, "x")])
->>> modes = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> modes = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "a", log(0.6)), ("base", "q", "b", log(0.1)), ("late", "q", "a", log(0.8)),
 ...     ("late", "q", "b", log(0.05))])
 >>> evidence = replace(modes, frames={**own.frames, **graded.frames, **modes.frames})
@@ -37,7 +37,7 @@ from diagnostics.measures._batch import BETA
 from diagnostics.measures._exact import exact_modes
 from diagnostics.measures._findings import known, unknown
 from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import own_scored
+from diagnostics.measures._own import own_forced
 from diagnostics.measures._panel import steps
 from diagnostics.measures._z_prime import Partition, own_partitions, welch_difference
 from diagnostics.measures.contract import Evidence, Measure, Plot
@@ -52,11 +52,9 @@ ONE_KIND = "no problem with Z′ above 1, or none without, has an unsampled corr
 def compute(evidence: Evidence) -> list[Finding]:
     """Four findings per checkpoint but the first; unknown where modes or own samples are not scored in full."""
     modes = exact_modes(evidence)
-    complete, why_own = own_scored(evidence, "base_logp_sum")
+    complete, why_own = own_forced(evidence, "base_logp_sum")
     batches, _ = own_partitions(evidence)
-    name_M = (
-        evidence.frames["mode_scores"][["problem_id", "mode"]].drop_duplicates().sort_values(["problem_id", "mode"])
-    )
+    name_M = evidence.frames["mode_logps"][["problem_id", "mode"]].drop_duplicates().sort_values(["problem_id", "mode"])
     findings = []
     for before_id, after_id, why_modes in steps(evidence, modes.why):
         why = why_modes
@@ -111,7 +109,7 @@ MEASURE = Measure(
     title="Unsampled correct modes, predicted and realised change",
     unit="nats",
     section="kernel",
-    needs=("own_scores", "mode_scores", "graded_samples"),
+    needs=("own_logps", "mode_logps", "graded_samples"),
     missing="the problems do not list every accepted response (modes), or no own sample is scored under the base",
     plot=Plot(x="step", group="scope", y_label="change of log π to the next checkpoint (nats)"),
     compute=compute,

@@ -175,7 +175,7 @@ class Grade:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResponseScore:
+class ForcedResponse:
     """Teacher-forced score of one response under one checkpoint (temperature 1, full vocabulary, fp32).
 
     ``logp_sum`` and ``entropy_sum`` in nats, summed over the response tokens (end included); ``token_logps`` and

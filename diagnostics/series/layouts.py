@@ -102,7 +102,9 @@ def _verl_megatron(step: Path) -> CheckpointPlace | None:
     config = _json(model / "config.json")
     needed = "" if config else f"copy the base's config.json and tokenizer files to {model} and "
     command = merge_command(actor, backend="megatron", tied=bool(config.get("tie_word_embeddings")))
-    return CheckpointPlace(layout="verl", model=model, obstacle=f"holds Megatron shards only; {needed}merge them: {command}")
+    return CheckpointPlace(
+        layout="verl", model=model, obstacle=f"holds Megatron shards only; {needed}merge them: {command}"
+    )
 
 
 def _older_megatron(actor: Path) -> CheckpointPlace:
@@ -171,7 +173,9 @@ def _nemo_rl(step: Path) -> CheckpointPlace | None:
         return None
     model = weights / "model"
     readable = _first_with_weights(model / "consolidated", model)  # a model, or the adapter of a LoRA run
-    return CheckpointPlace(layout="nemo-rl", model=readable or model, obstacle="" if readable else _unconverted(step, weights))
+    return CheckpointPlace(
+        layout="nemo-rl", model=readable or model, obstacle="" if readable else _unconverted(step, weights)
+    )
 
 
 def _unconverted(step: Path, weights: Path) -> str:

@@ -204,7 +204,7 @@ class Database:
         keys = ", ".join(_IDENTITY)
         doubled = self.rows(
             f"SELECT DISTINCT filename FROM read_parquet({_listed(new)}, filename = true) "
-            f"SEMI JOIN token_scores USING ({keys})"
+            f"SEMI JOIN response_tokens USING ({keys})"
         )
         overlapping = {Path(row[0]).name for row in doubled}
         for path in new:
@@ -212,7 +212,7 @@ class Database:
                 self._add_token_file(path.name, partial(copyfile, path))
                 continue
             rows = self._connection.execute(
-                f"FROM read_parquet({_listed([path])}) ANTI JOIN token_scores USING ({keys})"
+                f"FROM read_parquet({_listed([path])}) ANTI JOIN response_tokens USING ({keys})"
             ).df()
             if len(rows):
                 self.write_tokens(rows)
@@ -235,14 +235,14 @@ class Database:
                 path.unlink()
 
     def _see_tokens(self) -> None:
-        """Make ``token_scores`` and the views on it. Scores whose file is gone or damaged are missing from them."""
+        """Make ``response_tokens`` and the views on it. Scores whose file is gone or damaged are missing from them."""
         known = [self.tokens_path / row[0] for row in self.rows("SELECT file FROM token_files ORDER BY file")]
         there = [path for path in known if _is_whole(path)]
         if there:
             source = f"FROM read_parquet({_listed(there)})"
         else:
             source = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in _TOKEN_COLUMNS)} WHERE false"
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW token_scores AS {source}")
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW response_tokens AS {source}")
         self._connection.execute((Path(__file__).parent / "token_views.sql").read_text(encoding="utf-8"))
         self._tokens_seen = True
 

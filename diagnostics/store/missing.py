@@ -132,7 +132,7 @@ def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
     )
 
 
-def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
+def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
     """What the checkpoint has still to score: ``problem_id, response_id, prompt, text, ends, token_ids``.
 
     Its enumerated modes, the panel, its own first samples (for the token entropy where the sampler did not give
@@ -192,9 +192,9 @@ def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
         SELECT problem_id, response_id, prompt, text, ends, token_ids
         FROM wanted AS w
         WHERE NOT EXISTS (
-            FROM response_scores AS r
+            FROM response_logps AS r
             -- scored, and token by token: the files of the tokens may have been taken away
-            JOIN token_scores AS t USING (checkpoint_id, problem_id, settings_id, response_id)
+            JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
             WHERE r.checkpoint_id = $checkpoint_id
               AND r.problem_id = w.problem_id
               AND r.settings_id = $settings_id
@@ -216,7 +216,7 @@ def unscored(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
 
 
 def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
-    """Of the first ``limit`` panel responses those still to be scored once more, columns as of ``unscored``."""
+    """Of the first ``limit`` panel responses those still to be scored once more, columns as of ``unforced``."""
     return store.frame(
         """
         WITH chosen AS (
@@ -230,7 +230,7 @@ def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> p
                 ON ap.problem_id = s.problem_id
                 AND ap.audit_id = $audit_id
             JOIN problems AS p ON p.problem_id = s.problem_id
-            JOIN response_scores AS r
+            JOIN response_logps AS r
                 ON r.checkpoint_id = $checkpoint_id
                 AND r.problem_id = s.problem_id
                 AND r.settings_id = $settings_id
@@ -243,7 +243,7 @@ def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> p
         )
         FROM chosen AS c
         WHERE NOT EXISTS (
-            FROM second_scores AS q
+            FROM second_logps AS q
             WHERE q.checkpoint_id = $checkpoint_id
               AND q.settings_id = $settings_id
               AND q.problem_id = c.problem_id

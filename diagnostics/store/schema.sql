@@ -105,7 +105,7 @@ CREATE TABLE grades (
 );
 
 -- Teacher-forced scores at temperature 1 over the full vocabulary, in nats, summed over response tokens.
-CREATE TABLE response_scores (
+CREATE TABLE response_logps (
     checkpoint_id VARCHAR NOT NULL,
     problem_id VARCHAR NOT NULL,
     settings_id VARCHAR NOT NULL,       -- the template the prompt was wrapped in
@@ -231,7 +231,7 @@ WHERE NOT greedy
 GROUP BY ALL;
 
 -- Exact log-probability of every enumerated mode under every checkpoint.
-CREATE VIEW mode_scores AS
+CREATE VIEW mode_logps AS
 SELECT
     a.series,
     c.checkpoint,
@@ -246,7 +246,7 @@ FROM current_audits AS a
 JOIN series_checkpoints AS c USING (series)
 JOIN audit_problems AS ap USING (audit_id)
 JOIN modes AS m USING (problem_id)
-JOIN response_scores AS r
+JOIN response_logps AS r
     ON r.checkpoint_id = c.checkpoint_id
     AND r.problem_id = m.problem_id
     AND r.settings_id = a.settings_id
@@ -272,7 +272,7 @@ JOIN samples AS s
     AND s.settings_id = a.settings_id
     AND NOT s.greedy
     AND s.sample_index < a.entropy_samples
-JOIN response_scores AS r
+JOIN response_logps AS r
     ON r.checkpoint_id = s.checkpoint_id
     AND r.problem_id = s.problem_id
     AND r.settings_id = s.settings_id

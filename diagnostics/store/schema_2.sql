@@ -48,7 +48,7 @@ CREATE TABLE training_responses (
 );
 
 -- A second teacher-forced score of the same response under the same weights, in a batch of another shape.
-CREATE TABLE second_scores (
+CREATE TABLE second_logps (
     checkpoint_id VARCHAR NOT NULL,
     problem_id VARCHAR NOT NULL,
     settings_id VARCHAR NOT NULL,
@@ -202,7 +202,7 @@ JOIN samples AS s
     AND s.settings_id = a.settings_id
     AND NOT s.greedy
     AND s.sample_index < a.entropy_samples
-LEFT JOIN response_scores AS r
+LEFT JOIN response_logps AS r
     ON r.checkpoint_id = s.checkpoint_id
     AND r.problem_id = s.problem_id
     AND r.settings_id = s.settings_id
@@ -210,7 +210,7 @@ LEFT JOIN response_scores AS r
 WHERE coalesce(s.entropy_sum, r.entropy_sum) IS NOT NULL;
 
 -- The panel: responses sampled once from the base, and the log-probability that every checkpoint gives them.
-CREATE VIEW panel_scores AS
+CREATE VIEW panel_logps AS
 SELECT
     a.series,
     c.checkpoint,
@@ -242,14 +242,14 @@ JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
     AND g.verifier = p.verifier
-JOIN response_scores AS r
+JOIN response_logps AS r
     ON r.checkpoint_id = c.checkpoint_id
     AND r.problem_id = s.problem_id
     AND r.settings_id = a.settings_id
     AND r.response_id = s.response_id;
 
 -- The first own samples of every checkpoint: log-probability by the sampler, by its own scorer, under the base.
-CREATE VIEW own_scores AS
+CREATE VIEW own_logps AS
 SELECT
     a.series,
     c.checkpoint,
@@ -282,12 +282,12 @@ JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
     AND g.verifier = p.verifier
-LEFT JOIN response_scores AS own
+LEFT JOIN response_logps AS own
     ON own.checkpoint_id = c.checkpoint_id
     AND own.problem_id = s.problem_id
     AND own.settings_id = s.settings_id
     AND own.response_id = s.response_id
-LEFT JOIN response_scores AS base
+LEFT JOIN response_logps AS base
     ON base.checkpoint_id = b.checkpoint_id
     AND base.problem_id = s.problem_id
     AND base.settings_id = s.settings_id
@@ -295,7 +295,7 @@ LEFT JOIN response_scores AS base
 WHERE own.logp_sum IS NOT NULL OR base.logp_sum IS NOT NULL;
 
 -- Responses scored twice under the same weights: how far rounding alone moves a log-probability.
-CREATE VIEW repeated_scores AS
+CREATE VIEW repeated_logps AS
 SELECT
     a.series,
     c.checkpoint,
@@ -309,11 +309,11 @@ SELECT
 FROM current_audits AS a
 JOIN series_checkpoints AS c USING (series)
 JOIN audit_problems AS ap USING (audit_id)
-JOIN second_scores AS q
+JOIN second_logps AS q
     ON q.checkpoint_id = c.checkpoint_id
     AND q.problem_id = ap.problem_id
     AND q.settings_id = a.settings_id
-JOIN response_scores AS r
+JOIN response_logps AS r
     ON r.checkpoint_id = q.checkpoint_id
     AND r.problem_id = q.problem_id
     AND r.settings_id = q.settings_id

@@ -137,7 +137,7 @@ JOIN grades AS g
     AND g.verifier = coalesce(a.verifier, p.verifier);
 
 -- The panel: responses sampled once from the base, and the log-probability that every checkpoint gives them.
-CREATE OR REPLACE VIEW panel_scores AS
+CREATE OR REPLACE VIEW panel_logps AS
 SELECT
     a.series,
     c.checkpoint,
@@ -169,14 +169,14 @@ JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
     AND g.verifier = coalesce(a.verifier, p.verifier)
-JOIN response_scores AS r
+JOIN response_logps AS r
     ON r.checkpoint_id = c.checkpoint_id
     AND r.problem_id = s.problem_id
     AND r.settings_id = a.settings_id
     AND r.response_id = s.response_id;
 
 -- The first own samples of every checkpoint: log-probability by the sampler, by its own scorer, under the base.
-CREATE OR REPLACE VIEW own_scores AS
+CREATE OR REPLACE VIEW own_logps AS
 SELECT
     a.series,
     c.checkpoint,
@@ -209,12 +209,12 @@ JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
     AND g.verifier = coalesce(a.verifier, p.verifier)
-LEFT JOIN response_scores AS own
+LEFT JOIN response_logps AS own
     ON own.checkpoint_id = c.checkpoint_id
     AND own.problem_id = s.problem_id
     AND own.settings_id = s.settings_id
     AND own.response_id = s.response_id
-LEFT JOIN response_scores AS base
+LEFT JOIN response_logps AS base
     ON base.checkpoint_id = b.checkpoint_id
     AND base.problem_id = s.problem_id
     AND base.settings_id = s.settings_id

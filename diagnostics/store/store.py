@@ -20,10 +20,10 @@ from diagnostics.records.types import (
     AuditKey,
     Confirmation,
     Finding,
+    ForcedResponse,
     Grade,
     Problem,
     RecordedSettings,
-    ResponseScore,
     Sample,
     SamplingSettings,
     Series,
@@ -261,50 +261,50 @@ class Store:
                 """,
             )
 
-    # ------------------------------------------------------------------ teacher-forced scores
+    # ------------------------------------------------------------------ teacher-forced responses
 
-    def add_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
+    def add_forced(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
         """Add teacher-forced scores, token by token too, in one transaction.
 
         A response whose tokens are scored already must not come again: they would be there twice.
         """
-        if not scores:
+        if not responses:
             return
         rows = pd.DataFrame(
             {
                 "checkpoint_id": checkpoint_id,
-                "problem_id": [score.problem_id for score in scores],
+                "problem_id": [one.problem_id for one in responses],
                 "settings_id": key.settings_id,
-                "response_id": [score.response_id for score in scores],
-                "logp_sum": [score.logp_sum for score in scores],
-                "entropy_sum": [score.entropy_sum for score in scores],
-                "n_tokens": [score.n_tokens for score in scores],
+                "response_id": [one.response_id for one in responses],
+                "logp_sum": [one.logp_sum for one in responses],
+                "entropy_sum": [one.entropy_sum for one in responses],
+                "n_tokens": [one.n_tokens for one in responses],
             }
         )
         tokens = rows[["checkpoint_id", "problem_id", "settings_id", "response_id"]].assign(
-            token_logps=[score.token_logps for score in scores],
-            token_entropies=[score.token_entropies for score in scores],
+            token_logps=[one.token_logps for one in responses],
+            token_entropies=[one.token_entropies for one in responses],
         )
         with self._database.transaction():
             self._database.insert(
-                """INSERT OR REPLACE INTO response_scores
+                """INSERT OR REPLACE INTO response_logps
                    SELECT checkpoint_id, problem_id, settings_id, response_id, logp_sum, entropy_sum, n_tokens""",
                 rows,
             )
             self._database.write_tokens(tokens)
 
-    def add_second_scores(self, key: AuditKey, checkpoint_id: str, scores: Sequence[ResponseScore]) -> None:
+    def add_forced_again(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
         """Add the log-probabilities of a second scoring, in one transaction."""
         rows = pd.DataFrame(
             {
-                "problem_id": [score.problem_id for score in scores],
-                "response_id": [score.response_id for score in scores],
-                "logp_sum": [score.logp_sum for score in scores],
+                "problem_id": [one.problem_id for one in responses],
+                "response_id": [one.response_id for one in responses],
+                "logp_sum": [one.logp_sum for one in responses],
             }
         )
         with self._database.transaction():
             self._database.insert(
-                """INSERT OR IGNORE INTO second_scores
+                """INSERT OR IGNORE INTO second_logps
                    SELECT $checkpoint_id, problem_id, $settings_id, response_id, logp_sum""",
                 rows,
                 checkpoint_id=checkpoint_id,

@@ -1,5 +1,5 @@
 -- Views over the Parquet files beside the store, made anew whenever the store is opened: a store can be moved with them.
--- They need the relation token_scores(checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies).
+-- They need the relation response_tokens(checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies).
 
 -- The panel's responses under every checkpoint, token by token, in nats.
 CREATE OR REPLACE TEMP VIEW panel_tokens AS
@@ -15,9 +15,9 @@ SELECT
     p.correct,
     t.token_logps,
     t.token_entropies
-FROM panel_scores AS p
+FROM panel_logps AS p
 JOIN current_audits AS a USING (series)
-JOIN token_scores AS t
+JOIN response_tokens AS t
     ON t.checkpoint_id = p.checkpoint_id
     AND t.problem_id = p.problem_id
     AND t.settings_id = a.settings_id
@@ -47,7 +47,7 @@ JOIN samples AS s
     -- what was scored for its own sake: others have scores too where they read like a mode or a panel response
     AND s.sample_index < CASE WHEN c.is_base THEN a.n_base ELSE a.n END
     AND (s.sample_index < a.panel OR (s.entropy_sum IS NULL AND s.sample_index < a.entropy_samples))
-JOIN token_scores AS t
+JOIN response_tokens AS t
     ON t.checkpoint_id = s.checkpoint_id
     AND t.problem_id = s.problem_id
     AND t.settings_id = s.settings_id
@@ -79,12 +79,12 @@ JOIN pairs AS p USING (series)
 JOIN training_responses AS r
     ON r.series = p.series
     AND r.step = p.step
-JOIN token_scores AS now
+JOIN response_tokens AS now
     ON now.checkpoint_id = p.checkpoint_id
     AND now.problem_id = r.problem_id
     AND now.settings_id = a.settings_id
     AND now.response_id = r.response_id
-JOIN token_scores AS before
+JOIN response_tokens AS before
     ON before.checkpoint_id = p.before_id
     AND before.problem_id = r.problem_id
     AND before.settings_id = a.settings_id

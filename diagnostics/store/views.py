@@ -46,7 +46,7 @@ COMMON: Mapping[str, Meaning] = MappingProxyType(
         "settings_id": _means("hash of the sampling settings"),
         "task": _means("problem set that the problem is from"),
         "problem_id": _means("hash of the problem's content"),
-        "response_id": _means("hash of the response text: equal texts share grade and score"),
+        "response_id": _means("hash of the response text: equal texts share grade and log-probability"),
         "greedy": _means("whether it is the greedy response; every other one was drawn"),
         "sample_index": _means("0, 1, … among the samples of this problem and checkpoint; 0 for the greedy one"),
         "text": _means("the response"),
@@ -181,17 +181,17 @@ RELATIONS: tuple[Relation, ...] = (
         row="a response whose token entropy is known, from the sampler or teacher-forced",
     ),
     Relation(
-        name="mode_scores",
+        name="mode_logps",
         row="an enumerated correct response of a problem, scored under a checkpoint",
         columns={"mode": _means("text of the enumerated response")},
     ),
     Relation(
-        name="panel_scores",
+        name="panel_logps",
         row="a panel response (drawn once, by the base) scored under a checkpoint",
         columns={"sample_index": _means("0, 1, … among the panel responses of its problem")},
     ),
     Relation(
-        name="own_scores",
+        name="own_logps",
         row="one of the first own samples of a checkpoint, scored",
         columns={
             "sampler_logp_sum": _means("log-probability as the sampler says", "nats"),
@@ -200,7 +200,7 @@ RELATIONS: tuple[Relation, ...] = (
         },
     ),
     Relation(
-        name="repeated_scores",
+        name="repeated_logps",
         row="a panel response scored twice under the same weights, in batches of other shapes",
         columns={
             "logp_sum": _means("its log-probability the first time", "nats"),
@@ -223,7 +223,7 @@ RELATIONS: tuple[Relation, ...] = (
         },
     ),
     Relation(
-        name="token_scores",
+        name="response_tokens",
         row="a scored response, token by token, whatever it was scored for",
         columns={"settings_id": _means("hash of the settings whose template the prompt was wrapped in")},
     ),
@@ -339,7 +339,7 @@ RELATIONS: tuple[Relation, ...] = (
         row="a stage of an audit that ended (table)",
         columns={
             "logged_at": _means("when it ended"),
-            "stage": _means("sample, score, grade, kernel, measure, … or failed"),
+            "stage": _means("sample, teacher-force, grade, kernel, measure, … or failed"),
             "checkpoint_id": _means("hash of the checkpoint's weights; NULL for a stage over all"),
             "wall_s": _means("how long it took", "seconds"),
             "rows_written": _means("rows that it wrote", "rows"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
-from reports.comparison.seeds import SeededObjective, SeedPlace, Quantities, Quantity
+from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace
 from reports.context import Context
 from reports.pictures.plots import described, series_colour, step_ticks
 from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table

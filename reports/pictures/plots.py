@@ -102,7 +102,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     title = measure.title
     scope = None if measure.plot.group == "scope" else "all"
     rows = known(source.findings, measure.name, scope=scope)
-    if scope is None and "mode_scores" in measure.needs and (source.findings["scope"] == WITH_MODES).any():
+    if scope is None and "mode_logps" in measure.needs and (source.findings["scope"] == WITH_MODES).any():
         title = f"{title}, {scope_label(WITH_MODES)}"
     why = reasons(source.findings, measure.name)
     if rows.empty and not (rows := known(source.findings, measure.name, scope=WITH_MODES)).empty:

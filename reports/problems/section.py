@@ -17,10 +17,10 @@ from reports.source import SeriesSource
 from reports.tables import Display
 
 MEASURES = (
-    "queries_lost",
-    "queries_gained",
-    "queries_kept",
-    "queries_lost_exact",
+    "problems_lost",
+    "problems_gained",
+    "problems_kept",
+    "problems_lost_exact",
 )
 #: Samples in each half of the base's samples below which groups say nothing.
 LEAST_HALF = 4

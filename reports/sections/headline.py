@@ -127,7 +127,7 @@ def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
         sentences.append(f"Free of sampling noise, {exact}.")
     if why := _partly_exact(context, series):
         sentences.append(f"Exact values for all problems are unknown: {why}.")
-    lost, gained = (context.level(series, name, series.last_step) for name in ("queries_lost", "queries_gained"))
+    lost, gained = (context.level(series, name, series.last_step) for name in ("problems_lost", "problems_gained"))
     if lost is not None and gained is not None:
         count = len(series.problem_ids)
         sentences.append(
@@ -168,7 +168,7 @@ def _exact_at_last(context: Context, series: SeriesSource) -> str:
 def _partly_exact(context: Context, series: SeriesSource) -> str:
     """Why there is no exact value for all problems, where some list their modes."""
     findings = context.source.findings
-    measure = "queries_over_sharpened"
+    measure = "problems_over_sharpened"
     if context.source.value_at(measure, series.name, series.last_step, scope=WITH_MODES) is None:
         return ""
     at = (findings["measure"] == measure) & (findings["series"] == series.name) & (findings["scope"] == "all")
@@ -202,7 +202,7 @@ def _limits(context: Context) -> tuple[str, ...]:
         "Which of many intervals miss: each stands alone, without correction for looking at several k and checkpoints, "
         "and one in twenty misses its truth. The verdict and the simultaneous band are corrected for that."
     )
-    if known(source.findings, "queries_over_sharpened", scope=None).empty:
+    if known(source.findings, "problems_over_sharpened", scope=None).empty:
         limits.append(
             "Whether single modes lost probability, as Definition 2.1 asks: that needs problems that list every "
             "accepted response."

@@ -19,7 +19,7 @@ MEASURES = (
     "mode_rarefaction",
     "modes_fallen",
     "mass_lost",
-    "queries_over_sharpened",
+    "problems_over_sharpened",
 )
 STRATEGY = ("strategy_share",)
 
@@ -37,7 +37,7 @@ def modes(context: Context) -> Section:
 def _lead(context: Context, series: SeriesSource) -> str:
     fallen, tenfold, queries = (
         context.level(series, name, series.last_step)
-        for name in ("modes_fallen", "modes_fallen_10x", "queries_over_sharpened")
+        for name in ("modes_fallen", "modes_fallen_10x", "problems_over_sharpened")
     )
     if series.base_step == series.last_step:
         return "only the base was audited: no mode can have fallen."

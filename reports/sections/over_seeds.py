@@ -9,7 +9,7 @@ from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
 from reports.comparison.comparable import differences
 from reports.comparison.seed_tables import difference_table, matched_table, mean_table, means_figure, seed_table
-from reports.comparison.seeds import SeededObjective, SeedPlace, Quantities, Quantity, objectives, places, quantities
+from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace, objectives, places, quantities
 from reports.context import Context
 from reports.records import Block, Missing, Section
 from reports.source import SeriesSource

@@ -33,7 +33,7 @@ def pass_tile(k: int, change: Change, *, chosen: bool) -> Tile:
 def mode_tiles(context: Context, series: SeriesSource) -> tuple[Tile, ...]:
     """What became of the correct modes by the last checkpoint, as far as it is known."""
     tiles = (
-        _share_tile(context, series, "queries_over_sharpened", "over-sharpened (Definition 2.1)", "problem"),
+        _share_tile(context, series, "problems_over_sharpened", "over-sharpened (Definition 2.1)", "problem"),
         _share_tile(context, series, "modes_fallen_10x", "modes that fell > 10×", "correct mode"),
         _effective_modes(context, series),
     )

@@ -32,7 +32,7 @@ COMMANDS = (
     "doctor",
     "demo",
     "import",
-    "rescore",
+    "regrade",
     "export",
     "merge",
 )

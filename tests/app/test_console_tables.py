@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.audit.test_counts import plant
 
 from diagnostics.app.console_tables import print_confirmations
 from diagnostics.audit.confirm import ConfirmResult, _shortlist
@@ -15,6 +14,7 @@ from diagnostics.audit.plan import plan
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import Confirmation, Problem
 from diagnostics.store import Store
+from tests.audit.test_counts import plant
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.audit.fault_audit import Stroke
 
 from diagnostics.records.errors import SamplerError, StoreError
 from oversharp import open_store
+from tests.audit.fault_audit import Stroke
 from tests.vllm_here import runs_or_must_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,8 +47,8 @@ ORDER BY ALL
 """
 SCORES = """
 SELECT r.checkpoint_id, r.problem_id, r.response_id, r.n_tokens, count(t.token_logps) AS n_lists, r.logp_sum
-FROM response_scores AS r
-LEFT JOIN token_scores AS t USING (checkpoint_id, problem_id, settings_id, response_id)
+FROM response_logps AS r
+LEFT JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
 GROUP BY ALL
 ORDER BY ALL
 """
@@ -71,7 +71,7 @@ class Ended:
     def done(self) -> dict[str, int]:
         """Rows per kind of stage, as far as stages ended."""
         rows: dict[str, int] = {}
-        for stage, n in re.findall(r"^(sample|panel|score|verify)\b.*: (\d+) done$", self.said, re.MULTILINE):
+        for stage, n in re.findall(r"^(sample|panel|teacher-force|verify)\b.*: (\d+) done$", self.said, re.MULTILINE):
             rows[stage] = rows.get(stage, 0) + int(n)
         return rows
 
@@ -265,7 +265,7 @@ def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
     for stroke, growing in (
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
         (Stroke(fault="kill_main", at=SWAP), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_second_scores", call=3), SCORES),
+        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_forced_again", call=3), SCORES),
     ):
         n_before = len(held.get(growing, ()))
         ended = audit(stroke)
@@ -275,8 +275,8 @@ def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
     assert len(held[SAMPLES]) == _all_samples()
     ended = audit()
     assert ended.code == 0, ended.said
-    assert set(ended.done) == {"score", "verify"}
-    assert ended.done["score"] == len(undisturbed_vllm.frame(SCORES)) - len(held[SCORES])
+    assert set(ended.done) == {"teacher-force", "verify"}
+    assert ended.done["teacher-force"] == len(undisturbed_vllm.frame(SCORES)) - len(held[SCORES])
     _require_same(audit, undisturbed_vllm, tolerance=ANOTHER_BATCH_SHAPE)
 
 
@@ -362,7 +362,7 @@ def test_under_vllm_nan_weights_fail_alone_and_a_sampled_checkpoint_may_go(
     audit = Audit(run=run, out=tmp_path / "out", sampler="vllm")
     # the engine holds the weights of checkpoint-40 when the trainer removes it
     ended = audit(
-        Stroke(fault="delete", at="diagnostics.store:Store.add_second_scores", call=2, path=str(run / "checkpoint-40"))
+        Stroke(fault="delete", at="diagnostics.store:Store.add_forced_again", call=2, path=str(run / "checkpoint-40"))
     )
     assert ended.code == LEFT_OUT, ended.said
     _require_left_out(audit, ended, {20: "model.norm.weight"}, undisturbed_vllm)
@@ -436,5 +436,5 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(undisturbed: Audit, 
     ended = audit()
     assert ended.code == 0, ended.said
     assert ended.done["sample"] + ended.done.get("panel", 0) == _all_samples() - len(held[SAMPLES])
-    assert ended.done["score"] == len(undisturbed.frame(SCORES)) - len(held[SCORES])
+    assert ended.done["teacher-force"] == len(undisturbed.frame(SCORES)) - len(held[SCORES])
     _require_same(audit, undisturbed, tolerance=ANOTHER_BATCH_SHAPE)

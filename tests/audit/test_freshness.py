@@ -10,13 +10,13 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from tests.audit.test_counts import plant
 
 from diagnostics.audit import freshness as standing
 from diagnostics.audit.freshness import findings_and_verdict, report, tree_hash
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, ResponseScore, TrainingResponse
+from diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse
 from diagnostics.store import Store
+from tests.audit.test_counts import plant
 
 RESPONSES = {(problem, step): "AB.a!?~." for problem in range(3) for step in (0, 20)}
 
@@ -39,7 +39,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AuditKey]:
     folder = tmp_path_factory.mktemp("audited")
     with Store.open(folder / "audit.duckdb") as store:
         key = plant(store, RESPONSES, n=8)
-        score = ResponseScore(
+        score = ForcedResponse(
             problem_id=store.frame("SELECT min(problem_id) AS id FROM problems")["id"].iloc[0],
             response_id="A",
             logp_sum=-1.0,
@@ -47,7 +47,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AuditKey]:
             token_logps=(-0.5, -0.5),
             token_entropies=(0.25, 0.25),
         )
-        store.add_scores(key, "hash0", [score])
+        store.add_forced(key, "hash0", [score])
         findings_and_verdict(store, key, {}, {}, SilentProgress())
     return folder, key
 

@@ -105,7 +105,7 @@ def test_its_log_probabilities_are_those_of_the_scorer(audited: Path) -> None:
         SELECT m.logp_sum, r.logp_sum AS scored, m.n_tokens, r.n_tokens AS scored_tokens
         FROM kernel_members AS m
         JOIN current_audits AS a USING (series)
-        JOIN response_scores AS r USING (checkpoint_id, problem_id, response_id, settings_id)
+        JOIN response_logps AS r USING (checkpoint_id, problem_id, response_id, settings_id)
         """,
     )
     assert len(both) > 30

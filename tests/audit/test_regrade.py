@@ -14,7 +14,7 @@ from diagnostics.app.cli import main
 from diagnostics.audit.config import ConfirmConfig
 from diagnostics.audit.confirm import confirm
 from diagnostics.audit.measure import NEEDS_CHECKPOINTS
-from diagnostics.audit.regrade import RescoreResult, rescore
+from diagnostics.audit.regrade import RegradeResult, regrade
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
@@ -69,11 +69,11 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def regraded(once: Path, tmp_path_factory: pytest.TempPathFactory) -> RescoreResult:
+def regraded(once: Path, tmp_path_factory: pytest.TempPathFactory) -> RegradeResult:
     """The same, graded by the math verifier too; no test writes to it."""
     folder = tmp_path_factory.mktemp("regraded") / "out"
     shutil.copytree(once, folder)
-    return rescore(folder / "audit.duckdb", "math")
+    return regrade(folder / "audit.duckdb", "math")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def table(store: Path, sql: str) -> pd.DataFrame:
 
 
 def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_verifier(
-    regraded: RescoreResult,
+    regraded: RegradeResult,
 ) -> None:
     result, store = regraded, regraded.store_path
     assert (result.series, result.of_series, result.own_verifiers) == ("val (math)", "val", ("recorded:verl",))
@@ -117,7 +117,7 @@ def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_
     assert rates[2] == pytest.approx(result.n_disagreed / (PROBLEMS * REPEATS))
 
 
-def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RescoreResult, tmp_path: Path) -> None:
+def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RegradeResult, tmp_path: Path) -> None:
     result, store = regraded, regraded.store_path
     found = table(store, "FROM grade_disagreements ORDER BY problem_id, response_id")
     assert found["n"].sum() == result.n_disagreed
@@ -140,9 +140,9 @@ def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: Re
 
 
 def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Path) -> None:
-    first = rescore(store, "exact")
+    first = regrade(store, "exact")
     page = first.report_path.read_bytes()
-    again = rescore(store, "exact")
+    again = regrade(store, "exact")
     assert (again.n_graded, again.verdict) == (0, first.verdict)
     assert first.n_graded > 0
     assert again.report_path.read_bytes() == page
@@ -167,11 +167,11 @@ def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Store, "add_grades", killed)
     with pytest.raises(KeyboardInterrupt):
-        rescore(store, "exact")
+        regrade(store, "exact")
     assert table(store, "SELECT count(*) AS n FROM grades WHERE verifier = 'exact'")["n"].iloc[0] == 300
     monkeypatch.setattr(Store, "add_grades", add)
     n_responses = table(store, "SELECT count(DISTINCT (problem_id, response_id)) AS n FROM samples")["n"].iloc[0]
-    assert rescore(store, "exact").n_graded == n_responses - 300
+    assert regrade(store, "exact").n_graded == n_responses - 300
 
 
 def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
@@ -179,7 +179,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
 ) -> None:
     store = imported(tmp_path, unreadable=2)
     with pytest.raises(SystemExit) as done:
-        main(["rescore", str(store), "--verifier", "exact", "--quiet"])
+        main(["regrade", str(store), "--verifier", "exact", "--quiet"])
     printed = capsys.readouterr()
     assert done.value.code == 3
     assert "warning: 2 problems left out, the first is" in printed.err
@@ -197,7 +197,7 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
         opened._database.rows("UPDATE checkpoints SET kind = 'full'")
         opened._database.rows("UPDATE problems SET verifier = 'exact'")
         opened._database.rows("UPDATE grades SET verifier = 'exact'")
-    result = rescore(store, "math", series="val")
+    result = regrade(store, "math", series="val")
     assert result.own_verifiers == ("exact",)
     assert table(store, "SELECT DISTINCT verifier FROM grades ORDER BY 1")["verifier"].tolist() == ["exact", "math"]
     assert "run oversharp confirm on the series that was graded first" in result.report_path.read_text(encoding="utf-8")
@@ -205,17 +205,17 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
 
 def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(VerifierError, match="verifier 'maths' is unknown; use one of: math"):
-        rescore(store, "maths")
+        regrade(store, "maths")
     with pytest.raises(ProblemError, match=r"--verifier modes: reads the gold of no problem of series 'val'"):
-        rescore(store, "modes")
+        regrade(store, "modes")
     with pytest.raises(StoreError, match="nowhere: no such store"):
-        rescore(tmp_path / "nowhere", "exact")
+        regrade(tmp_path / "nowhere", "exact")
     assert table(store, "SELECT series FROM current_audits")["series"].tolist() == ["val"]
     with pytest.raises(ConfigError, match=r"--series val: another tool drew its samples, and there are no checkpoints"):
         confirm(store, ConfirmConfig())
-    rescore(store, "exact")
-    with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp rescore`"):
-        rescore(store, "math", series="val (exact)")
+    regrade(store, "exact")
+    with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp regrade`"):
+        regrade(store, "math", series="val (exact)")
     with pytest.raises(ConfigError, match=r"--series val \(exact\): these are samples of another series"):
         confirm(store, ConfirmConfig(series="val (exact)"))
 

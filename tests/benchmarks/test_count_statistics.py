@@ -29,7 +29,7 @@ def test_both_ways_of_counting_agree_and_a_difference_is_seen(tmp_path: Path, mo
 def test_every_measure_of_counts_is_timed_and_the_verdict_finds_the_loss() -> None:
     plan = replace(count_statistics.COUNTED, n_problems=200, n_checkpoints=5, n=64)
     result = count_statistics.measure_statistics(plan)
-    assert {"pass_at_k", "pass_at_k_band", "k_star", "queries_lost", "answer_entropy", "verdict"} <= set(
+    assert {"pass_at_k", "pass_at_k_band", "k_star", "problems_lost", "answer_entropy", "verdict"} <= set(
         result["parts_wall_s"]
     )
     assert result["label"] == "over_sharpened"

@@ -20,13 +20,13 @@ def test_exact_values_of_two_queries_by_hand() -> None:
     assert truth.pass_at_8 == pytest.approx((1 - 0.5**8 + 1 - 0.999**8) / 2)
     assert truth.mode_entropy_nats == pytest.approx(-(0.8 * math.log(0.8) + 0.2 * math.log(0.2)) / 2)
     assert truth.modes_fallen_10x == pytest.approx(1 / 3)
-    assert truth.queries_lost == 0.5
+    assert truth.problems_lost == 0.5
 
 
 def test_base_against_itself_has_lost_nothing() -> None:
     logp = np.log([0.5, 0.5, 0.3])
     truth = demo_truth.exact_truth(logp, logp, [2, 1])
-    assert (truth.modes_fallen_10x, truth.queries_lost) == (0.0, 0.0)
+    assert (truth.modes_fallen_10x, truth.problems_lost) == (0.0, 0.0)
     assert truth.pass_at_128 == pytest.approx((1 + 1 - 0.7**128) / 2)
 
 

@@ -26,13 +26,13 @@ from diagnostics.engine import ray_pool as distributed
 from diagnostics.engine.local import EngineSpec
 from diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
 from diagnostics.engine.ray_worker import (
-    UnitResult,
     SampleJob,
     Unit,
+    UnitResult,
     Worker,
+    forced_from_parquet,
     samples_from_parquet,
     samples_to_parquet,
-    scores_from_parquet,
     scores_to_parquet,
     units_of,
 )
@@ -40,7 +40,7 @@ from diagnostics.records import errors
 from diagnostics.records.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
 from diagnostics.records.progress import SilentProgress
 from diagnostics.records.shard import Shard, Task
-from diagnostics.records.types import Checkpoint, ResponseScore, Sample, SamplingSettings
+from diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
 from diagnostics.samplers import BatchPlan
 from diagnostics.series import find_series
 from diagnostics.tasks import load_problems
@@ -53,9 +53,9 @@ EVERYTHING = {
     "findings": "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL",
     "verdict": "FROM verdicts",
     "samples": "FROM samples ORDER BY ALL",
-    "scores": "FROM response_scores ORDER BY ALL",
-    "tokens": "FROM token_scores ORDER BY ALL",
-    "second scores": "FROM second_scores ORDER BY ALL",
+    "scores": "FROM response_logps ORDER BY ALL",
+    "tokens": "FROM response_tokens ORDER BY ALL",
+    "second scores": "FROM second_logps ORDER BY ALL",
     "kernels": "FROM kernel_values ORDER BY ALL",
     "certificates": "FROM kernels ORDER BY ALL",
 }
@@ -201,7 +201,7 @@ def test_numbers_keep_all_their_bits_on_the_way() -> None:
     assert samples_from_parquet(samples_to_parquet(samples)) == samples
     assert samples_from_parquet(samples_to_parquet([])) == []
     logps = tuple(np.array([-0.1, -1e-8, -700.0], dtype=np.float32).tolist())
-    score = ResponseScore(
+    score = ForcedResponse(
         problem_id="p",
         response_id="r",
         logp_sum=sum(logps),
@@ -209,7 +209,7 @@ def test_numbers_keep_all_their_bits_on_the_way() -> None:
         token_logps=logps,
         token_entropies=logps,
     )
-    assert scores_from_parquet(scores_to_parquet([score])) == [score]
+    assert forced_from_parquet(scores_to_parquet([score])) == [score]
 
 
 def test_a_worker_that_has_not_the_same_checkpoints_says_which_and_where(

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import diagnostics.engine.teacher_forcing as scoring
-from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.load import LoadedModel, encode_prompt, load_model, response_ids
 from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Problem, ResponseScore, SamplingSettings
+from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,
@@ -34,12 +34,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load(write_checkpoint(tmp_path_factory.mktemp("scoring") / "checkpoint-0", seed=0))
 
 
-def requests(n: int = 40) -> list[ScoreRequest]:
+def requests(n: int = 40) -> list[ForcedRequest]:
     """Responses of 1 to 12 tokens in no order, the shortest the bare end token."""
     rng = random.Random(0)
     texts = ["", *(" ".join(rng.choices(WORDS[2:], k=rng.randint(1, 11))) for _ in range(n - 1))]
     return [
-        ScoreRequest(
+        ForcedRequest(
             problem=PROBLEMS[index % 4], response_id=str(index), token_ids=response_ids(build_tokenizer(), text)
         )
         for index, text in enumerate(texts)
@@ -59,15 +59,15 @@ def reference(loaded: LoadedModel, one: Problem, token_ids: tuple[int, ...]) -> 
     return logp_sum, entropy_sum
 
 
-def scored(loaded: LoadedModel, token_budget: int = scoring.TOKEN_BUDGET) -> dict[str, ResponseScore]:
+def scored(loaded: LoadedModel, token_budget: int = scoring.TOKEN_BUDGET) -> dict[str, ForcedResponse]:
     return {
         one.response_id: one
-        for batch in score(loaded, requests(), SETTINGS, token_budget=token_budget)
+        for batch in teacher_force(loaded, requests(), SETTINGS, token_budget=token_budget)
         for one in batch
     }
 
 
-def check_against_reference(loaded: LoadedModel, scores: dict[str, ResponseScore]) -> None:
+def check_against_reference(loaded: LoadedModel, scores: dict[str, ForcedResponse]) -> None:
     assert len(scores) == 40
     for request in requests():
         one = scores[request.response_id]
@@ -119,9 +119,9 @@ def test_a_uniform_model_has_the_entropy_of_its_vocabulary(tmp_path: Path) -> No
 
 def test_the_probabilities_of_all_next_tokens_sum_to_one(loaded: LoadedModel) -> None:
     every = [
-        ScoreRequest(problem=PROBLEMS[0], response_id=word, token_ids=(token,)) for token, word in enumerate(WORDS)
+        ForcedRequest(problem=PROBLEMS[0], response_id=word, token_ids=(token,)) for token, word in enumerate(WORDS)
     ]
-    scores = [one for batch in score(loaded, every, SETTINGS) for one in batch]
+    scores = [one for batch in teacher_force(loaded, every, SETTINGS) for one in batch]
     assert sum(math.exp(one.logp_sum) for one in scores) == pytest.approx(1, abs=1e-6)
     assert len({one.entropy_sum for one in scores}) == 1
 
@@ -137,12 +137,14 @@ def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
 
 
 def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
-    assert list(score(loaded, [], SETTINGS)) == []
+    assert list(teacher_force(loaded, [], SETTINGS)) == []
 
 
 def test_a_response_that_cannot_be_scored_is_named(loaded: LoadedModel) -> None:
     def attempt(*token_ids: int) -> None:
-        list(score(loaded, [ScoreRequest(problem=PROBLEMS[1], response_id="r", token_ids=token_ids)], SETTINGS))
+        list(
+            teacher_force(loaded, [ForcedRequest(problem=PROBLEMS[1], response_id="r", token_ids=token_ids)], SETTINGS)
+        )
 
     with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[1].problem_id}, response r: no tokens"):
         attempt()

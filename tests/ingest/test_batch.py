@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from diagnostics.ingest import batch as import_parts
-from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, GradedPairs, SampleBatch, Placed, Texts
+from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, GradedPairs, Placed, SampleBatch, Texts
 from diagnostics.ingest.formats.contract import Recorded
 from diagnostics.records.types import content_hash, response_id
 from diagnostics.store.write_import import GRADES

@@ -61,37 +61,37 @@ class World:
         n: int,
         ks: tuple[int, ...] = (1,),
         strategy_regex: str = "```",
-        mode_scores: Sequence[tuple[str, str, str, float]] = (),
+        mode_logps: Sequence[tuple[str, str, str, float]] = (),
         panel: int = 4,
-        panel_scores: Sequence[tuple[str, str, str, Sequence[float], Sequence[float]]] = (),
+        panel_logps: Sequence[tuple[str, str, str, Sequence[float], Sequence[float]]] = (),
         training: Sequence[tuple[str, str, str, bool, Sequence[float], Sequence[float]]] = (),
-        second_scores: Sequence[tuple[str, str, str, float]] = (),
+        second_logps: Sequence[tuple[str, str, str, float]] = (),
         kernels: Mapping[str, WorldKernel | str] | None = None,
         groups: Mapping[str, str] | None = None,
     ) -> None:
-        """``panel_scores``: (checkpoint, problem, text of a panel sample, token log-probs, token entropies).
+        """``panel_logps``: (checkpoint, problem, text of a panel sample, token log-probs, token entropies).
 
         ``training``: (checkpoint, problem, text, correct, token log-probs there, at the checkpoint before).
-        ``second_scores``: (checkpoint, problem, text of a panel sample, log-prob sum).
+        ``second_logps``: (checkpoint, problem, text of a panel sample, log-prob sum).
         ``kernels``: by checkpoint, or the reason why it has none. ``groups``: which problems are related.
         """
         self.groups = groups or {}
         self.n, self.ks, self.strategy_regex, self.panel = n, ks, strategy_regex, panel
         rows = pd.DataFrame([SAMPLE | sample for sample in samples], columns=list(SAMPLE))
-        scores = pd.DataFrame(mode_scores, columns=["checkpoint", "problem", "mode", "logp_sum"])
-        others = [row[0] for rows_of in (panel_scores, training) for row in rows_of] + list(kernels or {})
+        scores = pd.DataFrame(mode_logps, columns=["checkpoint", "problem", "mode", "logp_sum"])
+        others = [row[0] for rows_of in (panel_logps, training) for row in rows_of] + list(kernels or {})
         names = pd.concat([rows["checkpoint"], scores["checkpoint"], pd.Series(others, dtype=object)]).unique()
         self.checkpoints = sorted(names, key=lambda name: (name != BASE, name))
         self.db = duckdb.connect(":memory:")
         for script in MIGRATIONS:
             self.db.execute((files("diagnostics") / script).read_text(encoding="utf-8"))
         self.db.execute("""
-            CREATE TABLE token_scores (
+            CREATE TABLE response_tokens (
                 checkpoint_id VARCHAR, problem_id VARCHAR, settings_id VARCHAR, response_id VARCHAR,
                 token_logps FLOAT[], token_entropies FLOAT[])""")
         self.db.execute((files("diagnostics") / "token_views.sql").read_text(encoding="utf-8"))
         self._fill(rows, scores)
-        for checkpoint, problem, text, logps, entropies in panel_scores:
+        for checkpoint, problem, text, logps, entropies in panel_logps:
             self._score(checkpoint, problem, f"panel {problem} {text}", logps, entropies)
         for checkpoint, problem, text, correct, now, before in training:
             previous, response = self.checkpoints[self.checkpoints.index(checkpoint) - 1], f"{checkpoint} {text}"
@@ -100,9 +100,9 @@ class World:
             self.db.execute("INSERT INTO training_responses VALUES ('run', ?, ?, ?, ?, ?, ?, ?, 1)", row)
             for where, logps in ((checkpoint, now), (previous, before)):
                 self._score(where, problem, response, logps, [0.0] * len(logps))
-        for checkpoint, problem, text, logp_sum in second_scores:
+        for checkpoint, problem, text, logp_sum in second_logps:
             row = [checkpoint, problem, f"panel {problem} {text}", logp_sum]
-            self.db.execute("INSERT INTO second_scores VALUES (?, ?, 'settings', ?, ?)", row)
+            self.db.execute("INSERT INTO second_logps VALUES (?, ?, 'settings', ?, ?)", row)
         for checkpoint, kernel in (kernels or {}).items():
             self._couple(checkpoint, kernel)
 
@@ -126,10 +126,10 @@ class World:
     def _score(self, checkpoint: str, problem: str, response: str, logps, entropies) -> None:
         sums = [float(sum(logps)), float(sum(entropies)), len(logps)]
         self.db.execute(
-            "INSERT INTO response_scores VALUES (?, ?, 'settings', ?, ?, ?, ?)", [checkpoint, problem, response, *sums]
+            "INSERT INTO response_logps VALUES (?, ?, 'settings', ?, ?, ?, ?)", [checkpoint, problem, response, *sums]
         )
         self.db.execute(
-            "INSERT INTO token_scores VALUES (?, ?, 'settings', ?, ?, ?)",
+            "INSERT INTO response_tokens VALUES (?, ?, 'settings', ?, ?, ?)",
             [checkpoint, problem, response, list(logps), list(entropies)],
         )
 
@@ -172,24 +172,24 @@ class World:
             SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '' FROM rows""")
         # a response of one checkpoint alone; the base's own score is also its score under the base
         db.execute("""
-            INSERT INTO response_scores
+            INSERT INTO response_logps
             SELECT checkpoint, problem, 'settings', response_id, coalesce(own_logp_sum, -1.0),
                    coalesce(entropy_sum, 0.0), n_tokens
             FROM rows
             WHERE NOT panel AND (entropy_sum IS NOT NULL OR own_logp_sum IS NOT NULL)""")
         db.execute(f"""
-            INSERT INTO response_scores
+            INSERT INTO response_logps
             SELECT '{BASE}', problem, 'settings', response_id, base_logp_sum, 0.0, n_tokens
             FROM rows
             WHERE NOT panel AND base_logp_sum IS NOT NULL AND checkpoint <> '{BASE}'""")
         db.execute("""
-            INSERT INTO token_scores
+            INSERT INTO response_tokens
             SELECT checkpoint, problem, 'settings', response_id, token_logps::FLOAT[], token_entropies::FLOAT[]
             FROM rows
             WHERE token_logps IS NOT NULL""")
         db.execute("INSERT INTO modes SELECT DISTINCT problem, mode, problem || ' ' || mode FROM scores")
         db.execute("""
-            INSERT INTO response_scores
+            INSERT INTO response_logps
             SELECT checkpoint, problem, 'settings', problem || ' ' || mode, logp_sum, 0.0, 6 FROM scores""")
 
     def evidence(self) -> Evidence:

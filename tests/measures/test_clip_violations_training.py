@@ -49,7 +49,7 @@ def test_a_step_without_rollouts_has_no_row_and_the_reason_names_the_files(world
 def test_the_panel_does_not_count(world):
     samples = [{"panel": True, "text": "p"}]
     scores = [("base", "q1", "p", [BASE], [0.0]), ("late", "q1", "p", [2 * BASE], [0.0])]
-    assert rows_of(world(samples, n=1, panel=1, panel_scores=scores)) == {}
+    assert rows_of(world(samples, n=1, panel=1, panel_logps=scores)) == {}
 
 
 def test_the_interval_needs_thirty_prompts_and_is_the_floored_one(world):

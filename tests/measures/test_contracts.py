@@ -79,13 +79,13 @@ def random_panel(seed: int = 2) -> dict[str, list]:
         for problem, text in responses
     ]
     return {
-        "panel_scores": scores,
+        "panel_logps": scores,
         "training": [
             (checkpoint, "t1", f"text {index}", bool(index % 2), logps(), logps())
             for checkpoint in ("late", "middle")
             for index in range(4)
         ],
-        "second_scores": [(c, problem, text, sum(row) + 1e-5) for c, problem, text, row, _ in scores],
+        "second_logps": [(c, problem, text, sum(row) + 1e-5) for c, problem, text, row, _ in scores],
     }
 
 
@@ -138,7 +138,7 @@ def full_world(world, kernel_type):
         samples,
         n=N,
         ks=(1, 4, 8, 64),
-        mode_scores=random_scores(),
+        mode_logps=random_scores(),
         kernels=random_kernels(kernel_type),
         groups=GROUPS,
         **random_panel(),
@@ -213,14 +213,14 @@ def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full
 def test_the_order_of_rows_does_not_matter(measure, full_world, world, kernel_type):
     shuffled_samples, shuffled_scores = [*random_samples(), *panel_samples()], random_scores()
     panel = random_panel()
-    panel["panel_scores"].reverse()
+    panel["panel_logps"].reverse()
     np.random.default_rng(7).shuffle(shuffled_samples)
     np.random.default_rng(8).shuffle(shuffled_scores)
     other = world(
         shuffled_samples,
         n=N,
         ks=(1, 4, 8, 64),
-        mode_scores=shuffled_scores,
+        mode_logps=shuffled_scores,
         kernels=random_kernels(kernel_type, reverse=True),
         groups=GROUPS,
         **panel,

@@ -19,12 +19,12 @@ def test_the_least_correct_against_the_most_wrong_averaged_over_problems():
         }.items()
         for i, (correct, pi) in enumerate(samples)
     ]
-    (finding,) = compute(tiny_evidence("own_scores", COLUMNS, rows))
+    (finding,) = compute(tiny_evidence("own_logps", COLUMNS, rows))
     assert finding.value == pytest.approx((0.1 - 0.39) / 2)
     assert finding.n == 2
 
 
 def test_without_both_kinds_there_is_no_gap():
     rows = [("base", "q", i, f"r{i}", False, -1.0) for i in range(2)]
-    (finding,) = compute(tiny_evidence("own_scores", COLUMNS, rows))
+    (finding,) = compute(tiny_evidence("own_logps", COLUMNS, rows))
     assert finding.why == NONE_MIXED

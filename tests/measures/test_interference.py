@@ -23,7 +23,7 @@ def evidence_of(panel=PANEL, solved=SOLVED, n=10):
         for index, (correct, *logps) in enumerate(responses)
     ]
     counts = [(c, problem, n, k) for c in ("base", "late") for problem, k in solved.items()]
-    scores = tiny_evidence("panel_scores", COLUMNS, rows)
+    scores = tiny_evidence("panel_logps", COLUMNS, rows)
     samples = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", counts, n=10)
     return replace(scores, frames={**scores.frames, **samples.frames})
 
@@ -77,10 +77,10 @@ def test_without_a_correct_response_there_is_a_reason():
 
 def test_a_checkpoint_that_scored_a_part_of_the_panel_is_unknown():
     evidence = evidence_of()
-    frame = evidence.frames["panel_scores"]
+    frame = evidence.frames["panel_logps"]
     for lacking, start in (("late", "5 of 6 panel"), ("base", "base: 5 of 6 panel")):
         row = frame[(frame["checkpoint_id"] == lacking) & (frame["problem_id"] == "q2")].index[0]
-        partly = replace(evidence, frames={**evidence.frames, "panel_scores": frame.drop(index=row)})
+        partly = replace(evidence, frames={**evidence.frames, "panel_logps": frame.drop(index=row)})
         findings = [f for f in compute(partly) if f.scope == "all"]
         assert [f.value for f in findings] == [None]
         assert findings[0].why.startswith(start)
@@ -88,9 +88,9 @@ def test_a_checkpoint_that_scored_a_part_of_the_panel_is_unknown():
 
 def test_a_panel_that_was_never_completed_is_unknown_everywhere():
     evidence = evidence_of()
-    frame = evidence.frames["panel_scores"]
+    frame = evidence.frames["panel_logps"]
     short = frame[(frame["problem_id"] != "q2") | (frame["sample_index"] == 0)]
-    (finding,) = compute(replace(evidence, frames={**evidence.frames, "panel_scores": short}))
+    (finding,) = compute(replace(evidence, frames={**evidence.frames, "panel_logps": short}))
     assert finding.why.startswith("base: 5 of 6 panel responses are scored here")
 
 
@@ -127,5 +127,5 @@ def test_the_audits_own_samples_are_not_in_the_panel(world):
         for checkpoint, logps in {"base": (-1.0, -2.0), "late": (-4.0, -2.0)}.items()
         for text, logp in zip("ab", logps, strict=True)
     ]
-    evidence = world(samples, n=2, panel=2, panel_scores=scores).evidence()
+    evidence = world(samples, n=2, panel=2, panel_logps=scores).evidence()
     assert values(evidence) == {"all": -1.5, "base 90-100%": -1.5}

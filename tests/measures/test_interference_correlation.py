@@ -17,7 +17,7 @@ def evidence_of(logps_TP, correct_TP, *, n=8, ks=(1,), right=None):
         for i, logp in enumerate(row)
     ]
     counts = [(NAMES[t], f"q{i}", n, int(c)) for t, row in enumerate(correct_TP) for i, c in enumerate(row)]
-    scores = tiny_evidence("panel_scores", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", panel)
+    scores = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", panel)
     samples = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", counts, n=n)
     return replace(scores, frames={**scores.frames, **samples.frames}, n=n, ks=ks)
 
@@ -69,13 +69,13 @@ def test_a_curve_that_does_not_move_has_no_correlation():
 
 def test_an_incomplete_checkpoint_is_left_out():
     full = evidence_of([[-1, -1], [-2, -1], [-2, -2], [-4, -2]], [[2, 8], [3, 8], [1, 6], [1, 5]])
-    panel = full.frames["panel_scores"]
+    panel = full.frames["panel_logps"]
     cut = panel[(panel["checkpoint_id"] != "40") | (panel["problem_id"] != "q1")]
-    (finding,) = compute(replace(full, frames={**full.frames, "panel_scores": cut}))
+    (finding,) = compute(replace(full, frames={**full.frames, "panel_logps": cut}))
     (without,) = compute(evidence_of([[-1, -1], [-2, -1], [-4, -2]], [[2, 8], [3, 8], [1, 5]]))
     assert (finding.value, finding.n, finding.checkpoint_id) == (pytest.approx(without.value), 3, "60")
     cut_twice = cut[(cut["checkpoint_id"] != "20") | (cut["problem_id"] != "q1")]
-    (finding,) = compute(replace(full, frames={**full.frames, "panel_scores": cut_twice}))
+    (finding,) = compute(replace(full, frames={**full.frames, "panel_logps": cut_twice}))
     assert finding.why.startswith("needs 3 complete checkpoints; there are 2 (1 of 2 panel responses")
 
 

@@ -21,9 +21,7 @@ def evidence_of(logp_TP, correct_TP, *, n, ks=(1,), tasks=None, right=None):
     counts = [
         (NAMES[t], f"q{i:02}", tasks[i], n, int(c)) for t, row in enumerate(correct_TP) for i, c in enumerate(row)
     ]
-    scores = tiny_evidence(
-        "panel_scores", "checkpoint_id problem_id task sample_index correct logp_sum n_tokens", panel
-    )
+    scores = tiny_evidence("panel_logps", "checkpoint_id problem_id task sample_index correct logp_sum n_tokens", panel)
     samples = tiny_evidence("sampled_counts", "checkpoint_id problem_id task n n_correct", counts, n=n)
     return replace(scores, frames={**scores.frames, **samples.frames}, n=n, ks=ks)
 

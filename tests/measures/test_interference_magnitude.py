@@ -13,7 +13,7 @@ def finding(*changes_of_problems, correct=(True, False)):
         for i, changes in enumerate(changes_of_problems)
         for j, change in enumerate(changes)
     ]
-    (one,) = compute(tiny_evidence("panel_scores", COLUMNS, rows))
+    (one,) = compute(tiny_evidence("panel_logps", COLUMNS, rows))
     return one
 
 
@@ -40,6 +40,6 @@ def test_the_interval_is_over_problems_and_never_below_zero():
 
 def test_a_checkpoint_that_scored_a_part_of_the_panel_is_unknown():
     rows = [("base", "q", 0, True, -1.0, 5), ("base", "q", 1, True, -1.0, 5), ("late", "q", 0, True, -2.0, 5)]
-    (one,) = compute(tiny_evidence("panel_scores", COLUMNS, rows))
+    (one,) = compute(tiny_evidence("panel_logps", COLUMNS, rows))
     assert one.value is None
     assert one.why.startswith("1 of 2 panel responses")

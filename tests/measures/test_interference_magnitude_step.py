@@ -11,7 +11,7 @@ def findings(*logps, lacking=None):
         for index in range(2)
         if (checkpoint, index) != lacking
     ]
-    return compute(tiny_evidence("panel_scores", COLUMNS, rows))
+    return compute(tiny_evidence("panel_logps", COLUMNS, rows))
 
 
 def test_a_move_and_its_reversal_are_two_steps():

@@ -18,7 +18,7 @@ def findings(logps=LOGPS, tasks=("sums", "sums")):
             (checkpoint, "q2", tasks[1], 1, True, other, 5),
         )
     ]
-    return compute(tiny_evidence("panel_scores", COLUMNS, [row for row in rows if row[5] is not None]))
+    return compute(tiny_evidence("panel_logps", COLUMNS, [row for row in rows if row[5] is not None]))
 
 
 def test_each_checkpoint_is_compared_with_the_one_before():

@@ -13,7 +13,7 @@ def rows(checkpoint_id, query, *probabilities):
 
 
 def lost(*parts):
-    return compute(tiny_evidence("mode_scores", COLUMNS, [row for part in parts for row in part]))[0]
+    return compute(tiny_evidence("mode_logps", COLUMNS, [row for part in parts for row in part]))[0]
 
 
 def test_losses_are_weighed_by_base_probability_and_gains_do_not_pay():

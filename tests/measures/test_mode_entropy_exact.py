@@ -9,7 +9,7 @@ COLUMNS = "checkpoint_id problem_id mode logp_sum"
 
 
 def entropies(*rows):
-    return {f.checkpoint_id: f for f in compute(tiny_evidence("mode_scores", COLUMNS, list(rows)))}
+    return {f.checkpoint_id: f for f in compute(tiny_evidence("mode_logps", COLUMNS, list(rows)))}
 
 
 def test_entropy_is_conditional_on_being_correct():

@@ -9,7 +9,7 @@ COLUMNS = "checkpoint_id problem_id mode logp_sum"
 
 
 def shares(*rows):
-    findings = compute(tiny_evidence("mode_scores", COLUMNS, list(rows)))
+    findings = compute(tiny_evidence("mode_logps", COLUMNS, list(rows)))
     return {(f.checkpoint_id, f.scope): f.value for f in findings}
 
 
@@ -41,7 +41,7 @@ def test_ties_go_to_the_first_mode_in_lexical_order():
 def test_without_the_base_there_is_no_ranking():
     findings = compute(
         tiny_evidence(
-            "mode_scores", COLUMNS, [("base", "q", "a", -1.0), ("late", "q", "a", -1.0), ("late", "q", "b", -1.0)]
+            "mode_logps", COLUMNS, [("base", "q", "a", -1.0), ("late", "q", "a", -1.0), ("late", "q", "b", -1.0)]
         )
     )
     assert all(f.why.startswith("base: 1 of 2 modes") for f in findings)

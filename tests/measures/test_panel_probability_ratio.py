@@ -18,10 +18,10 @@ def found(panel, *, noise=(("late", "q1", 1e-4),), tasks=None):
         for problem, responses in panel.items()
         for i, (correct, base, change) in enumerate(responses)
     ]
-    scores = tiny_evidence("panel_scores", COLUMNS, rows)
+    scores = tiny_evidence("panel_logps", COLUMNS, rows)
     twice = [(checkpoint, problem, "r", -5.0, -5.0 + nats) for checkpoint, problem, nats in noise]
     columns = "checkpoint_id problem_id response_id logp_sum second_logp_sum"
-    repeated = tiny_evidence("repeated_scores", columns, twice)
+    repeated = tiny_evidence("repeated_logps", columns, twice)
     evidence = replace(scores, frames={**scores.frames, **repeated.frames})
     return {f.scope: f for f in compute(evidence)}
 

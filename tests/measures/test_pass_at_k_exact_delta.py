@@ -14,7 +14,7 @@ def rows(checkpoint_id, *success):
 
 def test_a_planted_loss_is_below_zero_and_the_clean_twin_above():
     base, late, twin = rows("base", *[0.2] * 40), rows("late", *[0.9, 0.001] * 20), rows("twin", *[0.3] * 40)
-    findings = compute(tiny_evidence("mode_scores", COLUMNS, base + late + twin, ks=(1, 128)))
+    findings = compute(tiny_evidence("mode_logps", COLUMNS, base + late + twin, ks=(1, 128)))
     found = {(f.checkpoint_id, f.k): f for f in findings}
     assert found["late", 1].low > 0
     assert found["late", 128].value == pytest.approx((1 + 1 - 0.999**128) / 2 - (1 - 0.8**128))
@@ -25,5 +25,5 @@ def test_a_planted_loss_is_below_zero_and_the_clean_twin_above():
 
 def test_an_unscored_base_is_named_as_the_reason():
     incomplete = [("base", "q", "a", -1.0), ("late", "q", "a", -1.0), ("late", "q", "b", -1.0)]
-    (finding,) = compute(tiny_evidence("mode_scores", COLUMNS, incomplete))
+    (finding,) = compute(tiny_evidence("mode_logps", COLUMNS, incomplete))
     assert finding.why.startswith("base: 1 of 2 modes")

@@ -13,7 +13,7 @@ def row(checkpoint, problem, index, perplexity, *, correct=True, n_tokens=3):
 
 
 def found(*rows):
-    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("panel_scores", COLUMNS, list(rows)))}
+    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("panel_logps", COLUMNS, list(rows)))}
 
 
 def test_the_mean_is_within_a_problem_first_and_correct_responses_stand_apart():
@@ -38,7 +38,7 @@ def test_a_checkpoint_that_moves_away_from_base_samples_has_a_higher_perplexity(
         ("late", "q1", "a", [-1.0, -4.0], [0.0, 0.0]),
         ("late", "q1", "b", [-2.0, -2.0], [0.0, 0.0]),
     ]
-    store = world(samples, n=1, panel=2, panel_scores=scores)
+    store = world(samples, n=1, panel=2, panel_logps=scores)
     findings = {(f.checkpoint_id, f.scope): f.value for f in compute(store.evidence())}
     assert findings == {
         ("base", "all"): pytest.approx((math.e + math.exp(2)) / 2),

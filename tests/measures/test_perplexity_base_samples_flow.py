@@ -16,7 +16,7 @@ def row(checkpoint, problem, perplexity, *, index=0, correct=True):
 
 
 def found(panel, counts, n=4):
-    evidence = tiny_evidence("panel_scores", PANEL, panel)
+    evidence = tiny_evidence("panel_logps", PANEL, panel)
     frames = tiny_evidence("problem_counts", COUNTS, counts, n=n).frames
     evidence = replace(evidence, frames={**evidence.frames, **frames})
     return {(f.checkpoint_id, f.scope): f for f in compute(evidence)}
@@ -101,7 +101,7 @@ def test_the_base_has_more_samples_and_no_change_still_shows_no_change():
         panel += [row(c, problem, 20 if hard else 3) for c in ("base", "late")]
         counts += [("base", problem, 4, int(base[:4].sum())), ("late", problem, 4, int(late.sum()))]
         all_counts += [("base", problem, 8, int(base.sum()), 8), ("late", problem, 4, int(late.sum()), 4)]
-    evidence = tiny_evidence("panel_scores", PANEL, sorted(panel))
+    evidence = tiny_evidence("panel_logps", PANEL, sorted(panel))
     common = tiny_evidence("problem_counts", COUNTS, counts).frames
     sampled = tiny_evidence("sampled_counts", f"{COUNTS} n_planned", all_counts).frames
     evidence = replace(evidence, frames={**evidence.frames, **common, **sampled})

@@ -14,7 +14,7 @@ def row(checkpoint, problem, index, nats_per_token, *, n_tokens=2, task="sums"):
 
 
 def found(*rows):
-    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("own_scores", COLUMNS, list(rows)))}
+    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("own_logps", COLUMNS, list(rows)))}
 
 
 def test_responses_count_equally_within_a_problem_whatever_their_length():

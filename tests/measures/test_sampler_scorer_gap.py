@@ -9,7 +9,7 @@ COLUMNS = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_l
 
 
 def found(*rows):
-    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("own_scores", COLUMNS, list(rows)))}
+    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("own_logps", COLUMNS, list(rows)))}
 
 
 def test_gaps_in_either_direction_add_up_and_problems_count_equally():

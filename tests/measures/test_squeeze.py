@@ -14,7 +14,7 @@ def gains(base, late):
     """``base`` and ``late``: {(problem, mode): probability}."""
     rows = [("base", *key, math.log(p)) for key, p in base.items()]
     rows += [("late", *key, math.log(p) if p > 0 else -math.inf) for key, p in late.items()]
-    return {f.scope: f for f in compute(tiny_evidence("mode_scores", COLUMNS, rows))}
+    return {f.scope: f for f in compute(tiny_evidence("mode_logps", COLUMNS, rows))}
 
 
 def test_modes_are_binned_by_the_base_and_averaged_mode_by_mode():
@@ -61,6 +61,6 @@ def test_moderate_sharpening_loses_in_no_bin_and_a_planted_squeeze_does():
 
 def test_a_checkpoint_that_is_scored_in_part_is_unknown():
     rows = [("base", "q", "a", -1.0), ("base", "q", "b", -1.0), ("late", "q", "a", -1.0)]
-    (finding,) = compute(tiny_evidence("mode_scores", COLUMNS, rows))
+    (finding,) = compute(tiny_evidence("mode_logps", COLUMNS, rows))
     assert finding.value is None
     assert finding.why.startswith("1 of 2 modes are scored here")

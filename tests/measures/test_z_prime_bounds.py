@@ -12,7 +12,7 @@ COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_s
 
 
 def values(rows):
-    findings = compute(tiny_evidence("own_scores", COLUMNS, rows))
+    findings = compute(tiny_evidence("own_logps", COLUMNS, rows))
     return {f.scope: f.value for f in findings}, findings
 
 

@@ -29,7 +29,7 @@ def fallen(world, *, late_b=0.05, late_d=0.2, graded_mode="a"):
         for name, values in {"base": (0.4, 0.1, 0.5, 0.2), "late": (0.9, late_b, 0.5, late_d)}.items()
         for (problem, mode), p in zip((("q1", "a"), ("q1", "b"), ("q2", "c"), ("q2", "d")), values, strict=True)
     ]
-    return world(samples, n=2, panel=2, mode_scores=modes).evidence()
+    return world(samples, n=2, panel=2, mode_logps=modes).evidence()
 
 
 def test_the_unsampled_mode_alone_is_compared(world, found):
@@ -54,12 +54,12 @@ def test_modes_are_matched_by_the_verifiers_name_for_them(world, found):
 
 def test_modes_that_are_not_all_scored_are_a_reason(world, found):
     evidence = fallen(world)
-    modes = evidence.frames["mode_scores"]
-    evidence.frames["mode_scores"] = modes[(modes["checkpoint_id"] != "late") | (modes["mode"] != "b")]
+    modes = evidence.frames["mode_logps"]
+    evidence.frames["mode_logps"] = modes[(modes["checkpoint_id"] != "late") | (modes["mode"] != "b")]
     assert found(compute(evidence))["late", REALISED].why.startswith("3 of 4 modes are scored here")
     evidence = fallen(world)
-    own = evidence.frames["own_scores"]
-    evidence.frames["own_scores"] = own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]
+    own = evidence.frames["own_logps"]
+    evidence.frames["own_logps"] = own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]
     assert found(compute(evidence))["late", PREDICTED].value is None
 
 
@@ -72,7 +72,7 @@ def test_the_difference_is_realised_with_less_realised_without(world, found):
 
 def test_one_kind_of_problem_is_no_comparison(world, found):
     evidence = fallen(world)
-    for view in ("own_scores", "mode_scores", "graded_samples"):
+    for view in ("own_logps", "mode_logps", "graded_samples"):
         frame = evidence.frames[view]
         evidence.frames[view] = frame[frame["problem_id"] == "q1"]
     findings = found(compute(evidence))

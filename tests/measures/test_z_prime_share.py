@@ -17,15 +17,15 @@ def own(*samples, problem="q", checkpoint="base"):
 
 
 def shares(rows, found):
-    findings = found(compute(tiny_evidence("own_scores", COLUMNS, rows)))
+    findings = found(compute(tiny_evidence("own_logps", COLUMNS, rows)))
     return {scope: f.value for (_, scope), f in findings.items()}
 
 
 def test_z_prime_is_that_of_theorem_2_2():
     # two of three are correct: A = 1/√2 and −√2; a was drawn twice
     (one,) = partitions(
-        tiny_evidence("own_scores", COLUMNS, own(("a", True, 0.3), ("a", True, 0.3), ("b", False, 0.2))).frames[
-            "own_scores"
+        tiny_evidence("own_logps", COLUMNS, own(("a", True, 0.3), ("a", True, 0.3), ("b", False, 0.2))).frames[
+            "own_logps"
         ]
     )
     a, b = 2 * 2**-0.5 / 3, -(2**0.5) / 3
@@ -48,7 +48,7 @@ def test_a_bound_may_miss_what_is_exact(found):
 
 def test_batches_of_one_grade_count_as_not_mixed_and_nowhere_else(found):
     rows = own(("a", True, 0.5), ("b", False, 0.1)) + own(("a", True, 0.5), ("a", True, 0.5), problem="r")
-    findings = found(compute(tiny_evidence("own_scores", COLUMNS, rows)))
+    findings = found(compute(tiny_evidence("own_logps", COLUMNS, rows)))
     assert (findings["base", MIXED].value, findings["base", MIXED].n) == (0.5, 2)
     assert (findings["base", BETA_1].value, findings["base", BETA_1].n) == (1.0, 1)
 
@@ -60,7 +60,7 @@ def test_a_certain_base_and_a_vanishing_one_do_no_harm(found):
 
 
 def test_one_sample_is_no_batch(found):
-    findings = found(compute(tiny_evidence("own_scores", COLUMNS, own(("a", True, 0.5)))))
+    findings = found(compute(tiny_evidence("own_logps", COLUMNS, own(("a", True, 0.5)))))
     assert findings["base", MIXED].value == 0.0
     assert findings["base", BETA_1].why == NONE_MIXED
     assert "--panel" in NONE_MIXED

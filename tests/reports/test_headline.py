@@ -89,14 +89,14 @@ def test_an_interval_does_not_go_where_a_probability_cannot(page_of: Callable[..
 
 
 def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(page_of: Callable[..., Page]) -> None:
-    page = page_of(names=("grpo",), edit=lambda found: [*found, exact("queries_over_sharpened", 0.8)])
+    page = page_of(names=("grpo",), edit=lambda found: [*found, exact("problems_over_sharpened", 0.8)])
     tiles = {tile.title: tile for tile in page.headline.cards[0].tiles}
     assert tiles["over-sharpened (Definition 2.1)"].value == "80.0\xa0%"
     assert tiles["over-sharpened (Definition 2.1)"].change == ("of 5 problems, 95\xa0% interval 70.0\xa0% to 90.0\xa0%")
     assert not any("as Definition 2.1 asks" in limit for limit in page.headline.limits)
 
 
-@pytest.mark.parametrize("measure", ["queries_over_sharpened", "modes_fallen_10x"])
+@pytest.mark.parametrize("measure", ["problems_over_sharpened", "modes_fallen_10x"])
 def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Callable[..., Page], measure: str) -> None:
     def partial(findings: list[Finding]) -> list[Finding]:
         rest = [f for f in findings if f.measure != measure]
@@ -109,7 +109,7 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
     exact_tiles = [t.title for t in card.tiles if "Definition" in t.title or "10×" in t.title]
     labelled = [title for title in exact_tiles if title.endswith(", where problems list their modes")]
     assert len(labelled) == 1
-    if measure == "queries_over_sharpened":
+    if measure == "problems_over_sharpened":
         assert f"Exact values for all problems are unknown: {REASON}." in card.sentences
     else:
         (modes,) = [s for s in page.sections if s.section_id == "modes"]

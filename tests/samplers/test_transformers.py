@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM
 
 import diagnostics.samplers.transformers as sampler_module
-from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, encode_prompt
 from diagnostics.records.errors import CheckpointError, SamplerError
@@ -180,10 +180,10 @@ def test_the_raw_log_probability_is_of_temperature_one_whatever_the_sampling(
     samples = draw(checkpoint_at(path), all_requests(), settings)
     problems = {one.problem_id: one for one in PROBLEMS}
     requests = [
-        ScoreRequest(problem=problems[sample.problem_id], response_id=str(index), token_ids=sample.token_ids)
+        ForcedRequest(problem=problems[sample.problem_id], response_id=str(index), token_ids=sample.token_ids)
         for index, sample in enumerate(samples)
     ]
-    scores = {one.response_id: one for batch in score(load(path), requests, settings) for one in batch}
+    scores = {one.response_id: one for batch in teacher_force(load(path), requests, settings) for one in batch}
     for index, sample in enumerate(samples):
         assert scores[str(index)].logp_sum == pytest.approx(sample.logp_sum_raw, abs=1e-4)
         assert scores[str(index)].n_tokens == sample.n_tokens

@@ -18,10 +18,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from diagnostics.engine.teacher_forcing import ScoreRequest, score
+from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
 from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint, ResponseScore, Sample, SamplingSettings
+from diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
 from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest, vllm_engine
 from diagnostics.samplers.transformers import TransformersSampler
 from diagnostics.samplers.vllm import VllmSampler
@@ -95,14 +95,16 @@ def _no_old_notes(series: Series) -> None:
     series.notes.clear()
 
 
-def scores(series: Series, checkpoint: Checkpoint, samples: Sequence[Sample]) -> list[ResponseScore]:
+def scores(series: Series, checkpoint: Checkpoint, samples: Sequence[Sample]) -> list[ForcedResponse]:
     """Teacher-forced, in the order of ``samples``."""
     by_id = {one.problem_id: one for one in PROBLEMS}
     requests = [
-        ScoreRequest(problem=by_id[sample.problem_id], response_id=str(place), token_ids=sample.token_ids)
+        ForcedRequest(problem=by_id[sample.problem_id], response_id=str(place), token_ids=sample.token_ids)
         for place, sample in enumerate(samples)
     ]
-    scored = [one for batch in score(series.models.load(checkpoint), requests, settings_with()) for one in batch]
+    scored = [
+        one for batch in teacher_force(series.models.load(checkpoint), requests, settings_with()) for one in batch
+    ]
     return sorted(scored, key=lambda one: int(one.response_id))
 
 

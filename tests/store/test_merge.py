@@ -62,9 +62,11 @@ def shards(run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def _contents(store_path: Path) -> dict[str, list[tuple]]:
     database = Database(store_path, read_only=True)
     try:
-        database.frame("FROM token_scores LIMIT 0", {})
+        database.frame("FROM response_tokens LIMIT 0", {})
         tables = [row[0] for row in database.rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal")]
-        return {name: database.rows(f"SELECT * FROM {name} ORDER BY ALL") for name in (*sorted(tables), "token_scores")}
+        return {
+            name: database.rows(f"SELECT * FROM {name} ORDER BY ALL") for name in (*sorted(tables), "response_tokens")
+        }
     finally:
         database.close()
 
@@ -77,13 +79,13 @@ def test_two_shards_make_the_audit_of_one_process_without_drawing_again(
     assert merged.to_conclude == merged.series == ("run",)
     assert merged.samples_added == whole.samples_drawn
     with open_store(merged.store_path) as store:
-        scored = store.frame("FROM response_scores ORDER BY ALL")
+        scored = store.frame("FROM response_logps ORDER BY ALL")
     concluded = audit([run], _config(tmp_path / "merged"))
     assert concluded.samples_drawn == 0
     with open_store(whole.store_path) as one, open_store(concluded.store_path) as other:
-        assert other.frame("FROM response_scores ORDER BY ALL").equals(scored)
-        assert len(scored) == len(one.frame("FROM response_scores"))
-        doubled = "SELECT count(*) - count(DISTINCT (checkpoint_id, problem_id, response_id)) AS n FROM token_scores"
+        assert other.frame("FROM response_logps ORDER BY ALL").equals(scored)
+        assert len(scored) == len(one.frame("FROM response_logps"))
+        doubled = "SELECT count(*) - count(DISTINCT (checkpoint_id, problem_id, response_id)) AS n FROM response_tokens"
         assert other.frame(doubled)["n"].iloc[0] == 0
         identities = "SELECT * EXCLUDE (logp_sum_raw) FROM samples ORDER BY ALL"
         assert other.frame(identities).astype(str).equals(one.frame(identities).astype(str))
@@ -150,7 +152,7 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
             .any()
         )
         keys = ["checkpoint_id", "settings_id", "problem_id", "response_id"]
-        assert not store.frame("FROM token_scores").duplicated(keys).any()
+        assert not store.frame("FROM response_tokens").duplicated(keys).any()
 
 
 def test_what_does_not_fit_is_refused_in_one_line(

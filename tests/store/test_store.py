@@ -19,9 +19,9 @@ from diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Finding,
+    ForcedResponse,
     Grade,
     Problem,
-    ResponseScore,
     Sample,
     SamplingSettings,
     Series,
@@ -33,9 +33,9 @@ from diagnostics.store.missing import (
     finished_samples,
     missing_samples,
     planned_samples,
+    unforced,
     ungraded,
     unrepeated,
-    unscored,
 )
 from diagnostics.verdict.record import Verdict
 from reports import build_report
@@ -99,9 +99,9 @@ def _missing(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, tuple
     return missing_samples(store, key.settings_id, checkpoint_id, planned, greedy=True)
 
 
-def _scores(response_ids: Iterable[str], *, problem_id: str = PROBLEM.problem_id) -> list[ResponseScore]:
+def _scores(response_ids: Iterable[str], *, problem_id: str = PROBLEM.problem_id) -> list[ForcedResponse]:
     return [
-        ResponseScore(
+        ForcedResponse(
             problem_id=problem_id,
             response_id=identity,
             logp_sum=-1.5,
@@ -174,19 +174,19 @@ def test_equal_texts_are_graded_once_across_checkpoints(store: Store) -> None:
 def test_modes_and_first_samples_are_scored_once(store: Store) -> None:
     key = _begin(store)
     store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1, "3"), _sample(2, "4")])
-    pending = unscored(store, key, "hash0")
+    pending = unforced(store, key, "hash0")
     texts = dict(zip(pending["text"], pending["token_ids"], strict=True))
     assert sorted(texts) == ["2", "3", "two"]  # entropy_samples is 2, and the first of them reads like a mode
     assert [text for text, ids in texts.items() if pd.api.types.is_list_like(ids)] == ["3"]
-    store.add_scores(key, "hash0", _scores(pending["response_id"]))
-    assert unscored(store, key, "hash0").empty
-    assert len(store.frame("FROM mode_scores")) == 2
+    store.add_forced(key, "hash0", _scores(pending["response_id"]))
+    assert unforced(store, key, "hash0").empty
+    assert len(store.frame("FROM mode_logps")) == 2
 
 
 def test_samples_whose_entropy_is_known_are_not_scored_for_it(store: Store) -> None:
     key = _begin(store, n=2)
     store.add_samples(key.settings_id, "hash0", [replace(_sample(i, f"{i}"), entropy_sum=0.5) for i in range(2)])
-    assert sorted(unscored(store, key, "hash0")["text"]) == ["2", "two"]
+    assert sorted(unforced(store, key, "hash0")["text"]) == ["2", "two"]
     assert store.frame("SELECT sum(entropy_sum) AS nats FROM sample_entropies")["nats"].iloc[0] == 1.0
 
 
@@ -195,40 +195,40 @@ def test_the_panel_is_scored_everywhere_and_own_samples_by_the_base(store: Store
     store.add_samples(PANEL_SETTINGS.settings_id, "hash0", [_sample(0, "panel"), _sample(1, "beyond")])
     for checkpoint, text in (("hash0", "of base"), ("hash20", "of late")):
         store.add_samples(key.settings_id, checkpoint, [_sample(0, text)])
-    wanted = {checkpoint: set(unscored(store, key, checkpoint)["text"]) for checkpoint in ("hash0", "hash20")}
+    wanted = {checkpoint: set(unforced(store, key, checkpoint)["text"]) for checkpoint in ("hash0", "hash20")}
     assert wanted["hash0"] == {"2", "two", "panel", "of base", "of late"}
     assert wanted["hash20"] == {"2", "two", "panel", "of late"}
     assert unrepeated(store, key, "hash0", 9).empty  # not scored once yet
-    pending = unscored(store, key, "hash0")
-    store.add_scores(key, "hash0", _scores(pending["response_id"]))
+    pending = unforced(store, key, "hash0")
+    store.add_forced(key, "hash0", _scores(pending["response_id"]))
     again = unrepeated(store, key, "hash0", 9)
     assert again["text"].tolist() == ["panel"]
-    store.add_second_scores(key, "hash0", _scores(again["response_id"]))
+    store.add_forced_again(key, "hash0", _scores(again["response_id"]))
     assert unrepeated(store, key, "hash0", 9).empty
-    assert store.frame("SELECT logp_sum, second_logp_sum FROM repeated_scores").to_numpy().tolist() == [[-1.5, -1.5]]
+    assert store.frame("SELECT logp_sum, second_logp_sum FROM repeated_logps").to_numpy().tolist() == [[-1.5, -1.5]]
 
 
 def test_samples_beyond_this_audits_n_are_left_alone(store: Store) -> None:
     key = _begin(store, n=4, panel=4)
     for checkpoint in ("hash0", "hash20"):
         store.add_samples(key.settings_id, checkpoint, [_sample(i, f"{checkpoint} {i}") for i in range(4)])
-        store.add_scores(key, checkpoint, _scores(unscored(store, key, checkpoint)["response_id"]))
+        store.add_forced(key, checkpoint, _scores(unforced(store, key, checkpoint)["response_id"]))
     smaller = _begin(store, n=1, panel=4, audit_id="b")
     _grade_all(store, smaller)
     assert store.frame("SELECT DISTINCT sample_index FROM own_tokens")["sample_index"].tolist() == [0]
-    assert store.frame("SELECT DISTINCT sample_index FROM own_scores")["sample_index"].tolist() == [0]
-    assert not set(unscored(store, smaller, "hash0")["text"]) & {"hash20 1", "hash20 2", "hash20 3"}
+    assert store.frame("SELECT DISTINCT sample_index FROM own_logps")["sample_index"].tolist() == [0]
+    assert not set(unforced(store, smaller, "hash0")["text"]) & {"hash20 1", "hash20 2", "hash20 3"}
 
 
 def test_another_panel_is_scored_twice_as_well(store: Store) -> None:
     for panel, text in ((1, "first"), (2, "second")):
         key = _begin(store, panel=panel, audit_id=text)
         store.add_samples(PANEL_SETTINGS.settings_id, "hash0", [_sample(panel - 1, text)])
-        store.add_scores(key, "hash0", _scores(unscored(store, key, "hash0")["response_id"]))
+        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
         again = unrepeated(store, key, "hash0", 9)
         assert again["text"].tolist() == [text]
-        store.add_second_scores(key, "hash0", _scores(again["response_id"]))
-        assert len(store.frame("FROM repeated_scores")) == panel
+        store.add_forced_again(key, "hash0", _scores(again["response_id"]))
+        assert len(store.frame("FROM repeated_logps")) == panel
 
 
 def test_training_responses_are_scored_before_and_after_them(store: Store) -> None:
@@ -236,9 +236,9 @@ def test_training_responses_are_scored_before_and_after_them(store: Store) -> No
     said = TrainingResponse(step=20, prompt="1 + 2 =", text="3", truncated=True, correct=True)
     store.add_training_responses("run", [said])
     for checkpoint in ("hash0", "hash20"):
-        (row,) = unscored(store, key, checkpoint).query("prompt == '1 + 2 ='").itertuples()
+        (row,) = unforced(store, key, checkpoint).query("prompt == '1 + 2 ='").itertuples()
         assert (row.text, row.ends) == ("3", False)
-        store.add_scores(key, checkpoint, _scores([row.response_id], problem_id=row.problem_id))
+        store.add_forced(key, checkpoint, _scores([row.response_id], problem_id=row.problem_id))
     (tokens,) = store.frame("FROM training_tokens").itertuples()
     assert (tokens.step, list(tokens.token_logps), list(tokens.token_logps_before)) == (20, [-1, -0.5], [-1, -0.5])
 
@@ -246,12 +246,12 @@ def test_training_responses_are_scored_before_and_after_them(store: Store) -> No
 def test_token_scores_move_with_the_store_and_a_reader_reads_nothing_else(tmp_path: Path) -> None:
     with Store.open(tmp_path / "old" / "audit.duckdb") as store:
         key = _begin(store)
-        store.add_scores(key, "hash0", _scores(["r"]))
+        store.add_forced(key, "hash0", _scores(["r"]))
     (tmp_path / "old").rename(tmp_path / "it's new")
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("a\n1\n")
     with Store.open(tmp_path / "it's new" / "audit.duckdb", read_only=True) as store:
-        assert store.frame("SELECT token_logps FROM token_scores")["token_logps"].iloc[0].tolist() == [-1, -0.5]
+        assert store.frame("SELECT token_logps FROM response_tokens")["token_logps"].iloc[0].tolist() == [-1, -0.5]
         with pytest.raises(StoreError, match="disabled"):
             store.frame(f"FROM '{foreign}'")
 
@@ -259,36 +259,36 @@ def test_token_scores_move_with_the_store_and_a_reader_reads_nothing_else(tmp_pa
 def test_token_files_of_a_killed_writer_are_forgotten_and_lost_ones_only_missed(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
-        store.add_scores(_begin(store), "hash0", _scores(["r"]))
+        store.add_forced(_begin(store), "hash0", _scores(["r"]))
     folder = tmp_path / "audit.tokens"
     (committed,) = folder.iterdir()
     for name in (f"{'a' * 32}.parquet", f"{'b' * 32}.parquet.partial", "somebody's.parquet"):
         (folder / name).write_bytes(b"PAR1 cut short")
     with Store.open(path, read_only=True) as store:
-        assert len(store.frame("FROM token_scores")) == 1
+        assert len(store.frame("FROM response_tokens")) == 1
     with Store.open(path) as store:
         assert sorted(folder.iterdir()) == sorted([committed, folder / "somebody's.parquet"])
     for damage in (lambda: committed.write_bytes(b"PAR1 cut short"), committed.unlink):
         damage()
         with Store.open(path, read_only=True) as store:
-            assert store.frame("FROM token_scores").empty
-            assert len(store.frame("FROM response_scores")) == 1
+            assert store.frame("FROM response_tokens").empty
+            assert len(store.frame("FROM response_logps")) == 1
 
 
 def test_scores_whose_tokens_were_lost_are_made_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         key = _begin(store)
-        store.add_scores(key, "hash0", _scores(unscored(store, key, "hash0")["response_id"]))
-        assert unscored(store, key, "hash0").empty
+        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
+        assert unforced(store, key, "hash0").empty
     for file in (tmp_path / "audit.tokens").iterdir():
         file.unlink()
     with Store.open(path) as store:
-        pending = unscored(store, key, "hash0")
+        pending = unforced(store, key, "hash0")
         assert len(pending) == 2
-        store.add_scores(key, "hash0", _scores(pending["response_id"]))
-        assert unscored(store, key, "hash0").empty
-        assert len(store.frame("FROM token_scores")) == len(store.frame("FROM response_scores")) == 2
+        store.add_forced(key, "hash0", _scores(pending["response_id"]))
+        assert unforced(store, key, "hash0").empty
+        assert len(store.frame("FROM response_tokens")) == len(store.frame("FROM response_logps")) == 2
 
 
 @pytest.mark.parametrize("folder", ["a[1]", "st*r", "why?"])
@@ -473,7 +473,7 @@ from diagnostics.store.missing import (
     planned_samples,
     ungraded,
     unrepeated,
-    unscored,
+    unforced,
 )
 from diagnostics.store import Store
 from test_store import _begin, _sample

@@ -16,7 +16,7 @@ VERDICT = f"{LIVE_FINDINGS}verdict"
 _PLAIN = (
     "effective_modes",
     "interference",
-    "queries_over_sharpened",
+    "problems_over_sharpened",
     "modes_fallen",
     "modes_fallen_10x",
     "mass_lost",

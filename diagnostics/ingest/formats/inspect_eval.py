@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, chat_text, sampling_settings, score
 from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import FinishReason
@@ -240,7 +240,7 @@ def _score_of(scores: Mapping[str, Score], told: _Told) -> Score | None:
 
 
 def _number(value: object) -> float | None:
-    """A score as a number; NaN is inspect's mark of a sample that its scorer left unscored."""
+    """A score as a number; NaN is inspect's mark of a sample that its scorer left unforced."""
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, str):

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, inner, optional_text, sampling_settings, score, text
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, chat_text, optional_text, sampling_settings, score, whole
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.records.errors import ImportFileError

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, defstruct
 
-from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,

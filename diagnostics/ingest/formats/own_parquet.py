@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.export.names import slug
-from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_score,

@@ -29,7 +29,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diagnostics.ingest.formats.contract import Fault, Importer, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
@@ -76,7 +76,11 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 def place(path: Path) -> FilePlace:
     """The step, and the run with the kind of its episodes."""
     where = _where(path)
-    return FilePlace() if where is None else FilePlace(run=f"{where.run.name} {where.kind} {where.subset}", step=where.step)
+    return (
+        FilePlace()
+        if where is None
+        else FilePlace(run=f"{where.run.name} {where.kind} {where.subset}", step=where.step)
+    )
 
 
 def settings(path: Path) -> Mapping[str, Any]:

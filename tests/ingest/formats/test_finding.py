@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
-from tests.ingest.test_ingest import dump, line
 
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import RECORDS_ASKED, FoundFiles, find_files
@@ -18,6 +17,7 @@ from diagnostics.ingest.formats.rows import NOT_JSON, ONE_ARRAY, ONE_OBJECT
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.ingest.plan import plan_import
 from diagnostics.records.errors import ImportFileError
+from tests.ingest.test_ingest import dump, line
 
 GOOD = "".join(line(1, repeat, right=True, step=20) + "\n" for repeat in range(3))
 COMPLETION = {"step": 3, "prompt": "q", "completion": "2", "right": 1.0, "advantage": 0.5}

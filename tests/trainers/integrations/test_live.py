@@ -115,7 +115,7 @@ def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
     assert values["oversharp/pass@16"] == of["pass_at_k", 16]
     assert values["oversharp/pass@16_change"] == of["pass_at_k_delta", 16] < -0.2
     assert values["oversharp/pass@1"] == of["pass_at_k", 1]
-    assert {"oversharp/queries_over_sharpened", "oversharp/mass_lost"} <= set(values)
+    assert {"oversharp/problems_over_sharpened", "oversharp/mass_lost"} <= set(values)
     assert "oversharp/effective_modes" in first.values  # unknown where nothing is solved any more
     assert (values["oversharp/step"], values["oversharp/loss_found"]) == (40, 1)
     assert all(isinstance(value, float) for value in values.values())

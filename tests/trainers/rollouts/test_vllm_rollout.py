@@ -112,7 +112,9 @@ class Trained:
         self.memory = None
         if memory_path is not None:
             self.memory = Memory(Dlc(mu=MU, memory=str(memory_path)), self.policy, start=start, learning_rate=1e-2)
-        self.engine = VllmRolloutEngine(self.policy, start=start, max_model_len=320, rows=64, memory=self.memory, dtype=dtype)
+        self.engine = VllmRolloutEngine(
+            self.policy, start=start, max_model_len=320, rows=64, memory=self.memory, dtype=dtype
+        )
 
     def sample(self, **changes: float) -> RolloutBatch:
         settings = {"group_size": 6, "max_tokens": 8, "temperature": 0.7, "seed": 0} | changes

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.queries_gained import compute
+from diagnostics.measures.problems_gained import compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -21,11 +21,11 @@ def test_a_planted_gain_is_counted_and_a_mere_rise_is_not():
 
 
 def test_without_any_change_chance_gains_as_many_as_it_loses():
-    from diagnostics.measures import queries_lost
+    from diagnostics.measures import problems_lost
 
     rng = np.random.default_rng(3)
     rows = [(c, f"q{i:04}", 64, int(rng.binomial(64, 0.01))) for c in ("base", "late") for i in range(3000)]
     evidence = tiny_evidence("problem_counts", COLUMNS, rows, n=64)
-    (gained,), (lost,) = compute(evidence), queries_lost.compute(evidence)
+    (gained,), (lost,) = compute(evidence), problems_lost.compute(evidence)
     assert gained.value > 0.15
     assert gained.value == pytest.approx(lost.value, abs=0.04)

@@ -3,7 +3,7 @@
 Meaning: the problems that came within the reach of the model at this sampling budget. The papers call a
 problem a query, hence the name.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
-Limits: part of the gain is chance, as for ``queries_lost``; only the two together say something. The value depends on
+Limits: part of the gain is chance, as for ``problems_lost``; only the two together say something. The value depends on
 n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
@@ -41,7 +41,7 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 
 MEASURE = Measure(
-    name="queries_gained",
+    name="problems_gained",
     title="Problems gained",
     unit="share of problems",
     section="problems",

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.queries_lost_exact import compute
+from diagnostics.measures.problems_lost_exact import compute
 
 
 @pytest.mark.parametrize(
@@ -16,5 +16,5 @@ def test_lost_means_solvable_before_and_out_of_reach_now(before, now, lost):
 
     # Two modes of equal probability: the sum is what counts.
     rows = [(c, "q", mode, logp(p / 2)) for c, p in (("base", before), ("late", now)) for mode in "ab"]
-    (finding,) = compute(tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", rows))
+    (finding,) = compute(tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", rows))
     assert finding.value == lost

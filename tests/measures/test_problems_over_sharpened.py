@@ -3,7 +3,7 @@ import math
 import pytest
 
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.queries_over_sharpened import compute
+from diagnostics.measures.problems_over_sharpened import compute
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 
@@ -16,7 +16,7 @@ def share(base, late):
         for query, probabilities in queries.items()
         for i, p in enumerate(probabilities)
     ]
-    (finding,) = compute(tiny_evidence("mode_scores", COLUMNS, rows))
+    (finding,) = compute(tiny_evidence("mode_logps", COLUMNS, rows))
     return finding.value
 
 

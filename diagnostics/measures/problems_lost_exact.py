@@ -9,7 +9,7 @@ Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; t
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.03)), ("base", "q2", "b", math.log(0.03)),
 ...     ("late", "q1", "a", math.log(0.001)), ("late", "q2", "b", math.log(0.01))])
 >>> [(f.checkpoint_id, f.value) for f in compute(evidence)]
@@ -45,11 +45,11 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 
 MEASURE = Measure(
-    name="queries_lost_exact",
+    name="problems_lost_exact",
     title="Problems lost (exact)",
     unit="share of problems",
     section="problems",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,

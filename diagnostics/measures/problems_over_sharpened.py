@@ -2,7 +2,7 @@
 
 Meaning: Definition 2.1 of [A] decided problem by problem. Sharpening is moderate where no correct mode lost
 probability; it is over-sharpening where any did. Equality counts as moderate, and so does a fall within the numeric
-noise of scoring (1e-4 nats). The papers call a problem a query, hence the name.
+noise of scoring (1e-4 nats).
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: strict. Any training moves some mode down a little, so the share soon saturates near 1: read it with its
 grades ``modes_fallen_10x`` and ``mass_lost``. Only where all accepted responses of a problem are listed.
@@ -10,7 +10,7 @@ Source: [A] (arXiv 2601.15609), Def 2.1.
 
 >>> import math
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("mode_scores", "checkpoint_id problem_id mode logp_sum", [
+>>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.2)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.8)), ("late", "q1", "b", math.log(0.1)), ("late", "q2", "c", math.log(0.5))])
 >>> [(f.checkpoint_id, f.value) for f in compute(evidence)]
@@ -43,11 +43,11 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 
 MEASURE = Measure(
-    name="queries_over_sharpened",
+    name="problems_over_sharpened",
     title="Problems over-sharpened (Definition 2.1)",
     unit="share of problems",
     section="modes",
-    needs=("mode_scores",),
+    needs=("mode_logps",),
     missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
     plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,

@@ -1,7 +1,7 @@
 import pytest
 
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.queries_kept import compute
+from diagnostics.measures.problems_kept import compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -20,10 +20,10 @@ def test_kept_is_solved_before_and_now():
 
 
 def test_kept_lost_gained_and_never_make_the_whole():
-    from diagnostics.measures import queries_gained, queries_lost
+    from diagnostics.measures import problems_gained, problems_lost
 
     counts = {"base": (3, 1, 0, 0, 2), "late": (1, 0, 2, 0, 2)}
     rows = [(c, f"q{i}", 4, correct) for c, row in counts.items() for i, correct in enumerate(row)]
     evidence = tiny_evidence("problem_counts", COLUMNS, rows, n=4)
-    parts = [measure(evidence)[0].value for measure in (compute, queries_lost.compute, queries_gained.compute)]
+    parts = [measure(evidence)[0].value for measure in (compute, problems_lost.compute, problems_gained.compute)]
     assert parts == pytest.approx([0.4, 0.2, 0.2])

@@ -1,9 +1,11 @@
-"""Problems kept: solved at least once in n samples by the base and now.
+"""Problems lost: solved at least once in n samples by the base, never now.
 
-Meaning: the problems that stayed within reach. What kept, lost and gained leave of 1 are the problems that neither
-solves. The papers call a problem a query, hence the name.
+Meaning: the problems that left the reach of the model at this sampling budget. The papers call a problem
+a query, hence the name.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
-Limits: the value depends on n, which is the same for both.
+Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
+problems show as many lost as gained. Read it beside ``problems_gained``; a single lost problem needs fresh samples to
+be believed. The value depends on n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -11,7 +13,7 @@ Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; t
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
 ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
 >>> [(f.checkpoint_id, f.value, f.n) for f in compute(evidence)]
-[('late', 0.5, 4)]
+[('late', 0.25, 4)]
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ def compute(evidence: Evidence) -> list[Finding]:
             findings.append(unknown(MEASURE, checkpoint_id, why_not))
             continue
         before_P, now_P = counts.correct_P[evidence.base_id], counts.correct_P[checkpoint_id]
-        kept_P = (before_P > 0) & (now_P > 0)
-        findings.append(known(MEASURE, checkpoint_id, share_interval(kept_P.astype(np.float64))))
+        lost_P = (before_P > 0) & (now_P == 0)
+        findings.append(known(MEASURE, checkpoint_id, share_interval(lost_P.astype(np.float64))))
     return findings
 
 
 MEASURE = Measure(
-    name="queries_kept",
-    title="Problems kept",
+    name="problems_lost",
+    title="Problems lost",
     unit="share of problems",
     section="problems",
     needs=("problem_counts",),

@@ -1,5 +1,5 @@
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.queries_lost import compute
+from diagnostics.measures.problems_lost import compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
