@@ -137,7 +137,7 @@ class SampleBatch:
         return response_ids
 
     def add_grades(self, placed: Placed, response_ids: Sequence[str], verifier: str, least: float) -> None:
-        """The tool's own scores of these samples, of each response once; from ``least`` on they are correct."""
+        """The tool's own rewards of these samples, of each response once; from ``least`` on they are correct."""
         new: list[int] = []
         for place, pair in enumerate(map(add, placed.problem_ids, response_ids)):
             if pair not in self._graded:
@@ -150,8 +150,8 @@ class SampleBatch:
             [response_ids[place] for place in new],
             [verifier] * len(new),
             [storable(answer or NO_ANSWER) for answer in said],
-            [item.score for item in items],
-            [item.score is not None and item.score >= least for item in items],
+            [item.reward for item in items],
+            [item.reward is not None and item.reward >= least for item in items],
         )
 
 

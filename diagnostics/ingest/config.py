@@ -15,18 +15,18 @@ from diagnostics.records.types import RecordedSettings, make_paths
 
 #: What ``--map`` may name.
 MAPPED = (
-    "prompt", "response", "gold", "score", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
+    "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
     "greedy",
 )  # fmt: skip
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
-    """``--map prompt=question,response=output`` and several ``--map`` mean the same."""
+    """``--map prompt=question,response=output`` and several ``--map`` mean the same; ``score`` is ``reward`` too."""
     pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
     named = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
     if len(named) < len(pairs):
-        raise ValueError(f"{','.join(pairs)!r} is not a list of NAME=FIELD pairs such as prompt=question,score=reward")
-    return named
+        raise ValueError(f"{','.join(pairs)!r} is not a list of NAME=FIELD pairs such as prompt=question,reward=score")
+    return {"reward" if name == "score" else name: value for name, value in named.items()}
 
 
 @Parameter(name="*")
@@ -41,7 +41,7 @@ class ImportConfig:
     format
         Whose files they are. Default: recognised by their content.
     map
-        Fields of any JSONL, Parquet or CSV: prompt=…,response=…,gold=…,score=…,step=…; dots reach into objects.
+        Fields of any JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…; dots reach into objects.
     base
         File or folder of the samples before RLVR, if the step in its name does not tell: they count as step 0.
     name
@@ -52,14 +52,14 @@ class ImportConfig:
         Merge so many steps into one, named after the last. For rollouts of training: each problem comes once an epoch.
     steps
         Import these steps only, comma-separated.
-    score
-        Field that holds the score, where a tool writes several.
+    reward
+        Field that holds the tool's reward or score, where it writes several.
     correct_at
-        A response with at least this score is correct.
+        A response with at least this reward is correct.
     verifier
-        Who grades samples that come without a score.
+        Who grades samples that come without a reward.
     regrade
-        Leave the tool's scores aside, let the verifier grade every sample.
+        Leave the tool's rewards aside, let the verifier grade every sample.
     n
         Use so many samples per problem and step; problems that have fewer somewhere are left out. Default: as many as
         most problems have at every step.
@@ -91,7 +91,7 @@ class ImportConfig:
     steps: Annotated[
         tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
     ] = ()
-    score: str | None = None
+    reward: Annotated[str | None, Parameter(alias="--score")] = None
     correct_at: float = 1.0
     verifier: str = "math"
     regrade: Annotated[bool, Parameter(negative=())] = False
@@ -123,9 +123,9 @@ class ImportConfig:
         if unknown:
             raise ConfigError(f"--map {unknown[0]}=…: not a name of ours; there are {', '.join(MAPPED)}")
         if self.map and not self.map.keys() >= {"prompt", "response"}:
-            raise ConfigError("--map needs prompt=… and response=…, and score=… or gold=…")
-        if self.map and not self.map.keys() & {"score", "gold"}:
-            raise ConfigError("--map needs score=… or gold=…: without either nothing can be graded")
+            raise ConfigError("--map needs prompt=… and response=…, and reward=… or gold=…")
+        if self.map and not self.map.keys() & {"reward", "gold"}:
+            raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
         if self.map and self.format not in (None, "mapped"):
             raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
         if not self.correct_at == self.correct_at or abs(self.correct_at) == float("inf"):

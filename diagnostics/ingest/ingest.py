@@ -87,7 +87,7 @@ def import_samples(
         OversharpError: bad input; what was imported before stays in the store.
     """
     say = progress or SilentProgress()
-    if config.verifier not in verifier_names():  # also where the tool's scores make it idle
+    if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
         get_verifier(config.verifier)  # says which there are
     plan = plan_import(paths, config)
     files: list[FileResult] = []
@@ -148,7 +148,8 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
         )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(
-            f"{store.path}: series {series!r} holds the scores of {tool}; to grade it otherwise run `oversharp regrade`"
+            f"{store.path}: series {series!r} holds the rewards of {tool}; "
+            "to grade it otherwise run `oversharp regrade`"
         )
     return verifier
 

@@ -23,8 +23,8 @@ from diagnostics.verifiers.names import RECORDED
 LARGEST_INDEX = 65_535
 
 NO_STEP = "no step in its fields; pass --step"
-NO_SCORE = "no score, though others of this run have one"
-NO_GOLD = "neither a score nor a gold answer"
+NO_REWARD = "no reward, though others of this run have one"
+NO_GOLD = "neither a reward nor a gold answer"
 DUPLICATE = "a (problem, sample) that was there before"
 TOO_LARGE_INDEX = f"numbered beyond {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
@@ -123,10 +123,10 @@ class Places:
             return NO_STEP
         if self._only_steps and step not in self._only_steps:
             return OTHER_STEP
-        scored = item.score is not None and not self._config.regrade
+        rewarded = item.reward is not None and not self._config.regrade
         if self.verifier is None:
-            self.verifier = f"{RECORDED}{file.importer.name}" if scored else self._config.verifier
-        return None if scored or not self.verifier.startswith(RECORDED) else NO_SCORE
+            self.verifier = f"{RECORDED}{file.importer.name}" if rewarded else self._config.verifier
+        return None if rewarded or not self.verifier.startswith(RECORDED) else NO_REWARD
 
     def _step(self, item: Recorded, file: PlannedFile) -> int | None:
         step = file.step if file.fixed or item.step is None else item.step
@@ -202,7 +202,7 @@ def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
             or item.gold != before.gold
             or item.task != before.task
             or item.greedy is not before.greedy
-            or (item.score is None) is not (before.score is None)
+            or (item.reward is None) is not (before.reward is None)
         ):
             yield block[start:place]
             start = place

@@ -125,8 +125,8 @@ class SeriesReader:
         if not held.file_hash.endswith(f":{options}"):
             return _left_out(
                 file,
-                "was imported before with another --map, --score, --correct-at, --step, --steps or --window; give this "
-                "reading of it a --name of its own",
+                "was imported before with another --map, --reward, --correct-at, --step, --steps or --window; "
+                "give this reading of it a --name of its own",
             )
         if held.n_bytes > n_bytes or held.file_hash != f"{_content(file.path, held.n_bytes)}:{options}":
             return _left_out(file, "was imported before with other content; give what it holds now a --name of its own")
@@ -135,7 +135,7 @@ class SeriesReader:
     def _options(self, file: PlannedFile) -> str:
         """What makes other samples of the same content."""
         config = self._config
-        asked = (sorted(config.map.items()), config.score, config.correct_at, config.steps, config.window)
+        asked = (sorted(config.map.items()), config.reward, config.correct_at, config.steps, config.window)
         return content_hash(file.step, file.fixed, *asked)
 
     def _begin(self, settings: RecordedSettings) -> None:
@@ -159,7 +159,7 @@ class SeriesReader:
     def _read(self, reading: Reading, done: int) -> FileResult:
         """Read what comes after line ``done``."""
         file = reading.file
-        options = ReadOptions(fields=self._config.map, score=self._config.score)
+        options = ReadOptions(fields=self._config.map, reward=self._config.reward)
         block: list[Recorded] = []
         n_characters, line, room = 0, done, import_parts.SAMPLES_PER_BLOCK
         try:

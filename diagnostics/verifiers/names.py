@@ -9,13 +9,13 @@ RECORDED = "recorded:"
 
 
 def grader_name(verifier: str) -> str:
-    """A verifier by its name, the score of another tool in words.
+    """A verifier by its name, the reward of another tool in words.
 
     >>> grader_name("math"), grader_name("recorded:verl")
-    ('math', 'the score that verl recorded')
+    ('math', 'the reward that verl recorded')
     """
     if verifier.startswith(RECORDED):
-        return f"the score that {verifier.removeprefix(RECORDED)} recorded"
+        return f"the reward that {verifier.removeprefix(RECORDED)} recorded"
     return verifier
 
 
@@ -35,7 +35,7 @@ def correct_means(verifiers: Sequence[str]) -> str:
     >>> correct_means(("exact", "math"))
     'correct is what exact and math accepted'
     >>> correct_means(("recorded:verl",))
-    'correct is told by the score that verl recorded'
+    'correct is told by the reward that verl recorded'
     """
     listed = listed_graders(verifiers)
     if any(verifier.startswith(RECORDED) for verifier in verifiers):

@@ -132,7 +132,7 @@ def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: Re
     assert one["answer"] in one["text"]
     page = result.report_path.read_text(encoding="utf-8")
     assert "Responses on which two verifiers disagree, val (math)" in page
-    assert "the score that verl recorded" in page
+    assert "the reward that verl recorded" in page
     assert "recorded:verl" not in page
     assert page.count("Over-sharpened: ") > 0
     again = build_report(store, tmp_path / "both.html", series=("val", "val (math)"))  # needs no --allow
@@ -184,7 +184,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert done.value.code == 3
     assert "warning: 2 problems left out, the first is" in printed.err
     assert "the answer is blank" in printed.err
-    assert "verdict of val, by the score that verl recorded: Over-sharpened" in printed.out
+    assert "verdict of val, by the reward that verl recorded: Over-sharpened" in printed.out
     assert "verdict of val (exact): " in printed.out
     n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
               "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip
@@ -224,7 +224,7 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     page = (store.parent / "report.html").read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
     assert "16 times per problem by verl; temperature, top-p, most tokens and seed are not told by verl." in text
-    assert "correct is told by the score that verl recorded" in text
+    assert "correct is told by the reward that verl recorded" in text
     assert "Whether samples were cut off is not known of every checkpoint" in text
     for never in ("<NA>", "&lt;NA&gt;", ": None", " nan", "recorded:verl", "--panel", "run oversharp confirm"):
         assert never not in text, never

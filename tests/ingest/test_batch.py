@@ -30,7 +30,7 @@ def grades(*pairs: tuple[int, int]) -> pa.Table:
 
 
 def sample(line: int, response: str = "7") -> Recorded:
-    return Recorded(line, f"{line}?", response, score=1.0)
+    return Recorded(line, f"{line}?", response, reward=1.0)
 
 
 def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:

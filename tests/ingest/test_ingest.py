@@ -130,7 +130,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
         "not UTF-8 text": (1, first + 3),
         "JSON, but not an object": (1, first + 4),
         "no output": (1, first + 5),
-        "no score, though others of this run have one": (1, first + 6),
+        "no reward, though others of this run have one": (1, first + 6),
     }
     assert result.incomplete
     assert table(tmp_path, "SELECT sum(n) AS n FROM import_faults")["n"].iloc[0] == 7
@@ -296,7 +296,7 @@ def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
         plan_import([odd], ImportConfig(format="verll"))
     with pytest.raises(ConfigError, match="--map promt=…: not a name of ours"):
         ImportConfig(map={"promt": "question"})
-    with pytest.raises(ConfigError, match="--map needs score=… or gold=…"):
+    with pytest.raises(ConfigError, match="--map needs reward=… or gold=…"):
         ImportConfig(map={"prompt": "question", "response": "reply"})
 
 
@@ -318,8 +318,8 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [({"score": "nosuch"}, {}), ({"steps": (30,)}, {}), ({"steps": (0, 10)}, {})],
-    ids=["score", "steps", "some steps"],
+    [({"reward": "nosuch"}, {}), ({"steps": (30,)}, {}), ({"steps": (0, 10)}, {})],
+    ids=["reward", "steps", "some steps"],
 )
 def test_an_import_with_a_wrong_option_does_not_stand_in_the_way_of_the_right_one(
     tmp_path: Path, wrong: dict[str, object], right: dict[str, object]
@@ -331,7 +331,7 @@ def test_an_import_with_a_wrong_option_does_not_stand_in_the_way_of_the_right_on
     if "steps" in wrong and len(wrong["steps"]) == 2:  # type: ignore[arg-type]
         assert [file.why is None for file in result.files] == [False, False, True]
         assert result.files[0].why is not None
-        assert "another --map, --score, --correct-at, --step, --steps or --window" in result.files[0].why
+        assert "another --map, --reward, --correct-at, --step, --steps or --window" in result.files[0].why
     else:
         assert result.files == wanted.files
     assert result.series[0].steps == (0, 10, 20)

@@ -35,7 +35,7 @@ _MADE, _TOKENS = ".made.json", ".tokens"
 _TABLES = frozenset({".csv", ".ndjson"})
 _PACKED = frozenset({".gz", ".zst", ".xz", ".bz2"})
 _ZIP = b"PK\x03\x04"
-_MAP = "name the fields with --map prompt=…,response=…,gold=…,score=…,step=… or pass --format"
+_MAP = "name the fields with --map prompt=…,response=…,gold=…,reward=…,step=… or pass --format"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ class Recorded(Struct, gc=False):
     """One response as another tool wrote it down. What the tool does not say is None.
 
     ``line`` is its place in the file, from 1: a line of JSON Lines or CSV, a row of Parquet, a sample of an archive.
-    Several samples may have one line; lines never go back. ``score`` is the tool's own, of any scale. ``index`` numbers
-    the responses to one prompt where the tool does, else the order of the file counts. ``logp_sum`` and
+    Several samples may have one line; lines never go back. ``reward`` is the tool's own score, of any scale. ``index``
+    numbers the responses to one prompt where the tool does, else the order of the file counts. ``logp_sum`` and
     ``entropy_sum``: nats, temperature 1, full vocabulary, summed over the response's ``n_tokens`` tokens.
     """
 
@@ -25,7 +25,7 @@ class Recorded(Struct, gc=False):
     prompt: str
     response: str
     gold: str | None = None
-    score: float | None = None
+    reward: float | None = None
     step: int | None = None
     problem: str | None = None
     index: int | None = None
@@ -56,10 +56,10 @@ class FilePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What the user says about the files. ``fields`` maps our names to theirs; ``score`` names their score's field."""
+    """What the user says about the files. ``fields`` maps our names to theirs; ``reward`` names their score's field."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
-    score: str | None = None
+    reward: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

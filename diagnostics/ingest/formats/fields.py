@@ -20,7 +20,7 @@ LARGEST_WHOLE = 2**31 - 1
 #: A text that is not empty.
 FilledText = Annotated[str, Meta(min_length=1)]
 #: A finite number, true or false.
-PlainScore = float | bool
+PlainNumber = float | bool
 PlainWhole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
 
 #: What a CSV file has for right and wrong.
@@ -89,12 +89,12 @@ def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
         return None
 
 
-def score(fields: Mapping[str, Any], name: str | None) -> float | None:
-    """A finite number, true or false, also as text; None where it is missing. The last of a list of scores by token.
+def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
+    """A finite number, true or false, also as text; None where it is missing. The last of a list by token.
 
     Raises ``BadField`` for anything else.
 
-    >>> score({"score": "True"}, "score"), score({"score": [0.0, 0.0, 1.0]}, "score"), score({}, "score")
+    >>> numeric({"score": "True"}, "score"), numeric({"score": [0.0, 0.0, 1.0]}, "score"), numeric({}, "score")
     (1.0, 1.0, None)
     """
     value = _value(fields, name)
@@ -120,17 +120,17 @@ def score(fields: Mapping[str, Any], name: str | None) -> float | None:
     return number
 
 
-def chosen_score(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
-    """The score in the field that the user chose, which must be there, else in the usual one.
+def chosen_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
+    """The reward in the field that the user chose, which must be there, else in the usual one.
 
-    Raises ``BadField``: as ``score``, and where the chosen field is missing.
+    Raises ``BadField``: as ``numeric``, and where the chosen field is missing.
 
-    >>> chosen_score({"score": 1.5, "acc": True}, "acc", "score"), chosen_score({}, None, "score")
+    >>> chosen_reward({"score": 1.5, "acc": True}, "acc", "score"), chosen_reward({}, None, "score")
     (1.0, None)
     """
     if chosen is not None and chosen not in fields:
         raise BadField(f"no {chosen}")
-    return score(fields, usual if chosen is None else chosen)
+    return numeric(fields, usual if chosen is None else chosen)
 
 
 def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
@@ -229,7 +229,7 @@ def sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, flo
     {'temperature': 1.0, 'max_tokens': 512}
     """
     found: dict[str, float | int | None] = {}
-    for read, names in ((score, ("temperature", "top_p")), (whole, ("top_k", "max_tokens", "seed"))):
+    for read, names in ((numeric, ("temperature", "top_p")), (whole, ("top_k", "max_tokens", "seed"))):
         for name in names:
             try:
                 found[name] = read(fields, theirs.get(name, name))

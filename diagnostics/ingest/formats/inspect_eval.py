@@ -2,7 +2,7 @@
 
 The package ``inspect-ai`` has to be installed: its archives are compressed in a way that Python 3.11 cannot read, and
 their fields change between versions. An epoch is one response to every problem. The score is that of the task's first
-scorer, or of the one that ``--score`` names; C, I, P and N count 1, 0, 0.5 and 0 as in inspect's own metrics. Samples
+scorer, or of the one that ``--reward`` names; C, I, P and N count 1, 0, 0.5 and 0 as in inspect's own metrics. Samples
 that ended in an error, or were declared invalid, are left out. Run and step are in the model's name, or in the model
 argument ``model_path``. Log-probabilities count where they are those of the response's own tokens (inspect's provider
 ``hf`` notes the likeliest token at every place instead) and were drawn at temperature 1 from the full vocabulary.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, chat_text, sampling_settings, score
+from diagnostics.ingest.formats.fields import BadField, chat_text, numeric, sampling_settings
 from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import FinishReason
 from diagnostics.series.folders import run_and_step
@@ -103,8 +103,8 @@ def _told(header: EvalLog, options: ReadOptions) -> _Told:
     config = _config(header)
     first = header.eval.scorers[0].name if header.eval.scorers else None
     return _Told(
-        scorer=options.score or first,
-        asked=options.score is not None,
+        scorer=options.reward or first,
+        asked=options.reward is not None,
         greedy=config.get("temperature") == 0,
         full_vocabulary=config.get("temperature") == 1
         and config.get("top_p", 1) == 1
@@ -203,7 +203,7 @@ def _recorded(line: int, sample: EvalSample, told: _Told) -> Recorded:
         prompt=_prompt(sample.input),
         response=response,
         gold=_gold(sample.target),
-        score=None if scored is None else _number(scored.value),
+        reward=None if scored is None else _number(scored.value),
         problem=str(sample.id),
         index=sample.epoch - 1,
         answer=None if answer in (response, "") else answer,
@@ -240,7 +240,7 @@ def _score_of(scores: Mapping[str, Score], told: _Told) -> Score | None:
 
 
 def _number(value: object) -> float | None:
-    """A score as a number; NaN is inspect's mark of a sample that its scorer left unforced."""
+    """A score as a number; NaN is inspect's mark of a sample that its scorer left ungraded."""
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, str):
@@ -249,7 +249,7 @@ def _number(value: object) -> float | None:
             return known
     if isinstance(value, list | dict):
         raise BadField("its score has several parts")
-    return score({"its score": value}, "its score")
+    return numeric({"its score": value}, "its score")
 
 
 def _logps(choice: ChatCompletionChoice, response: str) -> list[float] | None:

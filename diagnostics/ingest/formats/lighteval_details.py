@@ -2,7 +2,7 @@
 
 Struct columns ``doc``, ``metric`` and ``model_response``; ``text`` of the last holds all responses to a problem. The
 metrics are of the problem, not of its responses: with several responses no sample has a score of its own, and the gold
-choice grades them. Where a problem has one response its score counts, of the first metric or the one that ``--score``
+choice grades them. Where a problem has one response its score counts, of the first metric or the one that ``--reward``
 names. The lists of tokens are padded to one length, so responses come without a number of tokens. Temperature and the
 like are in ``{output_dir}/results/{model}/results_{date}.json``, if it still lies there. Step and run are in the
 model's name: ``…/checkpoint-40``.
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, inner, optional_text, sampling_settings, score, text
+from diagnostics.ingest.formats.fields import BadField, inner, numeric, optional_text, sampling_settings, text
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
@@ -62,7 +62,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             continue
         line, fields = record
         try:
-            yield from _samples(line, fields, options.score, greedy=greedy)
+            yield from _samples(line, fields, options.reward, greedy=greedy)
         except BadField as bad:
             yield Fault(line, str(bad))
 
@@ -76,14 +76,14 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
     if not all(isinstance(one, str) for one in texts):
         raise BadField("a response is not text")
     gold = _gold(doc)
-    value = _score(inner(fields, "metric"), metric) if len(texts) == 1 else None
+    value = _reward(inner(fields, "metric"), metric) if len(texts) == 1 else None
     for index, response in enumerate(texts):
         yield Recorded(
             line=line,
             prompt=prompt,
             response=response,
             gold=(hash_answer(gold) or gold) if gold else None,
-            score=value,
+            reward=value,
             problem=optional_text(doc, "id"),
             index=index,
             greedy=greedy and len(texts) == 1,  # several are always drawn
@@ -100,11 +100,11 @@ def _gold(doc: Mapping[str, Any]) -> str | None:
     return choices[which] if isinstance(choices[which], str) else None
 
 
-def _score(metrics: Mapping[str, Any], metric: str | None) -> float | None:
+def _reward(metrics: Mapping[str, Any], metric: str | None) -> float | None:
     if metric is not None and metric not in metrics:
         raise BadField(f"no metric {metric}")
     name = metric or next(iter(metrics), None)
-    return None if name is None else score(metrics, name)
+    return None if name is None else numeric(metrics, name)
 
 
 def _split(path: Path) -> tuple[Path | None, str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, finish_reason, optional_text, score, step_named, text
+from diagnostics.ingest.formats.fields import BadField, finish_reason, numeric, optional_text, step_named, text
 from diagnostics.ingest.formats.rows import records
 
 _KNOWN_BY = frozenset({"idx", "question", "gt", "code", "pred", "score"})
@@ -53,16 +53,16 @@ def settings(path: Path) -> Mapping[str, Any]:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """As many samples per line as it has responses."""
     greedy = settings(path).get("temperature") == 0.0
-    scored_by = options.score or "score"
+    reward_name = options.reward or "score"
     for record in records(path):
         if isinstance(record, Fault):
             yield record
             continue
         line, fields = record
-        columns = {name: fields.get(name) for name in ("code", "pred", "finish_reason", scored_by)}
+        columns = {name: fields.get(name) for name in ("code", "pred", "finish_reason", reward_name)}
         try:
-            if options.score is not None and options.score not in fields:
-                raise BadField(f"no {options.score}")
+            if options.reward is not None and options.reward not in fields:
+                raise BadField(f"no {options.reward}")
             prompt, gold, n = text(fields, "question"), optional_text(fields, "gt"), _checked_length(columns)
         except BadField as bad:
             yield Fault(line, str(bad))
@@ -76,7 +76,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
                     prompt=prompt,
                     response=text(sample, "code"),
                     gold=gold,
-                    score=score(sample, scored_by),
+                    reward=numeric(sample, reward_name),
                     problem=problem,
                     answer=optional_text(sample, "pred"),
                     greedy=greedy,

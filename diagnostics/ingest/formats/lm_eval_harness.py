@@ -3,8 +3,8 @@
 Every row holds a problem under one *filter* and, in ``resps``, all its responses before any filter: a problem is read
 once. A metric judges the filtered response, or several together, never each of them: with ``repeats`` above 1 no sample
 has a score of its own, and ``target`` grades them. Where a problem has one response its score counts, of the first
-filter and the first metric, or of those that ``--score METRIC`` or ``--score METRIC,FILTER`` names. Tasks that compare
-likelihoods generate no text. The step is in the model's name: ``…__checkpoint-40``.
+filter and the first metric, or of those that ``--reward METRIC`` or ``--reward METRIC,FILTER`` names. Tasks that
+compare likelihoods generate no text. The step is in the model's name: ``…__checkpoint-40``.
 
 Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_results_samples``.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, chat_text, optional_text, sampling_settings, score, whole
+from diagnostics.ingest.formats.fields import BadField, chat_text, numeric, optional_text, sampling_settings, whole
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.records.errors import ImportFileError
 from diagnostics.series.folders import run_and_step
@@ -57,9 +57,9 @@ def settings(path: Path) -> dict[str, float | int]:
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per response. Raises ``ImportFileError`` if no row is of the filter that ``options.score`` names."""
-    metric, _, wanted = (options.score or "").partition(",")
-    scored_by = wanted or None
+    """One sample per response. Raises ``ImportFileError`` if no row is of the filter that ``options.reward`` names."""
+    metric, _, wanted = (options.reward or "").partition(",")
+    reward_name = wanted or None
     filters: set[str] = set()
     seen: set[int] = set()
     for record in records(path):
@@ -69,7 +69,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
         line, fields = record
         its_filter = str(fields.get("filter"))
         filters.add(its_filter)
-        scored_by = scored_by or its_filter
+        reward_name = reward_name or its_filter
         if wanted and its_filter != wanted:
             continue
         try:
@@ -77,12 +77,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             if doc_id is None:
                 raise BadField("no doc_id")
             if doc_id not in seen:
-                yield from _samples(line, fields, doc_id, metric if its_filter == scored_by else None)
+                yield from _samples(line, fields, doc_id, metric if its_filter == reward_name else None)
                 seen.add(doc_id)
         except BadField as bad:
             yield Fault(line, str(bad))
     if wanted and filters and wanted not in filters:
-        raise ImportFileError(f"{path}: no filter {wanted!r} for --score; there are {', '.join(sorted(filters))}")
+        raise ImportFileError(f"{path}: no filter {wanted!r} for --reward; there are {', '.join(sorted(filters))}")
 
 
 def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | None) -> Iterator[Recorded]:
@@ -90,7 +90,7 @@ def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | No
     requests = _requests(fields)
     gold = optional_text(fields, "target")
     alone = len(requests) == len(requests[0][1]) == 1
-    value = _score(fields, metric) if alone and metric is not None else None
+    value = _reward(fields, metric) if alone and metric is not None else None
     for number, (prompt, texts, generation) in enumerate(requests):
         for index, response in enumerate(texts):
             yield Recorded(
@@ -98,7 +98,7 @@ def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | No
                 prompt=prompt,
                 response=response,
                 gold=(hash_answer(gold) or gold) if gold else None,
-                score=value,
+                reward=value,
                 problem=str(doc_id) if len(requests) == 1 else f"{doc_id}.{number}",
                 index=index,
                 answer=None if value is None else _filtered(fields, response),
@@ -145,16 +145,16 @@ def _is_greedy(generation: Mapping[str, Any]) -> bool:
     return not generation.get("temperature") if chosen is None else chosen is False
 
 
-def _score(fields: Mapping[str, Any], metric: str) -> float | None:
+def _reward(fields: Mapping[str, Any], metric: str) -> float | None:
     """Of ``metric``, or else of the first that gives a number for a row: corpus metrics give parts of a sum."""
     if metric:
         if metric not in fields:
             raise BadField(f"no metric {metric}")
-        return score(fields, metric)
+        return numeric(fields, metric)
     names = fields.get("metrics")
     for name in names if isinstance(names, list) else ():
         if isinstance(name, str) and not isinstance(fields.get(name), list | dict):
-            return score(fields, name)
+            return numeric(fields, name)
     return None
 
 

@@ -1,6 +1,6 @@
-"""Any JSON Lines, Parquet or CSV whose fields are named: --map prompt=…,response=…,score=….
+"""Any JSON Lines, Parquet or CSV whose fields are named: --map prompt=…,response=…,reward=….
 
-Ours are prompt and response, which every record must have, and gold, score, step, problem, index, answer, n_tokens,
+Ours are prompt and response, which every record must have, and gold, reward, step, problem, index, answer, n_tokens,
 finish_reason, task and greedy. Dots reach into objects, and numbers into lists: ``doc.question``,
 ``messages.0.content``; a field whose own name has dots is found first. A list of chat messages becomes one text. The
 step may also be the number that the file's name ends with (``40.jsonl``, ``step_40.csv``, ``checkpoint-40.parquet``),
@@ -23,13 +23,13 @@ from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, Read
 from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
-    PlainScore,
+    PlainNumber,
     PlainWhole,
-    chosen_score,
+    chosen_reward,
     finish_reason,
     known_finish,
+    numeric,
     optional_text,
-    score,
     text,
     whole,
 )
@@ -42,7 +42,7 @@ _TYPES: Mapping[str, Any] = {
     "prompt": str,
     "response": str,
     "gold": _Text,
-    "score": PlainScore,
+    "reward": PlainNumber,
     "step": PlainWhole,
     "problem": _Text,
     "index": PlainWhole,
@@ -50,7 +50,7 @@ _TYPES: Mapping[str, Any] = {
     "n_tokens": PlainWhole,
     "finish_reason": str,
     "task": _Text,
-    "greedy": PlainScore,
+    "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
 _STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
@@ -65,10 +65,10 @@ def place(path: Path) -> FilePlace:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per record. Raises ``ImportFileError`` if nothing tells where the prompt and the response are."""
     names = dict(options.fields)
-    if options.score is not None:
-        names["score"] = options.score
+    if options.reward is not None:
+        names["reward"] = options.reward
     if not names.keys() >= set(_NEEDED):
-        raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map prompt=…,response=…,score=…")
+        raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map prompt=…,response=…,reward=…")
     kind = _kind(names)
     for record in records(path) if kind is None else typed_records(path, kind):
         if isinstance(record, Fault):
@@ -84,10 +84,10 @@ def _kind(names: Mapping[str, str]) -> type[Any] | None:
     if any("." in name for name in names.values()) or len(set(names.values())) < len(names):
         return None
     needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
-    scored = [("score", _TYPES["score"] | None)] if "score" in names else []  # a line without it is a fault
-    optional = [(ours, _TYPES[ours] | None, None) for ours in names if ours not in (*_NEEDED, "score")]
+    rewarded = [("reward", _TYPES["reward"] | None)] if "reward" in names else []  # a line without it is a fault
+    optional = [(ours, _TYPES[ours] | None, None) for ours in names if ours not in (*_NEEDED, "reward")]
     unnamed = dict.fromkeys(_TYPES.keys() - names.keys())
-    return defstruct("Line", [*needed, *scored, *optional], rename=dict(names), namespace=unnamed, gc=False)
+    return defstruct("Line", [*needed, *rewarded, *optional], rename=dict(names), namespace=unnamed, gc=False)
 
 
 def _plain(line: int, fields: Any) -> Recorded:
@@ -96,7 +96,7 @@ def _plain(line: int, fields: Any) -> Recorded:
         fields.prompt,
         fields.response,
         _as_text(fields.gold),
-        None if fields.score is None else float(fields.score),
+        None if fields.reward is None else float(fields.reward),
         fields.step,
         _as_text(fields.problem),
         fields.index,
@@ -123,12 +123,12 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
             prompt=text(fields, names["prompt"]),
             response=text(fields, names["response"]),
             gold=optional_text(fields, get("gold")),
-            score=chosen_score(fields, names["score"], "") if "score" in names else None,
+            reward=chosen_reward(fields, names["reward"], "") if "reward" in names else None,
             step=whole(fields, get("step")),
             problem=optional_text(fields, get("problem")),
             index=whole(fields, get("index")),
             answer=optional_text(fields, get("answer")),
-            greedy=score(fields, get("greedy")) == 1.0,
+            greedy=numeric(fields, get("greedy")) == 1.0,
             n_tokens=whole(fields, get("n_tokens")),
             finish_reason=finish_reason(fields, get("finish_reason")),
             task=optional_text(fields, get("task")),

@@ -20,7 +20,7 @@ from diagnostics.export.names import slug
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
-    chosen_score,
+    chosen_reward,
     finish_reason,
     finite,
     inner,
@@ -76,18 +76,18 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             continue
         line, fields = record
         try:
-            yield (_rollout if "response" in fields else _exported)(line, fields, options.score)
+            yield (_rollout if "response" in fields else _exported)(line, fields, options.reward)
         except BadField as bad:
             yield Fault(line, str(bad))
 
 
-def _rollout(line: int, fields: Mapping[str, Any], scored_by: str | None) -> Recorded:
+def _rollout(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
     # no index: a later batch numbers the same problem's responses from 0 again
     return Recorded(
         line=line,
         prompt=text(fields, "prompt"),
         response=text(fields, "response"),
-        score=chosen_score(fields, scored_by, "reward"),
+        reward=chosen_reward(fields, reward_name, "reward"),
         step=whole(fields, "step"),
         problem=optional_text(fields, "problem_id"),
         n_tokens=whole(fields, "n_tokens"),
@@ -96,13 +96,13 @@ def _rollout(line: int, fields: Mapping[str, Any], scored_by: str | None) -> Rec
     )
 
 
-def _exported(line: int, fields: Mapping[str, Any], scored_by: str | None) -> Recorded:
+def _exported(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
     return Recorded(
         line=line,
         prompt=text(fields, "prompt"),
         response=text(fields, "text"),
         gold=optional_text(fields, "gold"),
-        score=chosen_score(fields, scored_by, "reward"),
+        reward=chosen_reward(fields, reward_name, "reward"),
         step=whole(fields, "step"),
         problem=optional_text(fields, "source_id") or optional_text(fields, "problem_id"),
         index=whole(fields, "sample_index"),

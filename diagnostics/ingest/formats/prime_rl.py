@@ -3,7 +3,7 @@
 One line per episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one of each agent. A trace
 is a graph of messages; its last branch is read: what comes before the first message that the model gave is the prompt,
 the rest is the response. Traces of agents that are not trained, such as judges, are passed over; failed episodes and
-traces are faults. The score is prime-rl's reward, the weighted sum of the named rewards; --score names one of them, or
+traces are faults. The score is prime-rl's reward, the weighted sum of the named rewards; --reward names one of them, or
 one of the metrics. The gold answer is the task's ``answer``, the problem's id its ``idx`` or ``name``.
 
 ``train`` and ``eval`` are series of their own, and so are ``all`` (every episode that ended) and ``effective`` (those
@@ -33,11 +33,11 @@ from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, Read
 from diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
-    chosen_score,
+    chosen_reward,
     finite,
     inner,
+    numeric,
     optional_text,
-    score,
     step_named,
     text,
     whole,
@@ -116,7 +116,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
         for trace in traces:
             if inner(trace, "agent").get("trainable") is not False:
                 try:
-                    yield _sample(line, step, episode, trace, entropies, options.score)
+                    yield _sample(line, step, episode, trace, entropies, options.reward)
                 except BadField as bad:
                     yield Fault(line, str(bad))
 
@@ -130,7 +130,7 @@ def _sample(
     episode: Mapping[str, Any],
     trace: Mapping[str, Any],
     entropies: Mapping[bytes, float],
-    scored_by: str | None,
+    reward_name: str | None,
 ) -> Recorded:
     if trace.get("ok") is not True:
         raise BadField(_failure(trace, "its rollout did not end well"))
@@ -149,7 +149,7 @@ def _sample(
         prompt=_conversation(path[:first], "prompt") if first else text(data, "prompt"),
         response=_response(trace, path[first:]),
         gold=optional_text(data, "answer"),
-        score=_score(trace, scored_by),
+        reward=_reward(trace, reward_name),
         step=step,
         problem=optional_text(data, "idx") or optional_text(data, "name"),
         n_tokens=n_tokens or _n_completed(calls),
@@ -160,15 +160,15 @@ def _sample(
     )
 
 
-def _score(trace: Mapping[str, Any], name: str | None) -> float | None:
+def _reward(trace: Mapping[str, Any], name: str | None) -> float | None:
     rewards = inner(trace, "rewards")
     if name is not None:
         given = rewards if name in rewards else inner(trace, "metrics")
         value = given.get(name)
         given = {name: value.get("score") if isinstance(value, Mapping) else value} if name in given else {}
-        return chosen_score(given, name, "")
+        return chosen_reward(given, name, "")
     parts = [reward for reward in rewards.values() if isinstance(reward, Mapping)]
-    pairs = [(score(one, "score"), score({"weight": 1.0, **one}, "weight")) for one in parts]
+    pairs = [(numeric(one, "score"), numeric({"weight": 1.0, **one}, "weight")) for one in parts]
     weighted = [value * weight for value, weight in pairs if value is not None and weight is not None]
     return _sum(weighted, len(weighted))
 

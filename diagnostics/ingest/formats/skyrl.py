@@ -19,7 +19,7 @@ from typing import Any
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
-    chosen_score,
+    chosen_reward,
     finish_reason,
     inner,
     optional_text,
@@ -60,7 +60,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
                 prompt=text(fields, "input_prompt"),
                 response=without_end_token(text(fields, "output_response")),
                 gold=next((gold for gold in golds if gold is not None), None),
-                score=chosen_score(fields, options.score, "score"),
+                reward=chosen_reward(fields, options.reward, "score"),
                 finish_reason=finish_reason(fields, "stop_reason"),
                 task=optional_text(fields, "data_source"),
             )

@@ -4,7 +4,7 @@
 each a ``Sample`` as a dict: ``prompt``, ``response``, ``label`` (the gold answer), ``reward``, ``status``,
 ``response_length``, ``loss_mask`` and ``rollout_log_probs``. Objects of miles in it need miles to be installed.
 
-The reward is a number, or several by name: --score chooses. Responses are those with status completed, or truncated;
+The reward is a number, or several by name: --reward chooses. Responses are those with status completed, or truncated;
 aborted and failed ones are faults. ``n_tokens`` and ``logp_sum`` count the tokens that the model gave, not those of
 tools (``loss_mask``). The log-probabilities are at the sampling temperature, which the file does not tell: they count
 as those at temperature 1, slime's default. The end token is taken off the response.
@@ -27,12 +27,12 @@ from typing import Any
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import (
     BadField,
-    chosen_score,
+    chosen_reward,
     finish_reason,
     finite,
     inner,
+    numeric,
     optional_text,
-    score,
     step_named,
     text,
     whole,
@@ -71,13 +71,13 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     if not isinstance(samples, list):
         raise ImportFileError(f"{path}: a .pt file without samples; is it a checkpoint?")
     step = step_named(str(dump.get("rollout_id")), "")
-    scored_by = options.score or _reward_name(path, samples)
+    reward_name = options.reward or _reward_name(path, samples)
     for line, fields in enumerate(samples, start=1):
         if not isinstance(fields, Mapping):
             yield Fault(line, "a sample that is not a dict")
             continue
         try:
-            yield _sample(line, step, fields, scored_by)
+            yield _sample(line, step, fields, reward_name)
         except BadField as bad:
             yield Fault(line, str(bad))
 
@@ -100,12 +100,12 @@ def _reward_name(path: Path, samples: list[Any]) -> str | None:
     names = list(next((reward for reward in rewards if reward), {}))
     if len(names) > 1:
         raise ImportFileError(
-            f"{path}: which reward is the score? pass --score with one of {', '.join(map(str, names))}"
+            f"{path}: which reward is the score? pass --reward with one of {', '.join(map(str, names))}"
         )
     return names[0] if names else None
 
 
-def _sample(line: int, step: int | None, fields: Mapping[str, Any], scored_by: str | None) -> Recorded:
+def _sample(line: int, step: int | None, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
     status = fields.get("status")
     if not isinstance(status, str):
         raise BadField("its rollout has no status")
@@ -120,7 +120,7 @@ def _sample(line: int, step: int | None, fields: Mapping[str, Any], scored_by: s
         prompt=text(fields, "prompt"),
         response=without_end_token(text(fields, "response")),
         gold=optional_text(fields, "label"),
-        score=chosen_score(named, scored_by, "reward") if scored_by else score(fields, "reward"),
+        reward=chosen_reward(named, reward_name, "reward") if reward_name else numeric(fields, "reward"),
         step=step,
         n_tokens=n_tokens,
         finish_reason=finish_reason(fields, "status"),

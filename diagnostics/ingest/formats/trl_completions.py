@@ -4,7 +4,7 @@ Columns ``step``, ``prompt``, ``completion``, one per reward function, what the 
 ``log_extra``, and ``advantage``. Prompts and completions are text or chat messages, which become one text.
 
 Which column says that a completion is right cannot be told from the file: extras stand beside the rewards, and the
-weights of TRL's sum are not written. The only column of numbers is the score; among several --score chooses. Where a
+weights of TRL's sum are not written. The only column of numbers is the score; among several --reward chooses. Where a
 reward function returned None there is no score. The gold answer is the column ``solution``, which TRL's own
 ``accuracy_reward`` logs, and the final answer its ``answer_parsed``.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, optional_text, score, step_named, text, whole
+from diagnostics.ingest.formats.fields import BadField, numeric, optional_text, step_named, text, whole
 from diagnostics.ingest.formats.rows import records
 from diagnostics.records.errors import ImportFileError
 
@@ -41,7 +41,7 @@ def place(path: Path) -> FilePlace:
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per row. Raises ``ImportFileError`` where the score has to be chosen among several columns."""
-    scored_by = _score_column(path, options.score)
+    reward_name = _reward_column(path, options.reward)
     for record in records(path):
         if isinstance(record, Fault):
             yield record
@@ -53,7 +53,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
                 prompt=text(fields, "prompt"),
                 response=text(fields, "completion"),
                 gold=optional_text(fields, "solution"),
-                score=None if scored_by is None else score(fields, scored_by),
+                reward=None if reward_name is None else numeric(fields, reward_name),
                 step=whole(fields, "step"),
                 answer=optional_text(fields, "answer_parsed"),
             )
@@ -61,7 +61,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             yield Fault(line, str(bad))
 
 
-def _score_column(path: Path, chosen: str | None) -> str | None:
+def _reward_column(path: Path, chosen: str | None) -> str | None:
     """The column of the score; None if the file has no column of numbers."""
     from pyarrow import ArrowException, parquet, types
 
@@ -77,11 +77,11 @@ def _score_column(path: Path, chosen: str | None) -> str | None:
     ]
     if chosen is not None:
         if chosen not in schema.names:
-            raise ImportFileError(f"{path}: no column {chosen!r}; --score can be {_listed(numeric)}")
+            raise ImportFileError(f"{path}: no column {chosen!r}; --reward can be {_listed(numeric)}")
         return chosen
     if len(numeric) > 1:
         raise ImportFileError(
-            f"{path}: which column is the score? pass --score with one of {_listed(numeric)}; "
+            f"{path}: which column is the score? pass --reward with one of {_listed(numeric)}; "
             "TRL's sum of them is not written"
         )
     return numeric[0] if numeric else None

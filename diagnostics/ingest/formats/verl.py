@@ -26,9 +26,9 @@ from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, Read
 from diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
-    PlainScore,
+    PlainNumber,
     PlainWhole,
-    chosen_score,
+    chosen_reward,
     optional_text,
     step_named,
     text,
@@ -55,8 +55,8 @@ class _Line(Struct, gc=False):
     input: str
     output: str
     gts: FilledText | None = None
-    score: PlainScore | None = None
-    acc: PlainScore | None = None
+    score: PlainNumber | None = None
+    acc: PlainNumber | None = None
     step: PlainWhole | None = None
     pred: FilledText | None = None
     data_source: FilledText | None = None
@@ -67,7 +67,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line, or per rollout where a rollout has several lines."""
     held: Recorded | Fault | None = None
     held_rollout: str | None = None
-    for record in typed_records(path, _Line) if options.score is None else records(path):
+    for record in typed_records(path, _Line) if options.reward is None else records(path):
         item: Recorded | Fault
         uid: object = None
         if isinstance(record, Fault):
@@ -106,7 +106,7 @@ def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recor
             prompt=text(fields, "input"),
             response=text(fields, "output"),
             gold=optional_text(fields, "gts"),
-            score=chosen_score(fields, options.score, "score" if fields.get("acc") is None else "acc"),
+            reward=chosen_reward(fields, options.reward, "score" if fields.get("acc") is None else "acc"),
             step=whole(fields, "step"),
             answer=optional_text(fields, "pred"),
             task=optional_text(fields, "data_source"),

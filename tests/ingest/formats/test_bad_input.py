@@ -69,7 +69,7 @@ def _trace() -> dict[str, Any]:
 
 VERL = {"input": "q", "output": "2", "gts": "2", "score": 1.0, "step": 40, "uid": "a_0_0", "acc": True, "pred": "2"}
 NAMES = {
-    "prompt": "doc.q", "response": "out.0", "gold": "doc.a", "score": "right", "step": "step", "problem": "id",
+    "prompt": "doc.q", "response": "out.0", "gold": "doc.a", "reward": "right", "step": "step", "problem": "id",
     "index": "i", "answer": "pred", "n_tokens": "n", "finish_reason": "stop", "task": "set", "greedy": "greedy",
 }  # fmt: skip
 MAPPED = {
@@ -174,7 +174,7 @@ def check(items: list[Recorded | Fault]) -> None:
         assert isinstance(item.response, str)
         for text in (item.prompt, item.response, item.gold, item.problem, item.answer, item.task):
             assert text is None or text.encode("utf-8") is not None
-        for number in (item.score, item.logp_sum, item.entropy_sum):
+        for number in (item.reward, item.logp_sum, item.entropy_sum):
             assert number is None or (type(number) is float and math.isfinite(number))
         for count in (item.step, item.index, item.n_tokens):
             assert count is None or (type(count) is int and 0 <= count <= LARGEST_WHOLE)
@@ -295,7 +295,7 @@ def test_a_parquet_file_that_is_cut_short_is_said_to_be(tmp_path: Path, case: Ca
         read(case, path)
 
 
-CSV_NAMES = ReadOptions(fields={"prompt": "q", "response": "a", "score": "s"})
+CSV_NAMES = ReadOptions(fields={"prompt": "q", "response": "a", "reward": "s"})
 
 
 def test_a_byte_of_a_csv_file_that_is_no_utf8_costs_its_row_alone(tmp_path: Path) -> None:

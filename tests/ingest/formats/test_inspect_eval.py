@@ -27,7 +27,7 @@ DAMAGED = "a sample that inspect cannot read (damaged?)"
 
 
 def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
-    items = list(inspect_eval.read(path, ReadOptions(score=score)))
+    items = list(inspect_eval.read(path, ReadOptions(reward=score)))
     check(items)
     return items
 
@@ -81,10 +81,10 @@ def test_every_epoch_of_every_problem_is_read(log: Path) -> None:
     assert (len(found), len(expected)) == (12, 12)
     assert {one.prompt for one in found} == {"6 7 12 = 54 :", "1 2 3 = 6 :", "2 3 5 = 1 :"}
     for one in found:
-        assert one.score == float(str(one.gold) in one.response)  # what inspect's `includes` looks for
+        assert one.reward == float(str(one.gold) in one.response)  # what inspect's `includes` looks for
         # this provider counts padding, and notes the likeliest tokens instead of the response's
         assert (one.n_tokens, one.logp_sum, one.finish_reason, one.greedy) == (None, None, None, False)
-    assert {one.score for one in found} == {0.0, 1.0}
+    assert {one.reward for one in found} == {0.0, 1.0}
 
 
 @pytest.mark.usefixtures("inspect_ai")
@@ -97,7 +97,7 @@ def test_place_and_settings_of_real_logs() -> None:
 
 @pytest.mark.usefixtures("inspect_ai")
 def test_a_scorer_can_be_chosen() -> None:
-    assert {one.score for one in samples(LOGS[0], "exact")} == {0.0}
+    assert {one.reward for one in samples(LOGS[0], "exact")} == {0.0}
     assert read(LOGS[0], "f1") == [Fault(line, "no score of f1") for line in range(1, 13)]
 
 
@@ -164,9 +164,9 @@ def test_samples_of_a_mixed_log(planted: Path) -> None:
     by_key = {(one.problem, one.index): one for one in samples(planted)}
     assert by_key.keys() == {("1", 0), ("1", 1), ("a/b", 1)}
     first, empty, chat = by_key["1", 0], by_key["1", 1], by_key["a/b", 1]
-    assert (first.prompt, first.response, first.gold, first.score) == ("long " * 60, "café", "café", 1.0)
+    assert (first.prompt, first.response, first.gold, first.reward) == ("long " * 60, "café", "café", 1.0)
     assert (first.n_tokens, first.logp_sum, first.finish_reason) == (4, -2.0, "length")
-    assert (empty.response, empty.score, empty.logp_sum, empty.n_tokens) == ("", 0.0, None, 9)
+    assert (empty.response, empty.reward, empty.logp_sum, empty.n_tokens) == ("", 0.0, None, 9)
     assert (chat.prompt, chat.response) == ("system: Be brief.\n\nuser: Hi", "six")
     assert (chat.gold, chat.logp_sum, chat.n_tokens) == (None, None, 9)  # several golds; another text's tokens
     assert [one.why for one in read(planted) if isinstance(one, Fault)] == ["the sample ended in an error"]
@@ -208,7 +208,7 @@ def test_scores_of_every_kind(tmp_path: Path) -> None:
             sample.scores["includes"].value = value
 
     items = read(edited(tmp_path / "log.eval", change))
-    found = [one.score if isinstance(one, Recorded) else one.why for one in items]
+    found = [one.reward if isinstance(one, Recorded) else one.why for one in items]
     assert found == [1.0, 0.0, 0.5, 0.0, 1.0, 0.25, 1.0, 3.0, None, "its score is text, not a number",
                      "its score is NaN or infinite", "its score has several parts"]  # fmt: skip
 
@@ -229,7 +229,7 @@ def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> N
     assert [one.gold if isinstance(one, Recorded) else one.why for one in items[:4]] == [
         None, "no output", "its input holds more than text", "the sample was declared invalid"]  # fmt: skip
     assert isinstance(items[4], Recorded)
-    assert items[4].score is None
+    assert items[4].reward is None
     assert len(items) == 12
 
 

@@ -31,7 +31,7 @@ METRIC = "em:type_exact_match=prefix"
 
 
 def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
-    items = list(lighteval.read(path, ReadOptions(score=score)))
+    items = list(lighteval.read(path, ReadOptions(reward=score)))
     check(items)
     return items
 
@@ -57,11 +57,11 @@ def test_all_responses_to_a_problem_are_read() -> None:
         ("1", "1 2 3 = 6 :", "1 + 2 + 3"),
         ("2", "2 3 5 = 1 :", "2 * 3 - 5"),
     }
-    assert {(one.score, one.greedy, one.n_tokens) for one in found} == {(None, False, None)}
+    assert {(one.reward, one.greedy, one.n_tokens) for one in found} == {(None, False, None)}
 
 
 def test_one_response_has_the_score_of_its_problem(tmp_path: Path) -> None:
-    assert [(one.gold, one.score, one.index) for one in read(ONCE) if isinstance(one, Recorded)] == [("4", 0.0, 0)] * 3
+    assert [(one.gold, one.reward, one.index) for one in read(ONCE) if isinstance(one, Recorded)] == [("4", 0.0, 0)] * 3
 
     def right(rows: list[dict[str, Any]]) -> None:
         for row, value in zip(rows, (1.0, None, 0.5), strict=True):
@@ -69,8 +69,8 @@ def test_one_response_has_the_score_of_its_problem(tmp_path: Path) -> None:
             row["metric"] = {"other": 0.25, METRIC: value}
 
     path = changed_copy(ONCE, tmp_path, right)
-    assert [one.score for one in read(path) if isinstance(one, Recorded)] == [0.25] * 3
-    assert [one.score for one in read(path, METRIC) if isinstance(one, Recorded)] == [1.0, None, 0.5]
+    assert [one.reward for one in read(path) if isinstance(one, Recorded)] == [0.25] * 3
+    assert [one.reward for one in read(path, METRIC) if isinstance(one, Recorded)] == [1.0, None, 0.5]
     assert read(path, "f1")[0] == Fault(1, "no metric f1")
 
 
@@ -122,7 +122,7 @@ def test_bad_scores_and_missing_golds(tmp_path: Path) -> None:
 
     items = read(changed_copy(ONCE, tmp_path, damage))
     assert items[0] == Fault(1, f"{METRIC} is NaN or infinite")
-    assert [(one.gold, one.score) for one in items[1:] if isinstance(one, Recorded)] == [(None, 0.0), (None, 0.0)]
+    assert [(one.gold, one.reward) for one in items[1:] if isinstance(one, Recorded)] == [(None, 0.0), (None, 0.0)]
 
     def as_text(rows: list[dict[str, Any]]) -> None:
         for row in rows:

@@ -45,12 +45,12 @@ def test_every_response_of_a_line_is_a_sample(tmp_path: Path) -> None:
         prompt="1+1?",
         response="It is \\boxed{2}.",
         gold="2",
-        score=1.0,
+        reward=1.0,
         problem="3",
         answer="2",
         finish_reason="stop",
     )
-    wrong = replace(right, response="So \\boxed{3}", score=0.0, answer="3", finish_reason="length")
+    wrong = replace(right, response="So \\boxed{3}", reward=0.0, answer="3", finish_reason="length")
     assert read(path) == [right, wrong]
 
 
@@ -82,4 +82,4 @@ def test_lists_that_do_not_agree_are_a_fault(tmp_path: Path) -> None:
         Fault(2, "code is not a list of responses"),
     ]
     assert read(path)[3] == Fault(3, "score is text, not a number")
-    assert read(dump(tmp_path, LINE), score="acc") == [Fault(1, "no acc")]
+    assert read(dump(tmp_path, LINE), reward="acc") == [Fault(1, "no acc")]

@@ -26,7 +26,7 @@ NAME = "samples_sums_2026-01-02T03-04-05.678901.jsonl"
 
 
 def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
-    items = list(lm_eval.read(path, ReadOptions(score=score)))
+    items = list(lm_eval.read(path, ReadOptions(reward=score)))
     check(items)
     return items
 
@@ -55,12 +55,12 @@ def test_all_repeats_are_read_once_though_every_filter_has_a_row_of_them() -> No
         (2, "1 2 3 = 6 :", "1 + 2 + 3"),
         (3, "2 3 5 = 1 :", "2 * 3 - 5"),
     }
-    assert {(one.score, one.answer, one.greedy) for one in found} == {(None, None, False)}
+    assert {(one.reward, one.answer, one.greedy) for one in found} == {(None, None, False)}
 
 
 def test_one_response_has_the_score_and_the_answer_of_the_first_filter() -> None:
     found = samples(DIGITS)
-    assert [(one.prompt, one.response, one.answer, one.gold, one.score) for one in found] == [
+    assert [(one.prompt, one.response, one.answer, one.gold, one.reward) for one in found] == [
         ("6 7 12 = 54 :", "51 54 30 48 1 98 50 54", "5", "6", 0.0),
         ("1 2 3 = 6 :", "73 55 50 54 75 13 70 56", "7", "5", 0.0),
         ("2 3 5 = 1 :", "77 18 5 13 31 22", "7", "7", 1.0),
@@ -68,11 +68,11 @@ def test_one_response_has_the_score_and_the_answer_of_the_first_filter() -> None
 
 
 def test_metric_and_filter_can_be_chosen() -> None:
-    assert [one.score for one in samples(DIGITS, "exact_match")] == [0.0, 0.0, 1.0]
+    assert [one.reward for one in samples(DIGITS, "exact_match")] == [0.0, 0.0, 1.0]
     other = samples(DIGITS, "exact_match,flexible-extract")
-    assert [(one.line, one.score, one.answer) for one in other] == [(4, 0.0, None), (5, 0.0, None), (6, 0.0, None)]
+    assert [(one.line, one.reward, one.answer) for one in other] == [(4, 0.0, None), (5, 0.0, None), (6, 0.0, None)]
     assert read(DIGITS, "f1")[0] == Fault(1, "no metric f1")
-    with pytest.raises(ImportFileError, match=r"no filter 'loose' for --score; there are flexible-extract, strict-mat"):
+    with pytest.raises(ImportFileError, match=r"no filter 'loose' for --reward; there are flexible-extract"):
         read(DIGITS, "exact_match,loose")
 
 
@@ -143,9 +143,9 @@ def test_a_task_that_compares_likelihoods_is_a_fault_and_in_a_mixed_one_the_text
 
 def test_parts_of_a_corpus_metric_are_no_score(tmp_path: Path) -> None:
     path = written(tmp_path, {**ROW, "metrics": ["bleu", "f1"], "bleu": ["24", "7"], "f1": 0.5})
-    assert [one.score for one in samples(path)] == [0.5]
+    assert [one.reward for one in samples(path)] == [0.5]
     path = written(tmp_path, {**ROW, "metrics": ["bleu"], "bleu": ["24", "7"]})
-    assert [one.score for one in samples(path)] == [None]
+    assert [one.reward for one in samples(path)] == [None]
 
 
 # ---------------------------------------------------------------- bad input
@@ -159,7 +159,7 @@ def test_bad_scores_are_faults_and_a_missing_target_is_no_gold(tmp_path: Path) -
         Fault(1, "exact_match is NaN or infinite"),
         Fault(2, "exact_match is text, not a number"),
     ]
-    assert [(one.gold, one.score) for one in items[2:] if isinstance(one, Recorded)] == [(None, 1.0), ("7", None)]
+    assert [(one.gold, one.reward) for one in items[2:] if isinstance(one, Recorded)] == [(None, 1.0), ("7", None)]
 
 
 def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_pa
     assert items[:2] == [Fault(1, NOT_JSON), Fault(2, NOT_UTF8)]
     assert items[-1] == Fault(6, NOT_JSON)
     found = [one for one in items if isinstance(one, Recorded)]
-    assert [(one.line, one.problem, one.score) for one in found] == [(3, "2", 1.0), (4, "0", None), (5, "1", None)]
+    assert [(one.line, one.problem, one.reward) for one in found] == [(3, "2", 1.0), (4, "0", None), (5, "1", None)]
 
 
 @given(data=st.data())

@@ -16,7 +16,7 @@ ALL = {
     "prompt": "doc.question",
     "response": "outputs.0",
     "gold": "doc.answer",
-    "score": "metrics.exact.match",
+    "reward": "metrics.exact.match",
     "step": "ckpt",
     "problem": "id",
     "index": "repeat",
@@ -44,7 +44,7 @@ EXPECTED = Recorded(
     prompt="1+1?",
     response="It is 2",
     gold="2",
-    score=1.0,
+    reward=1.0,
     step=40,
     problem="17",
     index=3,
@@ -54,7 +54,7 @@ EXPECTED = Recorded(
     finish_reason="stop",
     task="sums",
 )
-FLAT = {"prompt": "q", "response": "a", "score": "right", "step": "step", "gold": "gold", "greedy": "greedy"}
+FLAT = {"prompt": "q", "response": "a", "reward": "right", "step": "step", "gold": "gold", "greedy": "greedy"}
 
 
 def read(path: Path, fields: dict[str, str], **options: Any) -> list[Recorded | Fault]:
@@ -72,7 +72,7 @@ def test_every_field_of_ours_can_be_named(tmp_path: Path) -> None:
 
 def test_a_field_whose_own_name_has_dots_is_found_first(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "any.jsonl", RECORD | {"metrics.exact.match": 0.25})
-    assert [one.score for one in read(path, ALL)] == [0.25]
+    assert [one.reward for one in read(path, ALL)] == [0.25]
 
 
 def test_parquet_is_read_as_json_lines_are(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_csv_knows_only_text(tmp_path: Path) -> None:
     path = tmp_path / "any.csv"
     path.write_text('q,a,right,step,gold,greedy\n1+1?,"It is\n2",True,40,2,False\n1+1?,3,false,40,,\n1+1?,3,,,,\n')
     first, second, third = read(path, FLAT)
-    assert first == Recorded(line=3, prompt="1+1?", response="It is\n2", gold="2", score=1.0, step=40)
-    assert second == Recorded(line=4, prompt="1+1?", response="3", score=0.0, step=40)
+    assert first == Recorded(line=3, prompt="1+1?", response="It is\n2", gold="2", reward=1.0, step=40)
+    assert second == Recorded(line=4, prompt="1+1?", response="3", reward=0.0, step=40)
     assert third == Recorded(line=5, prompt="1+1?", response="3")
 
 
@@ -106,19 +106,19 @@ def test_a_step_can_be_in_a_name(tmp_path: Path, name: str, step: int | None) ->
 def test_files_without_a_mapping_are_refused(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "any.jsonl", RECORD)
     assert not mapped.IMPORTER.recognises(path, RECORD)
-    with pytest.raises(ImportFileError, match=r"pass --map prompt=…,response=…,score=…"):
+    with pytest.raises(ImportFileError, match=r"pass --map prompt=…,response=…,reward=…"):
         read(path, {"prompt": "doc.question"})
 
 
 def test_the_score_can_be_named_on_its_own(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "any.jsonl", RECORD)
     names = {"prompt": "doc.question", "response": "parsed"}
-    assert [one.score for one in read(path, names, score="length")] == [4.0]
+    assert [one.reward for one in read(path, names, reward="length")] == [4.0]
 
 
 def test_a_field_that_is_named_wrongly_is_a_fault_with_its_name(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "any.jsonl", RECORD)
     assert read(path, ALL | {"prompt": "doc.qestion"}) == [Fault(1, "no doc.qestion")]
     assert read(path, ALL | {"response": "doc.answer.text"}) == [Fault(1, "no doc.answer.text")]
-    assert read(path, ALL | {"score": "reward"}) == [Fault(1, "no reward")]
+    assert read(path, ALL | {"reward": "reward"}) == [Fault(1, "no reward")]
     assert read(path, ALL | {"step": "set"}) == [Fault(1, "set is not a whole number")]

@@ -86,7 +86,7 @@ def test_rollouts_keep_the_step_that_drew_them(tmp_path: Path) -> None:
             line=1,
             prompt="q",
             response="2",
-            score=1.0,
+            reward=1.0,
             step=3,
             problem="abc",
             n_tokens=4,
@@ -116,7 +116,7 @@ def test_an_export_comes_back(tmp_path: Path) -> None:
             prompt="q",
             response="It is 2",
             gold="2",
-            score=1.0,
+            reward=1.0,
             step=40,
             problem="17",
             index=3,
@@ -173,6 +173,6 @@ def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
     assert own_parquet.settings(path) == {"temperature": 0.7, "max_tokens": 64}
 
     def content(items: Iterable[Recorded | Fault]) -> set[tuple[object, ...]]:
-        return {(one.prompt, one.response, one.gold, one.score) for one in items if isinstance(one, Recorded)}
+        return {(one.prompt, one.response, one.gold, one.reward) for one in items if isinstance(one, Recorded)}
 
     assert content(read(path)) == content(verl.read(given / "40.jsonl", ReadOptions()))

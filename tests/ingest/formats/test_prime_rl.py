@@ -67,7 +67,7 @@ def test_episodes_are_recognised_and_read() -> None:
         prompt="system: Add.\n\nuser: What is 0+1?",
         response="1",
         gold="1",
-        score=1.5,
+        reward=1.5,
         step=4,
         problem="0",
         n_tokens=3,
@@ -75,14 +75,14 @@ def test_episodes_are_recognised_and_read() -> None:
         logp_sum=-0.875,
         task="gsm8k",
     )
-    wrong = replace(right, line=2, response="two three", score=0.5, finish_reason="length")
+    wrong = replace(right, line=2, response="two three", reward=0.5, finish_reason="length")
     assert read(REAL) == [right, wrong, Fault(3, "its rollout failed: RuntimeError")]
 
 
 def test_one_of_the_rewards_or_metrics_can_be_the_score() -> None:
-    assert [one.score for one in read(REAL, score="correct")[:2]] == [1.0, 0.0]
-    assert [one.score for one in read(REAL, score="length")[:2]] == [3.0, 3.0]
-    assert read(REAL, score="accuracy")[0] == Fault(1, "no accuracy")
+    assert [one.reward for one in read(REAL, reward="correct")[:2]] == [1.0, 0.0]
+    assert [one.reward for one in read(REAL, reward="length")[:2]] == [3.0, 3.0]
+    assert read(REAL, reward="accuracy")[0] == Fault(1, "no accuracy")
 
 
 def test_training_and_evaluation_are_series_of_their_own(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_an_episode_that_failed_or_was_dropped_is_a_fault(tmp_path: Path) -> Non
 
 
 def test_a_trace_that_was_not_scored_has_no_score(tmp_path: Path) -> None:
-    assert sample_of(tmp_path, lambda episode: episode["traces"][0].update(rewards={})).score is None
+    assert sample_of(tmp_path, lambda episode: episode["traces"][0].update(rewards={})).reward is None
     assert edited(tmp_path, lambda episode: episode["traces"][0]["rewards"]["correct"].update(score=math.nan)) == Fault(
         1, "score is NaN or infinite"
     )

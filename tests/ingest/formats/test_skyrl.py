@@ -39,7 +39,7 @@ def test_an_evaluation_is_recognised_and_read(tmp_path: Path) -> None:
             prompt=ENTRY["input_prompt"],
             response="#### 72",
             gold="72",
-            score=1.0,
+            reward=1.0,
             finish_reason="stop",
             task="openai/gsm8k",
         )
@@ -48,7 +48,7 @@ def test_an_evaluation_is_recognised_and_read(tmp_path: Path) -> None:
 
 def test_of_scores_by_token_the_last_counts(tmp_path: Path) -> None:
     scores = [[0.0, 0.0, 1.0], [0.5, 0.0, 0.0], []]
-    assert [one.score for one in read(tmp_path, *(ENTRY | {"score": score} for score in scores))] == [1.0, 0.0, None]
+    assert [one.reward for one in read(tmp_path, *(ENTRY | {"score": score} for score in scores))] == [1.0, 0.0, None]
 
 
 def test_the_gold_answer_of_data_made_for_verl(tmp_path: Path) -> None:

@@ -54,13 +54,13 @@ def test_a_dump_is_recognised_unloaded_and_read(tmp_path: Path) -> None:
         prompt=SAMPLE["prompt"],
         response="It is 2.",
         gold="2",
-        score=1.0,
+        reward=1.0,
         step=7,
         n_tokens=3,
         finish_reason="stop",
         logp_sum=-0.875,
     )
-    assert read(path) == [first, replace(first, line=2, score=0.0, finish_reason="length")]
+    assert read(path) == [first, replace(first, line=2, reward=0.0, finish_reason="length")]
 
 
 def test_rollouts_and_evaluations_are_series_of_their_own(tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_tokens_of_tools_do_not_count(tmp_path: Path) -> None:
 
 def test_among_several_rewards_the_user_chooses(tmp_path: Path) -> None:
     path = dump(tmp_path / "7.pt", SAMPLE | {"reward": {"acc": 1.0, "format": 0.5}})
-    with pytest.raises(ImportFileError, match=r"pass --score with one of acc, format"):
+    with pytest.raises(ImportFileError, match=r"pass --reward with one of acc, format"):
         read(path)
-    assert [one.score for one in read(path, score="format")] == [0.5]
-    assert read(path, score="accuracy") == [Fault(1, "no accuracy")]
-    assert [one.score for one in read(dump(tmp_path / "8.pt", SAMPLE | {"reward": {"acc": 1.0}}))] == [1.0]
+    assert [one.reward for one in read(path, reward="format")] == [0.5]
+    assert read(path, reward="accuracy") == [Fault(1, "no accuracy")]
+    assert [one.reward for one in read(dump(tmp_path / "8.pt", SAMPLE | {"reward": {"acc": 1.0}}))] == [1.0]
 
 
 def test_what_was_aborted_or_is_no_sample_is_a_fault(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_dump_of_trl_is_recognised_and_read() -> None:
     assert len(samples) == 8
     first = samples[0]
     assert isinstance(first, Recorded)
-    assert (first.prompt, first.gold, first.score, first.step) == ("3 7 12 = 54 :", "3", 0.0, 2)
+    assert (first.prompt, first.gold, first.reward, first.step) == ("3 7 12 = 54 :", "3", 0.0, 2)
     assert {one.prompt for one in samples[:4] if isinstance(one, Recorded)} == {first.prompt}  # the group
 
 
@@ -39,16 +39,16 @@ def test_chat_messages_become_one_text() -> None:
     assert isinstance(first, Recorded)
     assert first.prompt == "system: 3\n\nuser: 1 7 12 = 54 :"
     assert first.response == "67 44 61 4 8"
-    assert first.score == 0.5
+    assert first.reward == 0.5
 
 
 def test_among_several_rewards_the_user_chooses() -> None:
-    with pytest.raises(ImportFileError, match=r"pass --score with one of is_right, size; TRL's sum"):
+    with pytest.raises(ImportFileError, match=r"pass --reward with one of is_right, size; TRL's sum"):
         read(TWO)
-    sizes = [one.score for one in read(TWO, score="size") if isinstance(one, Recorded)]
+    sizes = [one.reward for one in read(TWO, reward="size") if isinstance(one, Recorded)]
     assert sizes == pytest.approx([0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.5])
-    with pytest.raises(ImportFileError, match=r"no column 'acc'; --score can be is_right, size"):
-        read(TWO, score="acc")
+    with pytest.raises(ImportFileError, match=r"no column 'acc'; --reward can be is_right, size"):
+        read(TWO, reward="acc")
 
 
 def frame(tmp_path: Path, **columns: Any) -> Path:
@@ -60,12 +60,12 @@ def frame(tmp_path: Path, **columns: Any) -> Path:
 
 def test_where_a_reward_function_returned_none_there_is_no_score(tmp_path: Path) -> None:
     samples = [one for one in read(frame(tmp_path, right=[1.0, math.nan])) if isinstance(one, Recorded)]
-    assert [one.score for one in samples] == [1.0, None]  # pandas writes null
+    assert [one.reward for one in samples] == [1.0, None]  # pandas writes null
     assert [one.step for one in samples] == [7, 7]  # older versions wrote it as text
 
 
 def test_a_dump_without_a_reward_has_no_score(tmp_path: Path) -> None:
-    assert [one.score for one in read(frame(tmp_path, note=["a", "b"])) if isinstance(one, Recorded)] == [None, None]
+    assert [one.reward for one in read(frame(tmp_path, note=["a", "b"])) if isinstance(one, Recorded)] == [None, None]
 
 
 def test_a_truncated_file_is_said_to_be_one(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ MAP = {
     "prompt": "q",
     "response": "r",
     "gold": "a",
-    "score": "s",
+    "reward": "s",
     "step": "n",
     "problem": "p",
     "index": "i",

@@ -35,8 +35,8 @@ def test_both_layouts_are_recognised_and_read(layout: str) -> None:
     first, second = read(path)
     assert isinstance(first, Recorded)
     assert isinstance(second, Recorded)
-    assert (first.prompt, first.response, first.gold, first.score, first.step) == ("What is 1+1?", "2", "2", 1.0, 40)
-    assert (second.response, second.gold, second.score) == ("3", "2", 0.0)
+    assert (first.prompt, first.response, first.gold, first.reward, first.step) == ("What is 1+1?", "2", "2", 1.0, 40)
+    assert (second.response, second.gold, second.reward) == ("3", "2", 0.0)
 
 
 def test_an_id_that_is_drawn_anew_at_every_validation_names_no_problem() -> None:
@@ -47,12 +47,12 @@ def test_an_id_that_is_drawn_anew_at_every_validation_names_no_problem() -> None
 
 def test_right_or_wrong_counts_before_a_shaped_score(tmp_path: Path) -> None:
     path = dump(tmp_path / "40.jsonl", LINE | {"score": 0.1, "acc": True}, LINE | {"score": 0.1, "acc": None})
-    assert [one.score for one in read(path)] == [1.0, 0.1]
-    assert [one.score for one in read(path, score="score")] == [0.1, 0.1]
+    assert [one.reward for one in read(path)] == [1.0, 0.1]
+    assert [one.reward for one in read(path, reward="score")] == [0.1, 0.1]
 
 
 def test_a_chosen_score_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
-    assert read(dump(tmp_path / "40.jsonl", LINE), score="accuracy") == [Fault(1, "no accuracy")]
+    assert read(dump(tmp_path / "40.jsonl", LINE), reward="accuracy") == [Fault(1, "no accuracy")]
 
 
 def test_the_turns_of_a_rollout_are_one_sample(tmp_path: Path) -> None:

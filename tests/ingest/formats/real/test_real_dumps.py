@@ -68,4 +68,4 @@ def test_samples_that_inspect_logs(run: Path) -> None:
         for sample in read_eval_log(str(file)).samples or ():
             item = by_key[step, "sums", str(sample.id), sample.epoch - 1]
             assert (item.response, item.prompt, item.gold) == (sample.output.completion, sample.input, sample.target)
-            assert item.score == (sample.scores or {})["includes"].as_str().count("C")
+            assert item.reward == (sample.scores or {})["includes"].as_str().count("C")
