@@ -21,12 +21,12 @@ MAPPED = (
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
-    """``--map prompt=question,response=output`` and several ``--map`` mean the same; ``score`` is ``reward`` too."""
+    """``--map prompt=question,response=output`` and several ``--map`` mean the same."""
     pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
     named = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
     if len(named) < len(pairs):
         raise ValueError(f"{','.join(pairs)!r} is not a list of NAME=FIELD pairs such as prompt=question,reward=score")
-    return {"reward" if name == "score" else name: value for name, value in named.items()}
+    return named
 
 
 @Parameter(name="*")
@@ -108,6 +108,9 @@ class ImportConfig:
 
     def __post_init__(self) -> None:
         make_paths(self)
+        if "score" in self.map:  # what many tools call a reward
+            named = {"reward" if name == "score" else name: field for name, field in self.map.items()}
+            object.__setattr__(self, "map", named)
         for flag, value, least in (
             ("--step", self.step, 0),
             ("--window", self.window, 1),
