@@ -1,147 +1,185 @@
-"""The import rules of the house: who may know whom, and what must stay light."""
+"""The import rules of the house: which room stands on which, who may know whom, and what must stay light."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("diagnostics", "trainers", "reports")
-TORCH_MODULES = {
-    "diagnostics/models/load.py",
-    "diagnostics/models/files.py",
-    "diagnostics/models/holder.py",
-    "diagnostics/engine/teacher_forcing.py",
-    "diagnostics/app/doctor.py",
-    "diagnostics/ingest/formats/slime.py",
-}
-#: Packages whose every module may.
-TORCH_PACKAGES = ("diagnostics/samplers/", "diagnostics/kernel/")
-#: What the trainers share with the audit.
-SHARED_WITH_TRAINERS = {
-    "diagnostics.records.errors",
-    "diagnostics.models.load",
-    "diagnostics.records.progress",
-    "diagnostics.samplers",
+PACKAGES = ("diagnostics", "reports", "trainers")
+#: From the ground up: a module imports its own room and rooms that stand before it in this list, and no other.
+ROOMS = (
+    "diagnostics.records",
     "diagnostics.statistics",
-    "diagnostics.tasks",
-    "diagnostics.records.types",
+    "diagnostics.theory",
+    "diagnostics.measures",
+    "diagnostics.verdict",
     "diagnostics.verifiers",
-}
-#: The audit beside a training runs its command and reads its store; these modules alone know it, and no other trainer.
-LIVE_AUDIT = {f"trainers/integrations/{name}.py" for name in (
-    "callback", "live", "live_config", "live_findings", "live_process", "verl_live",
-)}  # fmt: skip
-KNOWN_TO_LIVE_AUDIT = {
-    "diagnostics.app.cli",
-    "diagnostics.app.cli_shared",
-    "diagnostics.audit.config",
-    "diagnostics.records.errors",
     "diagnostics.series",
-    "diagnostics.store",
     "diagnostics.tasks",
-    "diagnostics.verdict.record",
+    "diagnostics.models",
+    "diagnostics.kernel",
+    "diagnostics.samplers",
+    "diagnostics.store",
+    "diagnostics.engine",
+    "diagnostics.audit",
+    "diagnostics.ingest",
+    "diagnostics.export",
+    "reports",
+    "trainers",
+    "diagnostics.app",
+    "oversharp",
+    "trainers.integrations",
+)
+#: What reports and trainers may know of the audit.
+KNOWN_TO_REPORTS = {"records", "statistics", "measures", "verdict", "verifiers", "store"}
+KNOWN_TO_TRAINERS = {"records", "statistics", "verifiers", "tasks", "models", "samplers"}
+#: The heavy libraries, and where alone each is imported.
+HOMES = {
+    "torch": ("models", "kernel", "samplers", "engine.teacher_forcing", "ingest.formats.slime", "app.doctor"),
+    "transformers": ("models", "kernel", "samplers", "engine.teacher_forcing"),
+    "duckdb": ("store.database",),
+    "ray": ("engine.ray_pool",),
 }
+#: Folders whose files are a catalogue: one file, one thing of a kind.
+CATALOGUES = {"diagnostics/measures"}
+MOST_MODULES = 15
 
 
-def _sources(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+@cache
+def _modules() -> dict[str, Path]:
+    """Module name → file, of everything that ships."""
+    files = [ROOT / "oversharp.py", *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
 
 
-def _imports(path: Path, *, top_level_only: bool = False) -> set[str]:
-    """Every module that the file imports; ``if TYPE_CHECKING`` blocks cost nothing and are left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def _imports(name: str) -> frozenset[str]:
+    """Modules that ``name`` imports, anywhere in its file, under ``TYPE_CHECKING`` too."""
     found: set[str] = set()
-    pending: list[ast.AST] = list(tree.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
+    for node in ast.walk(ast.parse(_modules()[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-        elif not (top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)):
-            pending += list(ast.iter_child_nodes(node))
-    return found
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names} & _modules().keys()
+            whole = len(submodules) == len(node.names)
+            found |= submodules if whole else {node.module, *submodules}
+    return frozenset(found - {name})
 
 
-def _relative(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def _ours(name: str) -> set[str]:
+    return {module for module in _imports(name) if module in _modules()}
 
 
-def _users_of(module: str) -> set[str]:
-    return {
-        _relative(path)
-        for package in PACKAGES
-        for path in _sources(package)
-        if any(name == module or name.startswith(f"{module}.") for name in _imports(path))
-    }
+def _room(module: str) -> str:
+    return max((room for room in ROOMS if f"{module}.".startswith(f"{room}.")), key=len, default="")
 
 
-def test_one_module_alone_knows_duckdb() -> None:
-    assert _users_of("duckdb") == {"diagnostics/store/database.py"}
+def _in(module: str, places: set[str] | tuple[str, ...]) -> bool:
+    return any(f"{module}.".startswith(f"diagnostics.{place}.") for place in places)
 
 
-def test_in_the_audit_one_module_alone_knows_ray() -> None:
-    assert {name for name in _users_of("ray") if name.startswith("diagnostics/")} == {"diagnostics/engine/ray_pool.py"}
+def test_every_module_stands_in_a_room_and_the_root_of_diagnostics_is_empty() -> None:
+    assert not [name for name in _modules() if not _room(name) and name != "diagnostics"]
+    assert [path.name for path in (ROOT / "diagnostics").glob("*.py")] == ["__init__.py"]
 
 
-def test_in_the_audit_only_models_samplers_scoring_and_kernel_know_torch() -> None:
-    users = {name for name in _users_of("torch") | _users_of("transformers") if name.startswith("diagnostics/")}
-    assert {name for name in users if not name.startswith(TORCH_PACKAGES)} == TORCH_MODULES
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_what_stands_below_it(room: str) -> None:
+    for name in _modules():
+        if _room(name) == room:
+            upward = {one for one in _ours(name) if ROOMS.index(_room(one)) > ROOMS.index(room)}
+            assert not upward, f"{name} imports {sorted(upward)}"
 
 
-def test_reports_know_neither_torch_nor_a_trainer() -> None:
-    foreign = _users_of("torch") | _users_of("transformers") | _users_of("trainers")
-    assert not {name for name in foreign if name.startswith("reports/")}
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        list(TopologicalSorter({name: _ours(name) for name in _modules()}).static_order())
+    except CycleError as circle:
+        pytest.fail(" → ".join(circle.args[1]))
 
 
-PURE = ("measures", "statistics", "theory")
+@pytest.mark.parametrize("room", ["measures", "statistics", "theory", "verdict"])
+def test_measures_statistics_theory_and_verdict_are_pure(room: str) -> None:
+    pure = {"records", "measures", "statistics", "theory", "verdict"}
+    for name in _modules():
+        if _in(name, (room,)):
+            assert not {one for one in _ours(name) if not _in(one, pure)}, name
 
 
-@pytest.mark.parametrize("folder", [f"diagnostics/{name}" for name in PURE])
-def test_measures_statistics_and_theory_are_pure(folder: str) -> None:
-    allowed = {"diagnostics.records.types", "diagnostics.records.errors", *(f"diagnostics.{name}" for name in PURE)}
-    for path in _sources(folder):
-        own = {name for name in _imports(path) if name.split(".")[0] in PACKAGES}
-        foreign = {name for name in own if not any(name == ok or name.startswith(f"{ok}.") for ok in allowed)}
-        assert not foreign, f"{_relative(path)} imports {sorted(foreign)}"
+@pytest.mark.parametrize(("package", "known"), [("reports", KNOWN_TO_REPORTS), ("trainers", KNOWN_TO_TRAINERS)])
+def test_reports_and_trainers_know_a_part_of_the_audit_and_not_each_other(package: str, known: set[str]) -> None:
+    for name in _modules():
+        if _room(name) == package:
+            assert not {one for one in _ours(name) if _room(one) != package and not _in(one, known)}, name
 
 
-def test_types_and_errors_stand_on_nothing_of_ours() -> None:
-    for name in ("diagnostics/records/types.py", "diagnostics/records/errors.py"):
-        assert not {module for module in _imports(ROOT / name) if module.split(".")[0] in PACKAGES}
+@pytest.mark.parametrize("library", HOMES)
+def test_a_heavy_library_is_imported_in_its_rooms_alone(library: str) -> None:
+    users = {name for name in _modules() if any(one.split(".")[0] == library for one in _imports(name))}
+    assert any(_in(name, HOMES[library]) for name in users)
+    abroad = {name for name in users if not _in(name, HOMES[library])}
+    allowed = "trainers" if library in ("torch", "transformers") else "-"
+    assert not {name for name in abroad if name.split(".")[0] != allowed}
 
 
-def _known_of_ours(paths: list[Path]) -> set[str]:
-    """Packages and modules of ours that the files import, two levels deep."""
-    known = {name for path in paths for name in _imports(path) if name.split(".")[0] in PACKAGES}
-    return {".".join(name.split(".")[:2]) for name in known if not name.startswith("trainers")}
-
-
-def test_trainers_know_the_shared_part_of_the_audit_and_no_report() -> None:
-    trainers = [path for path in _sources("trainers") if _relative(path) not in LIVE_AUDIT]
-    assert _known_of_ours(trainers) == SHARED_WITH_TRAINERS
-
-
-def test_the_live_audit_knows_the_audits_command_settings_and_store() -> None:
-    assert _known_of_ours([ROOT / name for name in sorted(LIVE_AUDIT)]) == KNOWN_TO_LIVE_AUDIT
-    assert {name for name in _users_of("trainers.integrations") if name.startswith("trainers/")} <= LIVE_AUDIT
-
-
-@pytest.mark.parametrize("code", ["import diagnostics, trainers, reports", "import diagnostics.app.cli"])
+@pytest.mark.parametrize("code", ["import oversharp, diagnostics, trainers, reports", "import diagnostics.app.cli"])
 def test_light_imports_load_no_torch(code: str) -> None:
-    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "ray"}
+    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "sklearn", "ray"}
     probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"
 
 
+WRITES = re.compile(r"\b(INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|CREATE (OR REPLACE )?TABLE|DROP TABLE)\b")
+
+
+def test_the_store_is_written_in_its_own_room_alone() -> None:
+    texts = {
+        name: [
+            node.value
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        for name, path in _modules().items()
+    }
+    writers = {name for name, strings in texts.items() if any(WRITES.search(text) for text in strings)}
+    assert writers
+    assert not {name for name in writers if not _in(name, ("store",))}
+
+
+def test_a_view_is_defined_once() -> None:
+    scripts = [path.read_text(encoding="utf-8") for path in (ROOT / "diagnostics").rglob("*.sql")]
+    made = Counter(
+        re.findall(r"^CREATE (?:OR REPLACE )?(?:TEMP )?(?:VIEW|TABLE) (\w+)", "\n".join(scripts), re.MULTILINE)
+    )
+    assert len(made) > 30
+    assert not [name for name, n in made.items() if n > 1]
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, path in _modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(name)
+    assert not {name: where for name, where in homes.items() if len(where) > 1}
+
+
+def test_a_folder_holds_no_more_modules_than_one_can_keep_in_mind() -> None:
+    folders = Counter(
+        path.relative_to(ROOT).parent.as_posix() for path in _modules().values() if path.stem != "__init__"
+    )
+    assert not {name: n for name, n in folders.items() if n > MOST_MODULES and name not in CATALOGUES}
+
+
 def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
-    sources = [path for package in PACKAGES for path in _sources(package)]
-    assert not [_relative(path) for path in sources if len(path.read_text().splitlines()) > 450]
+    assert not [name for name, path in _modules().items() if len(path.read_text(encoding="utf-8").splitlines()) > 450]

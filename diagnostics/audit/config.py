@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.names import nearest_names
 from diagnostics.records.types import make_paths
-from diagnostics.tasks import nearest_names
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).

@@ -19,8 +19,8 @@ from uuid import UUID
 
 import pandas as pd
 
-from diagnostics.export.names import slug, slugs
 from diagnostics.export.samples import SampleFile, read_part
+from diagnostics.records.names import slug, slugs
 from diagnostics.records.types import NO_ANSWER
 from diagnostics.store import Store
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diagnostics.export.contract import PictureFormat
-from diagnostics.export.names import slug, slugs
 from diagnostics.measures import all_measures
+from diagnostics.records.names import slug, slugs
 from diagnostics.records.progress import ProgressSink
 from diagnostics.store import Store
 from reports.pictures.files import figure_pictures, report_figures

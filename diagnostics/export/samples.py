@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.export.names import slugs
+from diagnostics.records.names import slugs
 from diagnostics.store import Store
 from diagnostics.store.views import meaning_of
 

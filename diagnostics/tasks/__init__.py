@@ -8,11 +8,11 @@ in ``--task NAME:ARGUMENT`` (empty if nothing does).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.names import nearest_names
 from diagnostics.records.types import Problem
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
@@ -70,17 +70,6 @@ def suggested_max_tokens(task: str | None) -> int | None:
     from diagnostics.tasks.countdown import RESPONSE_TOKENS, TASK
 
     return RESPONSE_TOKENS if task == TASK else None
-
-
-def nearest_names(name: str, known: Iterable[str]) -> str:
-    """What to tell someone who asked for ``name``: the nearest of ``known``, or all of them.
-
-    >>> nearest_names("gsm8", ["gsm8k", "aime24"])
-    'did you mean: gsm8k'
-    """
-    known = sorted(known)
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
 
 
 def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:

@@ -16,8 +16,8 @@ from string import ascii_uppercase
 from typing import Any, Literal
 
 from diagnostics.records.errors import ProblemError
+from diagnostics.records.names import nearest_names
 from diagnostics.records.types import Problem
-from diagnostics.tasks import nearest_names
 from diagnostics.tasks.benchmark_sources import HubData, data_rows
 from diagnostics.tasks.files import Row, problem_of_row
 from diagnostics.verifiers import Verifiers

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from diagnostics.records.errors import ProblemError
+from diagnostics.records.names import nearest_names
 from diagnostics.records.types import Problem
-from diagnostics.tasks import nearest_names
 from diagnostics.verifiers.packing import pack
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.names import nearest_names
 from diagnostics.series.folders import locate_model
-from diagnostics.tasks import nearest_names
 
 #: What is smaller than in an audit afterwards: 64 samples of at most 64 problems (128 of the base, once), no kernel.
 LIVE_DEFAULTS: Mapping[str, Any] = MappingProxyType({"n": 64, "limit": 64, "kernel_problems": 0})

@@ -1,9 +1,10 @@
-"""File names from names that people gave."""
+"""Names that people give: the nearest known one, and file names made of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -34,3 +35,14 @@ def slugs(texts: Iterable[str]) -> Mapping[str, str]:
         taken.add(name.casefold())
         made[text] = name
     return made
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str:
+    """What to tell someone who asked for ``name``: the nearest of ``known``, or all of them.
+
+    >>> nearest_names("gsm8", ["gsm8k", "aime24"])
+    'did you mean: gsm8k'
+    """
+    known = sorted(known)
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
