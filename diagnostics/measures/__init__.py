@@ -8,20 +8,17 @@ the entry-point group ``oversharp.measures``; an entry point names a ``Measure``
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
-import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import get_args
 
 from diagnostics.measures.contract import Measure, Section
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.plugins import find_records
 
 ENTRY_POINT_GROUP = "oversharp.measures"
 
@@ -54,15 +51,7 @@ def all_measures() -> Mapping[str, Measure]:
     >>> list(all_measures())[:2]
     ['greedy_accuracy', 'k_star']
     """
-    found: dict[str, Measure] = {}
-    origin: dict[str, str] = {}
-    for where, measure in (*_own_measures(), *_plugin_measures()):
-        if measure.name in found:
-            raise ConfigError(
-                f"measure {measure.name!r} is defined by both {origin[measure.name]} and {where}; "
-                "rename or uninstall one of them"
-            )
-        found[measure.name], origin[measure.name] = measure, where
+    found = find_records(Measure, sys.modules[__name__], ENTRY_POINT_GROUP)
     sections = get_args(Section)
     ordered = sorted(found.values(), key=lambda measure: (sections.index(measure.section), measure.name))
     return MappingProxyType({measure.name: measure for measure in ordered})
@@ -110,34 +99,3 @@ def explanation(measure: Measure) -> str:
     text = "\n\n".join([head, *paragraphs])
     cited = [f"[{letter}] {paper}" for letter, paper in PAPERS.items() if f"[{letter}]" in text]
     return "\n".join([text, "", "References:", *cited]) if cited else text
-
-
-def _own_measures() -> Iterator[tuple[str, Measure]]:
-    for info in pkgutil.iter_modules(__path__):
-        if info.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        if hasattr(module, "MEASURE"):
-            yield module.__name__, _documented(module.MEASURE, module)
-
-
-def _plugin_measures() -> Iterator[tuple[str, Measure]]:
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            loaded = entry_point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"measure plugin {entry_point.value}: {error}; repair or uninstall the package that provides it"
-            ) from error
-        measure = getattr(loaded, "MEASURE", loaded)
-        if not isinstance(measure, Measure):
-            raise ConfigError(
-                f"measure plugin {entry_point.value}: a {type(measure).__name__}, not a Measure; "
-                "point it at a Measure or at a module that defines MEASURE"
-            )
-        yield entry_point.value, _documented(measure, sys.modules[entry_point.module])
-
-
-def _documented(measure: Measure, module: ModuleType) -> Measure:
-    """The measure with its module's docstring, unless it brings its own."""
-    return measure if measure.doc else replace(measure, doc=inspect.cleandoc(module.__doc__ or ""))

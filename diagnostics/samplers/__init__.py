@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
 from diagnostics.records.errors import SamplerError
+from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.contract import (
     BatchPlan,
@@ -22,6 +22,7 @@ from diagnostics.samplers.contract import (
 #: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
+_BUILT_IN = ("auto", "transformers", "vllm")
 _MEND = "; use --sampler transformers"
 
 
@@ -37,8 +38,10 @@ def choose_sampler(
     """The sampler that ``name`` stands for, and why: ``auto`` is vLLM where it runs every checkpoint of the series.
 
     ``held``: what drew the samples that the store has of the series; ``auto`` stays with it, as samples of another
-    sampler would not continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here.
+    sampler would not continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here,
+    and ``ConfigError`` for a plugin that takes a name that is taken.
     """
+    known = (*_BUILT_IN, *sorted(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)))
     if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
@@ -48,9 +51,8 @@ def choose_sampler(
         if obstacle:
             return "transformers", f"auto, for vLLM cannot run here ({obstacle.removesuffix(_MEND)})"
         return "vllm", "auto, it runs this model here"
-    if name not in ("vllm", "transformers") and name not in _installed():
-        known = ", ".join(["auto", "transformers", "vllm", *sorted(_installed())])
-        raise SamplerError(f"--sampler {name}: unknown; choose from {known}")
+    if name not in known:
+        raise SamplerError(f"--sampler {name}: unknown; choose from {', '.join(known)}")
     return name, "as asked for"
 
 
@@ -85,7 +87,7 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
         from diagnostics.samplers.transformers import TransformersSampler
 
         return TransformersSampler(context)
-    sampler_class: SamplerClass = _installed()[name].load()
+    sampler_class: SamplerClass = load_callable(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)[name])
     return sampler_class(context)
 
 
@@ -103,10 +105,6 @@ def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | No
         except SamplerError as error:
             return str(error)
     return None
-
-
-def _installed() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 __all__ = [

@@ -7,17 +7,19 @@ in ``--task NAME:ARGUMENT`` (empty if nothing does).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable
 from pathlib import Path
 
 from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.names import nearest_names
+from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Problem
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
 DEFAULT_GENERATED = 100
+
+_BUILT_IN = ("benchmark", "countdown", "reasoning_gym")
 
 
 def load_problems(
@@ -27,8 +29,8 @@ def load_problems(
 
     Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
-    generators, and to benchmarks of which a limit draws problems at random. Raises ``ProblemError``; never returns an
-    empty tuple.
+    generators, and to benchmarks of which a limit draws problems at random. Raises ``ProblemError``, and
+    ``ConfigError`` for a broken or clashing plugin; never returns an empty tuple.
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
@@ -57,8 +59,8 @@ def task_names() -> tuple[str, ...]:
     """
     from diagnostics.tasks.benchmarks import BENCHMARKS
 
-    names = {"countdown", "reasoning_gym:NAME", *(f"benchmark:{name}" for name in BENCHMARKS), *_outside()}
-    return tuple(sorted(names))
+    built_in = ("countdown", "reasoning_gym:NAME", *(f"benchmark:{name}" for name in BENCHMARKS))
+    return tuple(sorted({*built_in, *find_callables(ENTRY_POINT_GROUP, _BUILT_IN)}))
 
 
 def suggested_max_tokens(task: str | None) -> int | None:
@@ -74,6 +76,7 @@ def suggested_max_tokens(task: str | None) -> int | None:
 
 def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
     name, _, argument = task.partition(":")
+    outside = find_callables(ENTRY_POINT_GROUP, _BUILT_IN)
     if name == "countdown" and not argument:
         from diagnostics.tasks.countdown import problems
 
@@ -87,11 +90,9 @@ def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Pr
         from diagnostics.tasks.benchmarks import benchmark_problems
 
         return benchmark_problems(argument, limit=limit, seed=seed)
-    outside = _outside()
     if name not in outside:
         raise ProblemError(f"task {task!r} is unknown; {nearest_names(task, task_names())}")
-    load: Callable[..., Iterable[Problem]] = outside[name].load()
-    return _checked(load(argument, limit=limit, seed=seed), task)
+    return _checked(load_callable(outside[name])(argument, limit=limit, seed=seed), task)
 
 
 def _checked(problems: Iterable[Problem], task: str) -> Iterable[Problem]:
@@ -104,7 +105,3 @@ def _checked(problems: Iterable[Problem], task: str) -> Iterable[Problem]:
             except (ProblemError, VerifierError) as error:
                 raise ProblemError(f"task {task!r}, problem {number}: {error}") from error
             yield problem
-
-
-def _outside() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 
 from diagnostics.records.errors import VerifierError
+from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers.contract import Verifier
 
@@ -37,28 +37,28 @@ def verifier_names() -> tuple[str, ...]:
     >>> verifier_names()[:3]
     ('choice', 'exact', 'expression')
     """
-    return tuple(sorted({*_BUILT_IN, *_outside()}))
+    return tuple(sorted({*_BUILT_IN, *find_callables(ENTRY_POINT_GROUP, _BUILT_IN)}))
 
 
 def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = None) -> Verifier:
     """A fresh verifier. ``timeout_s`` (wall seconds per response) and ``workers`` concern those with processes.
 
     Whoever asks for one with a ``close()`` method calls it; ``Verifiers`` does so by itself.
-    Raises ``VerifierError`` for an unknown name.
+    Raises ``VerifierError`` for an unknown name, and ``ConfigError`` for a broken or clashing plugin.
 
     >>> get_verifier("modes").name
     'modes'
     """
+    outside = find_callables(ENTRY_POINT_GROUP, _BUILT_IN)
     if name in _BUILT_IN:
         module, class_name = _BUILT_IN[name]
         build = getattr(import_module(module), class_name)
         verifier: Verifier = build(timeout_s=timeout_s, workers=workers) if name in _WITH_WORKERS else build()
         return verifier
-    outside = _outside()
     if name not in outside:
         near = get_close_matches(name, verifier_names(), n=3) or verifier_names()
         raise VerifierError(f"verifier {name!r} is unknown; use one of: {', '.join(near)}")
-    built: Verifier = outside[name].load()()
+    built: Verifier = load_callable(outside[name])()
     return built
 
 
@@ -113,7 +113,3 @@ class Verifiers:
             grades = self.of(items[own[0]][0]).grade([items[position] for position in own])
             grade_at.update(zip(own, grades, strict=True))
         return [grade_at[position] for position in range(len(items))]
-
-
-def _outside() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}

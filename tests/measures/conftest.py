@@ -84,12 +84,12 @@ class World:
         self.checkpoints = sorted(names, key=lambda name: (name != BASE, name))
         self.db = duckdb.connect(":memory:")
         for script in MIGRATIONS:
-            self.db.execute((files("diagnostics") / script).read_text(encoding="utf-8"))
+            self.db.execute((files("diagnostics.store") / script).read_text(encoding="utf-8"))
         self.db.execute("""
             CREATE TABLE response_tokens (
                 checkpoint_id VARCHAR, problem_id VARCHAR, settings_id VARCHAR, response_id VARCHAR,
                 token_logps FLOAT[], token_entropies FLOAT[])""")
-        self.db.execute((files("diagnostics") / "token_views.sql").read_text(encoding="utf-8"))
+        self.db.execute((files("diagnostics.store") / "token_views.sql").read_text(encoding="utf-8"))
         self._fill(rows, scores)
         for checkpoint, problem, text, logps, entropies in panel_logps:
             self._score(checkpoint, problem, f"panel {problem} {text}", logps, entropies)

@@ -6,23 +6,20 @@ A file that defines ``IMPORTER`` is found by itself. Other distributions add imp
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from diagnostics.ingest.formats.contract import Importer
 from diagnostics.ingest.formats.rows import first_records, holds_records
 from diagnostics.records.errors import ConfigError, ImportFileError
+from diagnostics.records.plugins import find_records
 
 ENTRY_POINT_GROUP = "oversharp.importers"
 #: Formats that are used only where they are named: nothing in a file tells them.
@@ -66,11 +63,7 @@ def all_importers() -> Mapping[str, Importer]:
     >>> all_importers()["verl"].title
     'verl, validation and rollout dumps'
     """
-    found: dict[str, Importer] = {}
-    for where, importer in (*_own(), *_plugins()):
-        if importer.name in found:
-            raise ConfigError(f"importer {importer.name!r} is defined twice, again by {where}; uninstall one of them")
-        found[importer.name] = importer
+    found = find_records(Importer, sys.modules[__name__], ENTRY_POINT_GROUP)
     return MappingProxyType(dict(sorted(found.items())))
 
 
@@ -197,28 +190,3 @@ def _nothing(
     if near is None:
         return ImportFileError(missing)
     return ImportFileError(f"{missing}; of {near.name} {'unpack it, and ' if _packed(near) else ''}{_MAP}")
-
-
-def _own() -> Iterator[tuple[str, Importer]]:
-    for info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        if hasattr(module, "IMPORTER"):
-            yield module.__name__, _documented(module.IMPORTER, module)
-
-
-def _plugins() -> Iterator[tuple[str, Importer]]:
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            loaded = entry_point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"importer plugin {entry_point.value}: {error}; repair or uninstall the package that provides it"
-            ) from error
-        importer = getattr(loaded, "IMPORTER", loaded)
-        if not isinstance(importer, Importer):
-            raise ConfigError(f"importer plugin {entry_point.value}: a {type(importer).__name__}, not an Importer")
-        yield entry_point.value, _documented(importer, sys.modules[entry_point.module])
-
-
-def _documented(importer: Importer, module: ModuleType) -> Importer:
-    return importer if importer.doc else replace(importer, doc=inspect.cleandoc(module.__doc__ or ""))

@@ -1,0 +1,145 @@
+"""What other distributions add, in all five groups of entry points alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from diagnostics.ingest.formats import all_importers, get_importer
+from diagnostics.measures import all_measures, get_measure
+from diagnostics.records import plugins as registry
+from diagnostics.records.errors import ConfigError
+from diagnostics.samplers import choose_sampler, make_sampler
+from diagnostics.tasks import load_problems, task_names
+from diagnostics.verifiers import get_verifier, verifier_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """``ask`` for what an entry point adds; ``take`` is an entry point whose name is ours."""
+
+    noun: str
+    ask: Callable[[str], object]
+    take: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        return f"oversharp.{self.noun}s"
+
+
+GROUPS = (
+    Group(noun="measure", ask=get_measure, take=("pass_at_k", "diagnostics.measures.answer_simpson")),
+    Group(noun="importer", ask=get_importer, take=("verl", "diagnostics.ingest.formats.verl")),
+    Group(
+        noun="sampler",
+        ask=lambda name: make_sampler(choose_sampler(name, [], device=None)[0], None),
+        take=("vllm", "outside:Made"),
+    ),
+    Group(noun="task", ask=lambda name: load_problems(None, name), take=("countdown", "outside:Made")),
+    Group(noun="verifier", ask=get_verifier, take=("math", "outside:Made")),
+)
+every_group = pytest.mark.parametrize("group", GROUPS, ids=[group.noun for group in GROUPS])
+
+
+@pytest.fixture
+def install(monkeypatch, tmp_path) -> Iterator[Callable[..., None]]:
+    """Installs entry points, (name, value) each, for one test, beside a module ``outside`` with the given source."""
+
+    def forget() -> None:
+        for cached in (registry._points, all_measures, all_importers):
+            cached.cache_clear()
+
+    def make(group: str, *points: tuple[str, str], outside: str = "") -> None:
+        found = EntryPoints(EntryPoint(name=name, value=value, group=group) for name, value in points)
+        monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+        (tmp_path / "outside.py").write_text(outside)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "outside", raising=False)
+        forget()
+
+    yield make
+    forget()
+
+
+@every_group
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("no_such_module:Made", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("outside:Missing", "AttributeError: module 'outside' has no attribute 'Missing'"),
+        ("outside_broken:Made", "NameError: name 'undefined' is not defined"),
+    ],
+)
+def test_a_broken_plugin_is_named_with_the_mend_in_one_line(install, tmp_path: Path, group: Group, value, why) -> None:
+    (tmp_path / "outside_broken.py").write_text("undefined\n")
+    install(group.name, ("broken", value))
+    with pytest.raises(ConfigError) as refused:
+        group.ask("broken")
+    mend = "repair or uninstall the package that provides it"
+    assert str(refused.value) == f"{group.noun} plugin broken = {value}: {why}; {mend}"
+
+
+@every_group
+def test_a_plugin_of_another_kind_is_named_with_the_mend_in_one_line(install, group: Group) -> None:
+    install(group.name, ("broken", "outside:NUMBER"), outside="NUMBER = 1\n")
+    with pytest.raises(
+        ConfigError, match=rf"^{group.noun} plugin broken = outside:NUMBER: a int, not a .*; point it at"
+    ):
+        group.ask("broken")
+
+
+@every_group
+def test_a_plugin_may_not_take_a_name_of_ours(install, group: Group) -> None:
+    install(group.name, group.take)
+    named = rf"{group.take[0]} = {group.take[1]}; rename or uninstall one of them$"
+    with pytest.raises(
+        ConfigError, match=rf"^{group.noun} '\w+' is defined by both (oversharp|diagnostics\.[\w.]+) and"
+    ):
+        group.ask(group.take[0])
+    with pytest.raises(ConfigError, match=named):
+        group.ask("anything else")
+
+
+@pytest.mark.parametrize("group", GROUPS[2:], ids=[group.noun for group in GROUPS[2:]])
+def test_two_plugins_may_not_share_a_name(install, group: Group) -> None:
+    install(group.name, ("twice", "one:Made"), ("twice", "other:Made"))
+    with pytest.raises(
+        ConfigError, match=r"'twice' is defined by both twice = one:Made and twice = other:Made; rename"
+    ):
+        group.ask("twice")
+
+
+def test_a_module_a_record_and_a_family_of_records_are_found_with_their_docstrings(install) -> None:
+    source = '''"""Foreign: measures from outside."""
+from dataclasses import replace
+from diagnostics.measures.contract import Measure, Plot
+MEASURE = Measure(name="foreign", title="Foreign", unit="nats", section="health", needs=(), missing="nothing",
+                  plot=Plot(), compute=lambda evidence: [])
+MEASURES = (replace(MEASURE, name="first", doc="First: one of two."), replace(MEASURE, name="second"))
+'''
+    install("oversharp.measures", ("foreign", "outside:MEASURE"), outside=source)
+    assert get_measure("foreign").doc == "Foreign: measures from outside."
+    install("oversharp.measures", ("foreign", "outside"), outside=source)
+    docs = {name: get_measure(name).doc for name in ("foreign", "first", "second")}
+    assert docs == {
+        "foreign": "Foreign: measures from outside.",
+        "first": "First: one of two.",
+        "second": "Foreign: measures from outside.",
+    }
+
+
+def test_plugins_are_listed_beside_our_own_and_called_when_asked_for(install) -> None:
+    source = "def made(*arguments, **named):\n    return arguments, named\n"
+    install("oversharp.verifiers", ("yes", "outside:made"), outside=source)
+    assert {"yes", "math"} <= set(verifier_names())
+    assert get_verifier("yes") == ((), {})
+    install("oversharp.samplers", ("mine", "outside:made"), outside=source)
+    assert choose_sampler("mine", [], device=None) == ("mine", "as asked for")
+    assert make_sampler("mine", "context") == (("context",), {})
+    install("oversharp.tasks", ("doubles", "outside:made"), outside=source)
+    assert {"doubles", "countdown"} <= set(task_names())
