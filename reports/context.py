@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnostics.measures.contract import Measure
-from reports.comparison.comparable import comparable
-from reports.coupling import SeriesKernels
-from reports.pictures.plots import measure_block
-from reports.problems.source import ProblemDetails
+from reports.evidence.comparable import comparable
+from reports.evidence.kernels import SeriesKernels
+from reports.evidence.problem_details import ProblemDetails
+from reports.evidence.source import SeriesSource, Source
+from reports.findings.figures import measure_block
 from reports.records import Block, Constant, Figure, Missing
-from reports.source import SeriesSource, Source
 from reports.wording import Change, bound, known
 
 

@@ -8,14 +8,16 @@ from diagnostics.measures.contract import Measure
 from diagnostics.records.errors import StoreError
 from reports import numbers
 from reports.citations import with_sources
-from reports.comparison.comparable import comparable, differences
+from reports.comparison.compare import compare
+from reports.comparison.over_seeds import over_seeds
 from reports.context import Context
-from reports.coupling import read_kernels
+from reports.evidence.comparable import comparable, differences
+from reports.evidence.kernels import read_kernels
+from reports.evidence.problem_details import read_problem_details
+from reports.evidence.source import Frames, Source, read_source
 from reports.problems.section import problems
-from reports.problems.source import read_problem_details
 from reports.published.section import published
 from reports.records import Page, Section
-from reports.sections.compare import compare
 from reports.sections.coverage import coverage
 from reports.sections.dynamics import dynamics
 from reports.sections.entropy import entropy
@@ -25,11 +27,9 @@ from reports.sections.interference import interference
 from reports.sections.kernel import kernel
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
-from reports.sections.over_seeds import over_seeds
 from reports.sections.perplexity import perplexity
 from reports.sections.training import training
 from reports.sections.trust_region import trust_region
-from reports.source import Frames, Source, read_source
 
 #: The report in reading order. A section that has nothing to be about (one series: no comparison) returns None.
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (

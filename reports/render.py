@@ -19,7 +19,7 @@ from markupsafe import Markup
 from diagnostics.records.errors import StoreError
 from reports.numbers import MINUS, NARROW
 from reports.pictures import palette
-from reports.pictures.figures import figure_svgs, swatch_svg
+from reports.pictures.drawing import figure_svgs, swatch_svg
 from reports.pictures.sparkline import sparkline_svg
 from reports.records import Block, Cell, Course, Figure, Page, Table
 

@@ -15,9 +15,9 @@ from diagnostics.statistics.keys import inference_ks
 from reports import numbers
 from reports.comparison.seeds import may_pair
 from reports.context import Context
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import Display
 from reports.records import Cell, Column, Missing, Table
-from reports.source import SeriesSource
-from reports.tables import Display
 
 #: From here on an adjusted p says that there is a difference.
 LEVEL = 0.05

@@ -8,9 +8,9 @@ from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
 from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace
 from reports.context import Context
-from reports.pictures.plots import described, series_colour, step_ticks
+from reports.findings.figures import described, series_colour, step_ticks
+from reports.findings.tables import Display, display_of
 from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table
-from reports.tables import Display, display_of
 
 
 def _columns(made: Sequence[Quantity]) -> tuple[Column, ...]:

@@ -21,8 +21,8 @@ from diagnostics.statistics.over_seeds import (
 )
 from reports import numbers
 from reports.context import Context
-from reports.source import SeriesSource
-from reports.tables import scope_label
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import scope_label
 from reports.wording import WITH_MODES, known
 
 _SEED_NAME = re.compile(r"(.+)-seed-(0|[1-9][0-9]*)")

@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 from diagnostics.measures.contract import Measure
 from reports.context import Context
-from reports.coupling import read_kernels
+from reports.evidence.kernels import read_kernels
+from reports.evidence.problem_details import read_problem_details
+from reports.evidence.source import Frames, read_source
 from reports.page import build_page
-from reports.pictures.figures import figure_svgs, swatch_svg
+from reports.pictures.drawing import figure_svgs, swatch_svg
 from reports.pictures.palette import PLACEHOLDERS
-from reports.problems.source import read_problem_details
 from reports.records import Block, Colour, Figure, Folded, Page
-from reports.source import Frames, read_source
 
 _MARGIN, _GAP = 10.0, 8.0
 _ROW = 18.0  # of a title or a legend

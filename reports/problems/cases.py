@@ -9,13 +9,13 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.pictures.plots import series_colour
-from reports.problems.changes import success_interval
-from reports.problems.source import TEXT_CAP
+from reports.evidence.problem_changes import success_interval
+from reports.evidence.problem_details import TEXT_CAP
+from reports.evidence.source import SeriesSource
+from reports.findings.figures import series_colour
+from reports.findings.tables import spread
 from reports.problems.table import case_id, cut
 from reports.records import Cases, Cell, Column, Course, ProblemCase, Response, Side, Table
-from reports.source import SeriesSource
-from reports.tables import spread
 
 GOLD_CAP = 200
 SHOWN_STEPS = 12

@@ -8,13 +8,13 @@ import pandas as pd
 from diagnostics.statistics.intervals import Interval, share_interval
 from reports import numbers
 from reports.context import Context
-from reports.pictures.plots import described, series_colour
+from reports.evidence.problem_changes import lost_by_chance, problem_changes
+from reports.evidence.source import SeriesSource
+from reports.findings.figures import described, series_colour
+from reports.findings.tables import Display
 from reports.problems.cases import problem_cases
-from reports.problems.changes import lost_by_chance, problem_changes
 from reports.problems.table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
 from reports.records import Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
-from reports.source import SeriesSource
-from reports.tables import Display
 
 MEASURES = (
     "problems_lost",

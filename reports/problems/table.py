@@ -9,10 +9,10 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.problems.changes import STATES
-from reports.problems.source import ProblemDetails
+from reports.evidence.problem_changes import STATES
+from reports.evidence.problem_details import ProblemDetails
+from reports.evidence.source import SeriesSource
 from reports.records import Cell, Column, SideBySide, Table
-from reports.source import SeriesSource
 
 #: Rows of all filterable tables together, and of the lists of lost and gained problems.
 SHOWN_ROWS = 1000

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from reports import numbers
-from reports.comparison.comparable import not_alike
 from reports.context import Context
+from reports.evidence.comparable import not_alike
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import display_of
 from reports.published import published_tables
 from reports.records import Block, Cell, Column, Missing, Section, Table
-from reports.source import SeriesSource
-from reports.tables import display_of
 from reports.wording import bound
 
 OWN = "own"

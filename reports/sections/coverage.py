@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.context import Context, told_once
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import display_of
 from reports.numbers import NINETY_FIVE, k_range, listing, plural
-from reports.pictures.coverage import (
+from reports.records import Cell, Column, Section, Table
+from reports.sections.coverage_figures import (
     BAND,
     POINTWISE,
     SIMULTANEOUS,
@@ -15,9 +18,6 @@ from reports.pictures.coverage import (
     curves,
     ends_table,
 )
-from reports.records import Cell, Column, Section, Table
-from reports.source import SeriesSource
-from reports.tables import display_of
 from reports.wording import Change, bound, known
 
 TASK = "task:"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.source import SeriesSource
 from reports.records import Section
-from reports.source import SeriesSource
 from reports.wording import FEW_PROBLEMS, known
 
 MEASURES = ("winner_take_all", "squeeze", "relative_negative", "greedy_failure_f1")

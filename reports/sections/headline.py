@@ -9,14 +9,14 @@ from statistics import fmean
 from diagnostics.verdict.record import largest_fall
 from diagnostics.verifiers.names import correct_means
 from reports import citations, numbers
-from reports.comparison.comparable import not_alike
 from reports.context import Context
-from reports.pictures.plots import described, interval_end, line_of, series_colour
+from reports.evidence.comparable import not_alike
+from reports.evidence.source import SeriesSource
+from reports.findings.figures import described, interval_end, line_of, series_colour
+from reports.findings.tables import Display
 from reports.records import Card, Cell, Column, Direction, Figure, Headline, Missing, Panel, Table
 from reports.sections.tiles import mode_tiles, pass_tile
-from reports.source import SeriesSource
-from reports.tables import Display
-from reports.verdict_card import verdict_text, window_text
+from reports.sections.verdict_card import verdict_text, window_text
 from reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (

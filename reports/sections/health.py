@@ -5,9 +5,9 @@ from __future__ import annotations
 from diagnostics.verdict.record import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
-from reports.disagreements import disagreement_tables
+from reports.evidence.source import SeriesSource
 from reports.records import Section
-from reports.source import SeriesSource
+from reports.sections.disagreements import disagreement_tables
 
 MEASURES = (
     "truncation_rate",

@@ -7,12 +7,12 @@ import numpy as np
 from diagnostics.measures._kernel_prediction import OWN, TRAINING
 from reports import numbers
 from reports.context import Context, told_once
-from reports.coupling import NOT_ASKED_FOR, SeriesKernels
-from reports.pictures.kernel import heat_map, last_step
+from reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
+from reports.evidence.source import SeriesSource
+from reports.findings.scopes import by_scope, rests_on
+from reports.findings.tables import display_of
 from reports.records import Block, Cell, Column, Figure, Folded, Missing, Section, Table
-from reports.scopes import by_scope, rests_on
-from reports.source import SeriesSource
-from reports.tables import display_of
+from reports.sections.kernel_figures import heat_map, last_step
 from reports.wording import bound, known
 
 FIRST = ("kernel_prediction", "kernel_rho_correct", "kernel_rho_null", "kernel_shift", "z_prime_fall")

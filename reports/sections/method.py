@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from reports import citations, numbers
 from reports.context import Context
-from reports.downloads import findings_download
+from reports.evidence.source import SeriesSource
 from reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table
-from reports.source import SeriesSource
+from reports.sections.downloads import findings_download
 
 #: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
 _CLOCK = "local time of the machine that ran the audit; the store keeps no time zone"

@@ -8,8 +8,8 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.source import SeriesSource
 from reports.records import Constant, Section
-from reports.source import SeriesSource
 from reports.wording import WITH_MODES, known
 
 MEASURES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.source import SeriesSource
 from reports.records import Section
-from reports.source import SeriesSource
 
 MEASURES = ("perplexity_own_under_base", "perplexity_base_samples", "perplexity_base_samples_flow")
 _OWN, _BASES = MEASURES[:2]

@@ -6,8 +6,8 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.source import SeriesSource
 from reports.records import Tile
-from reports.source import SeriesSource
 from reports.wording import WITH_MODES, Change, bound
 
 _VERBS = {"rose": "rose:", "fell": "fell:", "unchanged": "no change detected:", "unknown": "moved:"}

@@ -8,9 +8,9 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.pictures.plots import described, series_colour
+from reports.findings.figures import described, series_colour
+from reports.findings.tables import Display
 from reports.records import STEP_LABEL, Block, Cell, Column, Constant, Figure, Line, Panel, Section, Table
-from reports.tables import Display
 
 #: Shown first, by substring, in this order; trainers differ in their names.
 PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")

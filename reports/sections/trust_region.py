@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.source import SeriesSource
 from reports.records import Section
-from reports.source import SeriesSource
 
 MEASURES = ("clip_violations_panel", "clip_violations_training")
 _CAUTION = (

@@ -14,7 +14,7 @@ from diagnostics.app.compare_config import read_comparison
 from diagnostics.records.errors import ConfigError, TrainingError
 from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store
-from reports.source import read_source
+from reports.evidence.source import read_source
 from trainers.config import TrainConfig
 
 FILE = """

@@ -24,10 +24,10 @@ from diagnostics.records.types import (
 )
 from diagnostics.store import Store
 from reports.context import Context
+from reports.evidence.source import read_source
 from reports.page import load_page
 from reports.records import Page
 from reports.render import render_page
-from reports.source import read_source
 
 STEPS = (0, 10, 20, 30)
 N = 8

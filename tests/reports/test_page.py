@@ -9,8 +9,8 @@ import pytest
 
 from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
+from reports.evidence.source import read_source
 from reports.records import Constant, Figure, Missing, Page, Section, Table
-from reports.source import read_source
 
 
 def section(page: Page, name: str) -> Section:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from reports.pictures.figures import figure_svgs, swatch_svg, tick_texts
+from reports.pictures.drawing import figure_svgs, swatch_svg, tick_texts
 from reports.pictures.svg import clean_svg
 from reports.pictures.svg_compact import path_text
 from reports.records import Figure, Line, Panel, Table

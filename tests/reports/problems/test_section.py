@@ -14,13 +14,19 @@ import pytest
 from diagnostics.records.types import Confirmation
 from diagnostics.store import Store
 from reports.context import Context
+from reports.evidence.problem_changes import (
+    SHOWN_CASES,
+    lost_by_chance,
+    picked_problems,
+    problem_changes,
+    success_interval,
+)
+from reports.evidence.problem_details import ProblemDetails, read_problem_details
+from reports.evidence.source import read_source
 from reports.page import load_page
-from reports.problems.changes import SHOWN_CASES, lost_by_chance, picked_problems, problem_changes, success_interval
 from reports.problems.section import problems
-from reports.problems.source import ProblemDetails, read_problem_details
 from reports.problems.table import problem_table
 from reports.records import Cases, Figure, Page, SideBySide, Table
-from reports.source import read_source
 
 
 def section_blocks(page: Page, kind: type) -> list[Any]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
 from reports import numbers
-from reports.comparison.comparable import differences
 from reports.comparison.seed_tables import difference_table, matched_table, mean_table, means_figure, seed_table
 from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace, objectives, places, quantities
 from reports.context import Context
+from reports.evidence.comparable import differences
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import Display, display_of
 from reports.records import Block, Missing, Section
-from reports.source import SeriesSource
-from reports.tables import Display, display_of
 
 TITLE = "Objectives over seeds"
 LIMITS = (

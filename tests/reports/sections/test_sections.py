@@ -14,10 +14,10 @@ from diagnostics.records.types import Finding, TrainingMetric
 from diagnostics.store import Store
 from diagnostics.verdict.record import NOTABLE_RISE
 from reports.context import Context
+from reports.evidence.source import read_source
 from reports.records import Constant, Figure, Page, Table
 from reports.sections.method import method
 from reports.sections.modes import strategy
-from reports.source import read_source
 
 
 def block(page: Page, section: str, title: str) -> Any:

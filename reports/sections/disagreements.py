@@ -6,8 +6,8 @@ import pandas as pd
 
 from diagnostics.verifiers.names import grader_name
 from reports import numbers
+from reports.evidence.source import Source
 from reports.records import Cell, Column, Table
-from reports.source import Source
 
 #: Of a response, its end: there the answer is. And of an answer.
 _END_CHARACTERS, _ANSWER_CHARACTERS = 160, 60

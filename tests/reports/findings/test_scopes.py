@@ -10,11 +10,11 @@ import pytest
 from diagnostics.measures import all_measures
 from diagnostics.records.types import Finding
 from diagnostics.store import Store
-from reports.pictures.figures import figure_svgs
-from reports.pictures.plots import measure_block
+from reports.evidence.source import read_source
+from reports.findings.figures import measure_block
+from reports.findings.scopes import by_scope
+from reports.pictures.drawing import figure_svgs
 from reports.records import Figure, Page
-from reports.scopes import by_scope
-from reports.source import read_source
 
 SHIFTS = ("seen correct", "seen wrong", "unseen correct", "unseen wrong")
 

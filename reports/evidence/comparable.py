@@ -8,7 +8,7 @@ from typing import Any
 
 from diagnostics.verifiers.names import listed_graders
 from reports import numbers
-from reports.source import SeriesSource
+from reports.evidence.source import SeriesSource
 
 #: A seed picks the samples, not what they are samples of.
 _FREE = frozenset({"seed"})

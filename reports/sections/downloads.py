@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 
+from reports.evidence.source import Source
 from reports.records import Download
-from reports.source import Source
 
 _DIGITS = 6  # of a finding; the store has all of them
 

@@ -12,14 +12,14 @@ import pandas as pd
 
 from diagnostics.statistics.matched import MatchedValue, RunPath, value_at
 from reports import numbers
-from reports.comparison.comparable import Difference, differences
 from reports.comparison.pairs import pair_table, pairs, sentences
 from reports.comparison.seeds import objectives
 from reports.context import Context
-from reports.pictures.plots import described, line_of, series_colour, step_ticks
+from reports.evidence.comparable import Difference, differences
+from reports.evidence.source import SeriesSource
+from reports.findings.figures import described, line_of, series_colour, step_ticks
+from reports.findings.tables import Display
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
-from reports.source import SeriesSource
-from reports.tables import Display
 from reports.wording import known
 
 LEVELS = 4

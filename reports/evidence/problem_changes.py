@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import beta
 
-from reports.source import SeriesSource, Source
+from reports.evidence.source import SeriesSource, Source
 
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
 #: In the order of the change.

@@ -8,10 +8,10 @@ import pandas as pd
 
 from diagnostics.measures.contract import Measure
 from reports import numbers
-from reports.pictures.plots import MAX_BANDS, described, line_of, series_colour
+from reports.evidence.source import Source
+from reports.findings.figures import MAX_BANDS, described, line_of, series_colour
+from reports.findings.tables import Display, display_of, scope_label, scope_order
 from reports.records import Figure, Line, Panel
-from reports.source import Source
-from reports.tables import Display, display_of, scope_label, scope_order
 from reports.wording import known
 
 #: What n counts where it is not problems.

@@ -11,9 +11,9 @@ import pandas as pd
 
 from diagnostics.measures.contract import Measure
 from reports import numbers
+from reports.evidence.source import SeriesSource, Source
+from reports.findings.tables import Display, display_of, is_ordered, measure_table, scope_label, scope_order, spread
 from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
-from reports.source import SeriesSource, Source
-from reports.tables import Display, display_of, is_ordered, measure_table, scope_label, scope_order, spread
 from reports.wording import WITH_MODES, bound, known, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")

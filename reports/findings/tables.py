@@ -11,8 +11,8 @@ import pandas as pd
 
 from diagnostics.measures.contract import Measure
 from reports import numbers
+from reports.evidence.source import Source
 from reports.records import Cell, Column, Table
-from reports.source import Source
 from reports.wording import WITH_MODES, bound
 
 MAX_TABLE_COLUMNS = 16

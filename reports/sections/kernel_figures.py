@@ -8,10 +8,10 @@ from diagnostics.measures._kernel import Rows
 from diagnostics.measures._kernel_prediction import OWN, Prediction
 from reports import numbers
 from reports.context import Context
-from reports.coupling import SeriesKernels, last_pair
+from reports.evidence.kernels import SeriesKernels, last_pair
+from reports.evidence.source import SeriesSource
 from reports.pictures.heatmap import HeatPanel
 from reports.records import Cell, Colour, Column, Figure, Line, Missing, Panel, Table
-from reports.source import SeriesSource
 
 MAX_ROWS = 96
 _PROMPT = 60

@@ -9,8 +9,8 @@ from diagnostics.statistics.rule import KEY_LEVEL, MARGIN, MINORITY_LEVEL
 from diagnostics.verdict.record import Estimate, Rates, Remedy, Verdict, VerdictLabel
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
+from reports.evidence.source import SeriesSource
 from reports.records import Cell, Column, Table, VerdictText
-from reports.source import SeriesSource
 
 NO_VERDICT = (
     "No verdict: this audit was made before verdicts were written. Run the same audit again; what was sampled is kept."

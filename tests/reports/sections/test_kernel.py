@@ -17,14 +17,14 @@ from diagnostics.measures.contract import Measure
 from diagnostics.records.types import AuditKey, Finding
 from diagnostics.store import Store
 from reports.context import Context
-from reports.coupling import read_kernels
+from reports.evidence.kernels import read_kernels
+from reports.evidence.source import read_source
 from reports.page import load_page
 from reports.pictures.heatmap import HeatPanel
-from reports.pictures.kernel import MAX_ROWS
 from reports.records import Figure, Folded, Missing, Page, Section, Table
 from reports.render import render_page
 from reports.sections.kernel import FIRST, FURTHER, kernel
-from reports.source import read_source
+from reports.sections.kernel_figures import MAX_ROWS
 
 KEY = AuditKey(
     audit_id="audit-grpo", series="grpo", settings_id="", n=8, n_base=8, entropy_samples=3, panel=0,

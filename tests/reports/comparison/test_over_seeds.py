@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 
 from diagnostics.verdict.record import Verdict
+from reports.comparison.compare import SEEDS, compare
+from reports.comparison.over_seeds import over_seeds
 from reports.comparison.pairs import pairs
 from reports.comparison.seeds import may_pair, objectives, seed_of
 from reports.context import Context
 from reports.page import build_page
 from reports.records import Figure, Section, Table
 from reports.render import render_page
-from reports.sections.compare import SEEDS, compare
-from reports.sections.over_seeds import over_seeds
 
 T_2 = 4.302652729911275  # 97.5 % point of Student's t, two degrees of freedom
 

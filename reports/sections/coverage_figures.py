@@ -8,11 +8,11 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import Display
 from reports.pictures.change_map import ChangeMap, scale_of
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Mark, Missing, Panel, Table
-from reports.source import SeriesSource
-from reports.tables import Display
-from reports.verdict_card import decline_text, k_star_text, lost_coverage, window_text
+from reports.sections.verdict_card import decline_text, k_star_text, lost_coverage, window_text
 from reports.wording import bound, known
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"

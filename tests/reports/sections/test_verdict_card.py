@@ -14,11 +14,11 @@ from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL
 from diagnostics.store import Store
 from diagnostics.verdict.record import TITLES, ChangeAtK, Estimate, Rates, Remedy, Verdict, VerdictLabel
 from reports.context import Context
+from reports.evidence.source import Source
 from reports.page import build_page
 from reports.records import Page, Table, VerdictText
 from reports.render import render_page
-from reports.source import Source
-from reports.verdict_card import verdict_text
+from reports.sections.verdict_card import verdict_text
 
 VERDICT = Verdict(
     series="grpo",

@@ -12,7 +12,7 @@ import pandas as pd
 
 from diagnostics.records.errors import StoreError
 from diagnostics.verdict.record import Verdict
-from reports.comparison.differences import possible_differences
+from reports.evidence.difference_bounds import possible_differences
 
 
 class Frames(Protocol):

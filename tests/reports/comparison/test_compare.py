@@ -13,12 +13,12 @@ from diagnostics.measures.contract import Measure
 from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
 from reports import build_report
-from reports.comparison.comparable import differences
+from reports.comparison.compare import compare
 from reports.comparison.pairs import pair_sentence, pair_table, pairs
 from reports.context import Context
+from reports.evidence.comparable import differences
 from reports.page import build_page, load_page
 from reports.records import Missing, Page, Section, Table
-from reports.sections.compare import compare
 
 
 def differing(context: Context, *, allow: bool = False, **settings: Any) -> Context:

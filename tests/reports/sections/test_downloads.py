@@ -13,8 +13,8 @@ import pandas as pd
 
 from reports import build_report
 from reports.context import Context
-from reports.downloads import findings_csv, packed
 from reports.records import Download, Link
+from reports.sections.downloads import findings_csv, packed
 from reports.sections.method import method
 
 

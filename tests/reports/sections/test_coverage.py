@@ -12,10 +12,10 @@ import pytest
 from diagnostics.verdict.record import Estimate, Verdict
 from reports.context import Context
 from reports.pictures.change_map import LEFT, SIDE, TOP, ChangeMap, change_svg
-from reports.pictures.coverage import change_map, changes_over_steps, curves, ends_table
-from reports.pictures.figures import figure_svgs
+from reports.pictures.drawing import figure_svgs
 from reports.records import Figure, Mark, Missing
 from reports.sections.coverage import coverage
+from reports.sections.coverage_figures import change_map, changes_over_steps, curves, ends_table
 
 FELL = Verdict(
     series="grpo",

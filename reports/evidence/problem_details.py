@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.problems.changes import picked_problems, problem_changes
-from reports.source import Frames, SeriesSource, Source
+from reports.evidence.problem_changes import picked_problems, problem_changes
+from reports.evidence.source import Frames, SeriesSource, Source
 
 #: Characters of a response or a prompt, and of a mode, that reach the report.
 TEXT_CAP, MODE_CAP = 1200, 120

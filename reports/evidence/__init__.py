@@ -1,0 +1,1 @@
+"""What a report reads from the store: series, problems, kernels, and which of them may be compared."""

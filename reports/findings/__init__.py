@@ -1,0 +1,1 @@
+"""The findings of one measure as table and figure records."""
