@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from diagnostics.measures.contract import Measure
 from diagnostics.records.errors import StoreError
@@ -17,7 +18,7 @@ from reports.evidence.problem_details import read_problem_details
 from reports.evidence.source import Frames, Source, read_source
 from reports.problems.section import problems
 from reports.published.section import published
-from reports.records import Page, Section
+from reports.records import Block, Figure, Folded, Page, Section
 from reports.sections.coverage import coverage
 from reports.sections.dynamics import dynamics
 from reports.sections.entropy import entropy
@@ -65,23 +66,45 @@ def load_page(
 
     Raises ``StoreError`` where the named ``series`` differ in more than their training, unless ``allow``.
     """
-    source = read_source(store, store_name, series, store_link=store_link)
-    if series is not None and not allow and (found := differences(comparable(source.series))):
+    context = read_context(store, measures, store_name=store_name, store_link=store_link, series=series)
+    if series is not None and not allow and (found := differences(comparable(context.series))):
         raise StoreError(
             f"{store_name}: the series were not audited alike and cannot be compared ("
             f"{'; '.join(difference.text for difference in found)}); audit them again with equal settings, "
             "or pass --allow to compare them all the same"
         )
-    kernels = {one.name: read_kernels(store, one) for one in source.series}
-    return build_page(
-        Context(
-            source=source,
-            measures={m.name: m for m in measures},
-            details=read_problem_details(store, source),
-            kernels=kernels,
-            allow=allow,
-        )
+    return build_page(replace(context, allow=allow))
+
+
+def read_context(
+    store: Frames,
+    measures: Sequence[Measure],
+    *,
+    store_name: str,
+    store_link: str | None = None,
+    series: tuple[str, ...] | None = None,
+) -> Context:
+    """All that sections say is made of. Raises ``StoreError`` without an audit of one of ``series``."""
+    source = read_source(store, store_name, series, store_link=store_link)
+    return Context(
+        source=source,
+        measures={measure.name: measure for measure in measures},
+        details=read_problem_details(store, source),
+        kernels={one.name: read_kernels(store, one) for one in source.series},
     )
+
+
+def page_figures(page: Page) -> tuple[Figure, ...]:
+    """The figures of a page in reading order, those in folded parts included."""
+    return tuple(_figures([page.headline.figure, *(block for section in page.sections for block in section.blocks)]))
+
+
+def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield block
+        elif isinstance(block, Folded):
+            yield from _figures(block.blocks)
 
 
 def build_page(context: Context) -> Page:

@@ -102,6 +102,40 @@ class Panel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeatMap(Panel):
+    """A symmetric matrix of values from −1 to 1. Rows belong to groups, named in order; ``marked`` rows get a mark."""
+
+    cells: tuple[tuple[float, ...], ...]
+    groups: tuple[tuple[str, int], ...]  # name and number of rows
+    marked: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        n_rows = len(self.cells)
+        counts = (len(self.marked), sum(count for _, count in self.groups), *map(len, self.cells))
+        if not n_rows or any(count != n_rows for count in counts):
+            raise ValueError(f"heat map {self.title!r}: {n_rows} rows, but marks, groups or columns differ: {counts}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeMap(Panel):
+    """Changes in points, None where unknown. ``columns`` and ``rows`` name them from left and from top.
+
+    ``sure`` cells get a mark; ``scale`` is what the darkest shade stands for.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[float | None, ...], ...]
+    sure: tuple[tuple[bool, ...], ...]
+    scale: float
+
+    def __post_init__(self) -> None:
+        widths = {len(self.columns), *map(len, self.cells), *map(len, self.sure)}
+        if not self.columns or len(widths) > 1 or {len(self.cells), len(self.sure)} != {len(self.rows)}:
+            raise ValueError(f"change map {self.title!r}: {len(self.rows)} rows and widths {sorted(widths)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure: one SVG per panel, so that panels stack on a phone; all panels share the y axis."""
 

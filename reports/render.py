@@ -49,7 +49,7 @@ def render_page(page: Page) -> str:
         kind=_kind,
         placed=_placed,
         svgs=partial(_svgs, count(1)),
-        swatches=partial(_swatches, count(1)),
+        swatches=_swatches,
         parsed_columns=parsed_columns,
         sort_key=sort_key,
         sparkline=_sparkline,
@@ -180,9 +180,8 @@ def _svgs(numbers: Iterator[int], figure: Figure) -> tuple[Markup, ...]:
     return tuple(Markup(svg) for svg in figure_svgs(replace(figure, figure_id=f"p{next(numbers)}")))
 
 
-def _swatches(numbers: Iterator[int], figure: Figure) -> tuple[tuple[str, Markup], ...]:
-    draw = partial(swatch_svg, kind=figure.kind)
-    return tuple((line.label, Markup(draw(line, prefix=f"k{next(numbers)}"))) for line in figure.legend)
+def _swatches(figure: Figure) -> tuple[tuple[str, Markup], ...]:
+    return tuple((line.label, Markup(swatch_svg(line, kind=figure.kind))) for line in figure.legend)
 
 
 def _sparkline(courses: tuple[Course, ...]) -> Markup:

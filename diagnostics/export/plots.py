@@ -11,8 +11,8 @@ from diagnostics.measures import all_measures
 from diagnostics.records.names import slug, slugs
 from diagnostics.records.progress import ProgressSink
 from diagnostics.store import Store
-from reports.pictures.files import figure_pictures, report_figures
-from reports.pictures.raster import svg_png
+from reports.page import build_page, page_figures, read_context
+from reports.pictures.files import figure_pictures
 from reports.records import Figure
 
 INDEX = "README.md"
@@ -30,7 +30,8 @@ def write_plots(
 
     Returns the number of pictures.
     """
-    figures = report_figures(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
+    context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
+    figures = page_figures(build_page(context))
     names = slugs(_name(figure, panel.title) for figure in figures for panel in figure.panels)
     lines = ["# Figures", ""]
     with say.stage("plots", len(figures)) as advance:
@@ -40,7 +41,7 @@ def write_plots(
                 if "svg" in formats:
                     (folder / f"{name}.svg").write_text(picture.svg, encoding="utf-8")
                 if "png" in formats:
-                    (folder / f"{name}.png").write_bytes(svg_png(picture.svg))
+                    (folder / f"{name}.png").write_bytes(picture.png)
                 title = ": ".join(filter(None, (figure.title, picture.panel)))
                 caption = " ".join((figure.caption, *figure.notes))
                 lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}.** {caption}".rstrip())

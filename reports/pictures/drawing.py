@@ -1,170 +1,127 @@
-"""Figure records to SVG: seaborn's style on matplotlib's SVG writer, one picture per panel.
+"""Figure records to pictures: seaborn draws lines, clouds and heat maps on one matplotlib canvas per panel.
 
-Pictures are drawn at phone width (400 units) and only ever grow, so text stays readable on any screen.
+Pictures are drawn at phone width (400 units) and only ever grow, so text stays readable on any screen. Whatever is
+drawn lies inside the axes: ``inline_svg`` cuts nothing off.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-import matplotlib
+import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from reports.numbers import MINUS
-from reports.pictures.change_map import ChangeMap, change_svg
-from reports.pictures.heatmap import HeatPanel, heat_svg
+from reports.pictures.canvas import empty_canvas, place_axes, place_label
+from reports.pictures.inline import inline_svg
+from reports.pictures.maps import (
+    change_map_height_pt,
+    draw_change_map,
+    draw_heat_map,
+    heat_map_height_pt,
+)
 from reports.pictures.palette import PLACEHOLDERS
-from reports.pictures.svg import clean_svg
-from reports.records import Colour, Figure, Line, Mark, Panel
+from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
-_POINTS_PER_INCH = 72.0
 _MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
 _LONG_MARKERS = 8
 _DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # of a tick label, so that none is cut at the left edge
 _MARK_ROW_PT = 14.0  # above the axes, for the label of a mark
 
-_STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-    "svg.fonttype": "none",
-    "svg.hashsalt": "oversharp",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 12.0,
-    "axes.labelsize": 12.0,
-    "xtick.labelsize": 11.5,
-    "ytick.labelsize": 11.5,
-    "axes.edgecolor": PLACEHOLDERS["muted"],
-    "axes.labelcolor": PLACEHOLDERS["ink"],
-    "xtick.color": PLACEHOLDERS["muted"],
-    "ytick.color": PLACEHOLDERS["muted"],
-    "text.color": PLACEHOLDERS["ink"],
-    "axes.linewidth": 0.8,
-    "xtick.major.width": 0.8,
-    "ytick.major.width": 0.0,
-    "xtick.major.size": 3.5,
-    "ytick.major.size": 0.0,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "path.simplify": True,
-}
-
 
 def figure_svgs(figure: Figure) -> tuple[str, ...]:
     """One accessible SVG string per panel of ``figure``, without styles, scripts or links to elsewhere."""
-    heat = [panel for panel in figure.panels if isinstance(panel, HeatPanel)]
-    if heat:
-        return tuple(
-            heat_svg(panel, prefix=f"{figure.figure_id}-{i}", title=f"{figure.title}: {panel.title}")
-            for i, panel in enumerate(heat)
-        )
-    maps = [panel for panel in figure.panels if isinstance(panel, ChangeMap)]
-    if maps:
-        return tuple(
-            change_svg(
-                panel,
-                prefix=f"{figure.figure_id}-{i}",
-                title=_title(figure, panel),
-                x_label=figure.x_label,
-                y_label=figure.y_label,
+    made = []
+    for i, panel in enumerate(figure.panels):
+        title = f"{figure.title}: {panel.title}" if panel.title else figure.title
+        with drawn(figure, panel) as canvas:
+            made.append(
+                inline_svg(canvas, prefix=f"{figure.figure_id}-{i}", title=title, description=panel.description)
             )
-            for i, panel in enumerate(maps)
-        )
-    x_limits, y_limits = _limits(figure)
-    return tuple(
-        clean_svg(
-            _draw(figure, panel, x_limits, y_limits),
-            prefix=f"{figure.figure_id}-{i}",
-            title=_title(figure, panel),
-            description=panel.description,
-        )
-        for i, panel in enumerate(figure.panels)
-    )
+    return tuple(made)
 
 
-def _title(figure: Figure, panel: Panel) -> str:
-    return f"{figure.title}: {panel.title}" if panel.title else figure.title
-
-
-def swatch_svg(line: Line, *, kind: str, prefix: str) -> str:
+def swatch_svg(line: Line, *, kind: str) -> str:
     """The legend's picture of ``line``: its colour, its dashes, its marker."""
-    return clean_svg(_swatch(line.colour, line.style, kind), prefix=prefix, title="", description="")
+    return _swatch(line.colour, line.style, kind)
 
 
 @lru_cache(maxsize=256)
 def _swatch(colour: Colour, style: int, kind: str) -> str:
     """Drawn once for all legends: a report has a hundred of them and a dozen that differ."""
-    line = Line(label="", x=(), y=(), colour=colour, style=style)
-    with matplotlib.rc_context(_STYLE):
-        canvas = Canvas(figsize=(34 / _POINTS_PER_INCH, 14 / _POINTS_PER_INCH))
-        FigureCanvasSVG(canvas)
+    with empty_canvas(34, 14) as canvas:
         axes = canvas.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-1, 1)
-        if kind == "line":
-            _stroke(axes, (0.04, 0.5, 0.96), (0, 0, 0), line, marked=False)
-        axes.plot((0.5,), (0,), **_marker(line))
-        return _written(canvas)
+        axes.set(xlim=(0, 1), ylim=(-1, 1))
+        look = line_look(colour, style) | ({} if kind == "line" else {"linestyle": "none"})
+        axes.plot((0.04, 0.5, 0.96), (0, 0, 0), markevery=(1, 2), **look)
+        return inline_svg(canvas)
 
 
-def _draw(figure: Figure, panel: Panel, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> str:
-    with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
-        canvas = Canvas(figsize=(WIDTH_PT / _POINTS_PER_INCH, HEIGHT_PT / _POINTS_PER_INCH))
-        FigureCanvasSVG(canvas)
-        linear = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
-        ticks = log_tick_texts(y_limits) if figure.log_y else linear
-        left_pt = max(LEFT_PT, _TICK_GAP_PT + _DIGIT_PT * max(map(len, ticks.values()), default=0))
-        head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
-        axes = canvas.add_axes(
-            (
-                left_pt / WIDTH_PT,
-                FOOT_PT / HEIGHT_PT,
-                1 - (left_pt + RIGHT_PT) / WIDTH_PT,
-                1 - (FOOT_PT + head_pt) / HEIGHT_PT,
-            )
-        )
-        axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
-        axes.set_axisbelow(True)
-        if figure.zero_line:
-            axes.axhline(0, color=PLACEHOLDERS["muted"], linewidth=1.0)
-        if figure.diagonal:
-            axes.plot(x_limits, x_limits, color=PLACEHOLDERS["muted"], linewidth=0.9, dashes=(2, 2))
-        for line in panel.lines:
-            if figure.kind == "scatter":
-                _scatter(axes, line)
-            else:
-                _band(axes, line)
-                _stroke(axes, line.x, line.y, line, marked=True)
-        if figure.log_y:
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_locator(NullLocator())
-        _axes(axes, figure, x_limits, y_limits)
-        for i, mark in enumerate(panel.marks):
-            _point_out(axes, mark, i, x_limits)
-        axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: ticks[value]))
-        sns.despine(ax=axes, left=True)
-        return _written(canvas)
+@contextmanager
+def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
+    """The canvas of one panel of ``figure``, in the style in which it is to be written."""
+    match panel:
+        case HeatMap():
+            with empty_canvas(WIDTH_PT, heat_map_height_pt()) as canvas:
+                draw_heat_map(canvas, panel)
+                yield canvas
+        case ChangeMap():
+            with empty_canvas(WIDTH_PT, change_map_height_pt(panel)) as canvas:
+                draw_change_map(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
+                yield canvas
+        case _:
+            with empty_canvas(WIDTH_PT, HEIGHT_PT) as canvas:
+                _draw_lines(canvas, figure, panel)
+                yield canvas
+
+
+def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
+    x_limits, y_limits = _limits(figure)
+    linear = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
+    ticks = log_tick_texts(y_limits) if figure.log_y else linear
+    left_pt = max(LEFT_PT, _TICK_GAP_PT + _DIGIT_PT * max(map(len, ticks.values()), default=0))
+    head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
+    size = (WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt)
+    axes = place_axes(canvas, left_pt, head_pt, *size)
+    axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
+    axes.set_axisbelow(True)
+    if figure.zero_line:
+        axes.axhline(0, color=PLACEHOLDERS["muted"], linewidth=1.0)
+    if figure.diagonal:
+        axes.plot(x_limits, x_limits, color=PLACEHOLDERS["muted"], linewidth=0.9, dashes=(2, 2))
+    for line in panel.lines:
+        if figure.kind == "scatter":
+            _scatter(axes, line)
+        else:
+            _band(axes, line)
+            _curve(axes, line)
+    if figure.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(NullLocator())
+    _axes(axes, figure, x_limits, y_limits)
+    place_label(canvas, figure.y_label)
+    for i, mark in enumerate(panel.marks):
+        _point_out(axes, mark, i, x_limits)
+    axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: ticks[value]))
+    sns.despine(ax=axes, left=True)
 
 
 def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
     axes.set_xlabel(figure.x_label, labelpad=4)
-    # Above the axis and upright: long labels are neither cut nor read with a tilted head.
-    axes.figure.text(4 / WIDTH_PT, 1 - 12 / HEIGHT_PT, figure.y_label, ha="left", va="center")
     xs = list(figure.x_ticks) or sorted({x for panel in figure.panels for line in panel.lines for x in line.x})
     if figure.log_x:
         axes.set_xscale("log", base=2)
@@ -265,6 +222,7 @@ def _tick(value: float, _position: int | None = None) -> str:
 
 
 def _band(axes: Axes, line: Line) -> None:
+    """Given bounds: seaborn's bands are those that it computes from samples itself."""
     if not line.low:
         return
     known = [
@@ -280,35 +238,36 @@ def _band(axes: Axes, line: Line) -> None:
         axes.fill_between(xs, lows, highs, color=PLACEHOLDERS[line.colour], alpha=0.14, linewidth=0)
 
 
-def _stroke(axes: Axes, x: Iterable[float], y: Iterable[float], line: Line, *, marked: bool) -> None:
+def _curve(axes: Axes, line: Line) -> None:
     """A dashed line with markers; a long, noisy one is thin and solid and carries few markers."""
-    xs, ys = list(x), list(y)
-    long = len(xs) > _MARKED_POINTS
-    (stroke,) = axes.plot(xs, ys, color=PLACEHOLDERS[line.colour], linewidth=1.2 if long else 1.9)
-    if (dashes := DASHES[line.style % len(DASHES)]) and not long:
-        stroke.set_dashes(dashes)
-    if marked:
-        every = max(1, len(xs) // _LONG_MARKERS) if long else 1
-        axes.plot(xs[::every], ys[::every], **_marker(line))
+    look = line_look(line.colour, line.style)
+    if len(line.x) > _MARKED_POINTS:
+        look |= {"linewidth": 1.2, "linestyle": "-", "markevery": len(line.x) // _LONG_MARKERS}
+    sns.lineplot(x=line.x, y=line.y, ax=axes, estimator=None, sort=False, legend=False, **look)
 
 
-def _marker(line: Line) -> dict[str, Any]:
+def line_look(colour: Colour, style: int) -> dict[str, Any]:
+    """What a line of a figure and of its legend looks like; dashes and marker tell what colour alone must not."""
+    dashes = DASHES[style % len(DASHES)]
     return {
-        "linestyle": "none",
-        "marker": MARKERS[line.style % len(MARKERS)],
+        "color": PLACEHOLDERS[colour],
+        "linewidth": 1.9,
+        "linestyle": (0, dashes) if dashes else "-",
+        "marker": MARKERS[style % len(MARKERS)],
         "markersize": 6.0,
-        "markerfacecolor": PLACEHOLDERS[line.colour],
+        "markerfacecolor": PLACEHOLDERS[colour],
         "markeredgecolor": PLACEHOLDERS["surface"],
         "markeredgewidth": 0.9,
     }
 
 
 def _scatter(axes: Axes, line: Line) -> None:
-    """Bubbles whose area counts problems; bubbles of one size share a call, which keeps the SVG small."""
-    for size in sorted(set(line.sizes), reverse=True):
-        at = [i for i, value in enumerate(line.sizes) if value == size]
-        look = _marker(line) | {"markersize": 5.0 * size**0.5, "markeredgewidth": 0.6, "alpha": 0.75}
-        axes.plot([line.x[i] for i in at], [line.y[i] for i in at], **look)
+    """Bubbles whose area counts problems, the large ones below."""
+    order = np.argsort(-np.array(line.sizes), kind="stable")
+    xs, ys, sizes = (np.array(values)[order] for values in (line.x, line.y, line.sizes))
+    look = {"marker": MARKERS[line.style % len(MARKERS)], "color": PLACEHOLDERS[line.colour], "linewidth": 0.6}
+    edge = PLACEHOLDERS["surface"]
+    sns.scatterplot(x=xs, y=ys, s=25.0 * sizes, ax=axes, alpha=0.75, edgecolor=edge, legend=False, **look)
 
 
 def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -336,9 +295,3 @@ def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
         low, high = min(x_low, y_low) - air, max(x_high, y_high) + air
         return (low, high), (low, high)
     return x_limits, (y_low - (0 if y_low == 0 and y_high > 0 and not figure.zero_line else air), y_high + air)
-
-
-def _written(canvas: Canvas) -> str:
-    buffer = io.StringIO()
-    canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return buffer.getvalue()

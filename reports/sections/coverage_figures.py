@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -10,14 +11,15 @@ from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
 from reports.findings.tables import Display
-from reports.pictures.change_map import ChangeMap, scale_of
-from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Mark, Missing, Panel, Table
+from reports.records import STEP_LABEL, Block, Cell, ChangeMap, Column, Figure, Mark, Missing, Panel, Table
 from reports.sections.verdict_card import decline_text, k_star_text, lost_coverage, window_text
 from reports.wording import bound, known
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
 POINTS = Display(factor=100.0, unit="points", is_difference=True)
+#: What the darkest shade of the map stands for, in points: the least of these that holds all values.
+SCALES = (5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0)
 
 
 def curves(context: Context) -> Block:
@@ -124,6 +126,16 @@ def change_map(context: Context) -> Block:
         panels=panels,
         table=_map_table(context, rows, is_band=is_band),
     )
+
+
+def scale_of(values: Sequence[float]) -> float:
+    """What the darkest shade stands for, in points.
+
+    >>> scale_of([-7.2, 1.0]), scale_of([])
+    (10.0, 5.0)
+    """
+    largest = max((abs(value) for value in values), default=0.0)
+    return next((scale for scale in SCALES if largest <= scale), SCALES[-1])
 
 
 def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: float, *, is_band: bool) -> ChangeMap:

@@ -10,8 +10,7 @@ from reports import numbers
 from reports.context import Context
 from reports.evidence.kernels import SeriesKernels, last_pair
 from reports.evidence.source import SeriesSource
-from reports.pictures.heatmap import HeatPanel
-from reports.records import Cell, Colour, Column, Figure, Line, Missing, Panel, Table
+from reports.records import Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
 
 MAX_ROWS = 96
 _PROMPT = 60
@@ -60,7 +59,7 @@ def _problems_drawn(shown: dict[int, Rows]) -> list[str]:
     return [problem for problem, up_to in zip(every, np.cumsum(most), strict=True) if up_to <= MAX_ROWS] or every[:1]
 
 
-def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[str]) -> HeatPanel:
+def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[str]) -> HeatMap:
     cosine_NN = rows.cosines
     upper_NN = np.triu(np.ones_like(cosine_NN, dtype=bool), k=1)
     same_NN = rows.problem_N[:, None] == rows.problem_N
@@ -68,7 +67,7 @@ def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[s
     role = "base" if step == series.base_step else "last checkpoint"
     said = [f"mean {numbers.fixed(float(v.mean()), 2)} {name}" for v, name in (
         (within, "within problems"), (between, "between problems")) if len(v)]  # fmt: skip
-    return HeatPanel(
+    return HeatMap(
         title=f"{role} (step {step})",
         lines=(),
         description=f"Cosines of {len(rows)} gradients at the {role}: {', '.join(said) or 'a single response'}.",

@@ -1,0 +1,59 @@
+"""What all pictures share: one style in placeholder colours, and places that are told in points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from reports.pictures.palette import PLACEHOLDERS
+
+POINTS_PER_INCH = 72.0
+
+_STYLE: dict[Any, Any] = {
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "svg.fonttype": "none",
+    "svg.hashsalt": "oversharp",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 12.0,
+    "axes.labelsize": 12.0,
+    "xtick.labelsize": 11.5,
+    "ytick.labelsize": 11.5,
+    "axes.edgecolor": PLACEHOLDERS["muted"],
+    "axes.labelcolor": PLACEHOLDERS["ink"],
+    "xtick.color": PLACEHOLDERS["muted"],
+    "ytick.color": PLACEHOLDERS["muted"],
+    "text.color": PLACEHOLDERS["ink"],
+    "axes.linewidth": 0.8,
+    "xtick.major.width": 0.8,
+    "ytick.major.width": 0.0,
+    "xtick.major.size": 3.5,
+    "ytick.major.size": 0.0,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+}
+
+
+@contextmanager
+def empty_canvas(width_pt: float, height_pt: float) -> Iterator[Canvas]:
+    """A canvas whose dots are points; while the context is open, it is drawn on and written in the report's style."""
+    with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
+        yield Canvas(figsize=(width_pt / POINTS_PER_INCH, height_pt / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
+
+
+def place_axes(canvas: Canvas, left_pt: float, top_pt: float, width_pt: float, height_pt: float) -> Axes:
+    """Axes at a place that is told in points from the upper left corner."""
+    width, height = canvas.bbox.size
+    return canvas.add_axes((left_pt / width, 1 - (top_pt + height_pt) / height, width_pt / width, height_pt / height))
+
+
+def place_label(canvas: Canvas, y_label: str) -> None:
+    """Above the axis and upright: long labels are neither cut nor read with a tilted head."""
+    width, height = canvas.bbox.size
+    canvas.text(4 / width, 1 - 12 / height, y_label, ha="left", va="center")

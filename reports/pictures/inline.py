@@ -1,0 +1,200 @@
+"""A matplotlib canvas as SVG that may stand inline in the report: colours as classes, no styles, few bytes.
+
+A renderer of our own and not matplotlib's SVG: that one writes style attributes, which the report's policy forbids,
+colours that follow no theme, and several times the bytes, and a page holds hundreds of pictures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.backend_bases import GraphicsContextBase, RendererBase
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure as Canvas
+from matplotlib.path import Path
+from matplotlib.transforms import Affine2D, Transform
+
+from reports.pictures.palette import PLACEHOLDERS
+
+_NAMES = {value: name for name, value in PLACEHOLDERS.items()}
+_ANCHORS = {"left": "start", "center": "middle", "right": "end"}
+
+#: Attributes that neighbours may share.
+Look = dict[str, str]
+
+
+def inline_svg(canvas: Canvas, *, prefix: str = "", title: str = "", description: str = "") -> str:
+    """``canvas``, whose dots are points, as SVG text; without ``title`` it is decoration. Ids begin with ``prefix``.
+
+    Paths lie on tenths of a point. Nothing is clipped: whoever draws stays inside the axes. Raises ``ValueError`` for
+    a colour without a theme, and ``NotImplementedError`` for what no picture of the report has: turned text, images.
+    """
+    width, height = canvas.bbox.size
+    svg = Element("svg", {"viewBox": f"0 0 {width:g} {height:g}"})
+    if title:
+        svg.attrib |= {"role": "img", "aria-labelledby": f"{prefix}-title {prefix}-desc"}
+        SubElement(svg, "title", {"id": f"{prefix}-title"}).text = title
+        SubElement(svg, "desc", {"id": f"{prefix}-desc"}).text = description
+    else:
+        svg.set("aria-hidden", "true")
+    renderer = _Renderer(height)
+    canvas.draw(renderer)
+    # texts last: tick labels and tick marks alternate, and so apart each kind makes one group
+    svg.extend([*_grouped(renderer.shapes), *_grouped(renderer.texts)])
+    # " />" stands in no text and no attribute: both are escaped
+    return tostring(svg, encoding="unicode").replace(" />", "/>")
+
+
+class _Renderer(RendererBase):
+    """Keeps every shape and text beside its look."""
+
+    def __init__(self, height: float) -> None:
+        super().__init__()
+        self.shapes: list[tuple[Look, Element]] = []
+        self.texts: list[tuple[Look, Element]] = []
+        self._down = Affine2D().scale(1, -1).translate(0, height)  # y runs down in SVG and up here
+
+    def flipy(self) -> bool:
+        """The y of texts runs down."""
+        return True
+
+    def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:
+        """Lines, polygons and circles; no other curve is drawn."""
+        look = _look(gc, rgbFace)
+        text = path_text(path.vertices, path.codes, transform + self._down) if look else ""
+        if text:
+            self.shapes.append((look, Element("path", {"d": text})))
+
+    def draw_quad_mesh(
+        self,
+        gc: GraphicsContextBase,
+        master_transform: Transform,
+        meshWidth: int,
+        meshHeight: int,
+        coordinates: Float[np.ndarray, "row column 2"],
+        offsets: Any,
+        offsetTrans: Transform,
+        facecolors: Float[np.ndarray, "cell 4"],
+        antialiased: Any,
+        edgecolors: Any,
+    ) -> None:
+        """Cells of one size, one path per colour in units of cells: a run of neighbours is a stroke, "M3 5h2".
+
+        A kernel has thousands of cells; as rectangles in units of the page each would take four times the room.
+        """
+        corners = coordinates[[0, -1], [0, -1]]
+        (left, top), (right, bottom) = (master_transform + self._down).transform(corners)
+        wide, high = (right - left) / meshWidth, (bottom - top) / meshHeight
+        runs: dict[tuple[float, ...], str] = {}
+        for row, cells in enumerate(facecolors.reshape(meshHeight, meshWidth, 4).tolist()):
+            column = 0
+            for colour, same in itertools.groupby(map(tuple, cells)):
+                count = len(list(same))
+                runs[colour] = f"{runs.get(colour, '')}M{column} {row}h{count}"
+                column += count
+        # shifted by half a cell: a stroke lies half above its line and half below
+        place = f"translate({left:.2f} {top + high / 2:.4f})scale({wide:.4f} {high:.4f})"
+        group = Element("g", {"transform": place, "shape-rendering": "crispEdges"})
+        for colour, path in sorted(runs.items()):
+            if colour[3]:
+                SubElement(group, "path", {"d": path, **_paints(stroke=colour)})
+        self.shapes.append(({}, group))
+
+    def draw_text(
+        self,
+        gc: GraphicsContextBase,
+        x: float,
+        y: float,
+        s: str,
+        prop: Any,
+        angle: float,
+        ismath: Any = False,
+        mtext: Any = None,
+    ) -> None:
+        """Text stays text: it can be found, copied and read aloud."""
+        if angle or mtext is None:
+            raise NotImplementedError(f"{s!r}: text that is turned or has several lines")
+        anchored, _ = mtext.get_transform().transform(mtext.get_unitless_position())
+        aligned = {"text-anchor": _ANCHORS[mtext.get_ha()], "font-size": f"{prop.get_size_in_points():g}"}
+        element = Element("text", {"x": f"{anchored:.1f}", "y": f"{y:.1f}"})
+        element.text = s
+        self.texts.append((_paints(fill=gc.get_rgb()) | aligned, element))
+
+
+def _look(gc: GraphicsContextBase, face: Sequence[float] | None) -> Look:
+    """Fill and stroke; empty where nothing is painted."""
+    painted = {"fill": face, "stroke": gc.get_rgb() if gc.get_linewidth() else None}
+    if gc.get_forced_alpha():
+        painted = {kind: None if rgb is None else (*rgb[:3], gc.get_alpha()) for kind, rgb in painted.items()}
+    look = _paints(**{kind: rgb for kind, rgb in painted.items() if rgb is not None and (*rgb, 1.0)[3]})
+    if "stroke" in painted and any(name.startswith("s-") for name in look.get("class", "").split()):
+        look["stroke-width"] = f"{gc.get_linewidth():.3g}"
+        if (dashes := gc.get_dashes()[1]) is not None:
+            look["stroke-dasharray"] = " ".join(f"{dash:.3g}" for dash in dashes)
+    return look
+
+
+def _paints(**paints: Sequence[float]) -> Look:
+    """The classes that paint in these colours, and how much of the ground stays visible."""
+    names = {kind: _NAMES.get(to_hex(tuple(rgb)[:3])) for kind, rgb in paints.items()}
+    for kind, name in names.items():
+        if name is None:
+            raise ValueError(f"picture uses {kind} {to_hex(tuple(paints[kind])[:3])!r}, a colour without a theme")
+    opacities = {f"{kind}-opacity": (*rgb, 1.0)[3] for kind, rgb in paints.items()}
+    classes = {"class": " ".join(f"{kind[0]}-{name}" for kind, name in names.items())} if paints else {}
+    return classes | {name: f"{opacity:.2g}" for name, opacity in opacities.items() if opacity < 1.0}
+
+
+def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Transform) -> str:
+    """The path with relative commands, in tenths; empty for a single point.
+
+    >>> path_text(np.array([(10, 20), (30, 20), (30.04, 25.5), (31, 26), (10, 20)]), None, Affine2D())
+    'M10 20l20 0 0 5.5 1 0.5z'
+    """
+    if codes is not None and Path.CURVE4 in codes:
+        return _circle(transform.transform(vertices))
+    parts = []
+    for points in Path(vertices, codes).to_polygons(transform, closed_only=False):
+        tenths = np.rint(10 * points).astype(int)
+        moves = np.diff(tenths, axis=0)
+        moves = moves[moves.any(axis=1)]
+        is_closed = len(moves) > 1 and (tenths[0] == tenths[-1]).all()
+        if len(moves):
+            lines = moves[:-1] if is_closed else moves
+            parts.append(f"M{_numbers(tenths[0])}l{_numbers(lines.flat)}{'z' if is_closed else ''}")
+    return "".join(parts)
+
+
+def _circle(curves: Float[np.ndarray, "point 2"]) -> str:
+    """Two arcs: matplotlib's circles are eight curves, whose outermost points lie on the circle."""
+    low, high = np.rint(10 * curves.min(axis=0)), np.rint(10 * curves.max(axis=0))
+    across = int(high[0] - low[0])
+    radius = _numbers([across / 2])
+    arcs = (f"a{radius} {radius} 0 1 0 {_numbers([way * across])} 0" for way in (1, -1))
+    return f"M{_numbers([low[0], (low[1] + high[1]) / 2])}{''.join(arcs)}z"
+
+
+def _numbers(tenths: Iterable[float]) -> str:
+    return " ".join(f"{value / 10:g}" for value in tenths).replace(" -", "-")
+
+
+def _grouped(drawn: Sequence[tuple[Look, Element]]) -> Iterator[Element]:
+    """Neighbours of one look share a path where no overlap can show, else a group."""
+    for look, run in itertools.groupby(drawn, key=lambda one: one[0]):
+        alike = [element for _, element in run]
+        is_plain = " " not in look.get("class", " ") and not any(name.endswith("opacity") for name in look)
+        if is_plain and alike[0].tag == "path":
+            alike[0].set("d", "".join(element.attrib["d"] for element in alike))
+            del alike[1:]
+        if len(alike) == 1:
+            alike[0].attrib |= look
+            yield alike[0]
+        else:
+            group = Element("g", look)
+            group.extend(alike)
+            yield group

@@ -1,0 +1,141 @@
+"""Maps of cells, blue above 0, orange below, the paler the nearer: cosines of gradients, and changes of pass@k.
+
+Colours have fixed opacities, so that 0 is the page itself in every theme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import seaborn as sns
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, to_rgba
+from matplotlib.figure import Figure as Canvas
+
+from reports.numbers import fixed
+from reports.pictures.canvas import place_axes, place_label
+from reports.pictures.palette import PLACEHOLDERS
+from reports.records import ChangeMap, Colour, HeatMap
+
+#: From this share of the scale on a value has the next shade; below the first it has none.
+EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
+#: Of the shades; ink stays readable on those of the changes.
+COSINE_OPACITY, CHANGE_OPACITY = (0.14, 0.32, 0.52, 0.74, 1.0), (0.08, 0.18, 0.28, 0.39, 0.5)
+ABOVE: Colour = "c1"
+BELOW: Colour = "c2"
+_HEAD_PT, _KEY_PT = 24.0, 12.0
+_SIDE_PT, _LEFT_PT = 316.0, 52.0  # of cosines
+_STRIP_PT = 7.0  # the marks of correct responses, beside the rows and above the columns
+_MOST_LABELS = 20
+_ROW_PT, _ROWS_PT, _ROWS_LEFT_PT = 24.0, 320.0, 44.0  # of changes
+_LEAST_FOR_NUMBERS_PT = 22.0  # of a cell's width, for a sign and two digits
+_DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # of a step below its column
+_MARK_PT = 6.0
+_LAST = len(EDGES) + 0.5  # of the levels, which are whole numbers
+
+
+def levels(values: Float[np.ndarray, "row column"], scale: float) -> Int[np.ndarray, "row column"]:
+    """The shade of every value, from −5 to 5; 0 has no colour.
+
+    >>> levels(np.array([[-7.0, 0.4, 10.0]]), 10.0).tolist()
+    [[-3, 0, 5]]
+    """
+    sizes = np.searchsorted(np.multiply(EDGES, scale), np.abs(values), side="right")
+    return np.where(values < 0, -sizes, sizes)
+
+
+def heat_map_height_pt() -> float:
+    """Of the whole picture."""
+    return _HEAD_PT + _SIDE_PT + 16.0 + _KEY_PT + 22.0
+
+
+def change_map_height_pt(panel: ChangeMap) -> float:
+    """Of the whole picture, which grows with the rows."""
+    return _HEAD_PT + _ROW_PT * len(panel.rows) + 44.0 + _KEY_PT + 20.0
+
+
+def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
+    """Lines part the groups, which are named at the left; marked rows and columns have a mark beside them."""
+    axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _SIDE_PT)
+    key = place_axes(canvas, _LEFT_PT, _HEAD_PT + _SIDE_PT + 16.0, _SIDE_PT, _KEY_PT)
+    _shades(axes, key, levels(np.array(panel.cells), 1.0), COSINE_OPACITY, scale=1.0)
+    n = len(panel.cells)
+    ends = np.cumsum([count for _, count in panel.groups])
+    lines = {"color": PLACEHOLDERS["muted"], "linewidth": 0.8}
+    axes.hlines(ends[:-1], 0, n, **lines)
+    axes.vlines(ends[:-1], 0, n, **lines)
+    starts = np.flatnonzero(panel.marked)
+    strip = -(2.0 + _STRIP_PT / 2) * n / _SIDE_PT
+    strips = {"color": PLACEHOLDERS["c3"], "linewidth": _STRIP_PT, "clip_on": False}
+    axes.vlines(np.full(len(starts), strip), starts, starts + 1, **strips)
+    axes.hlines(np.full(len(starts), strip), starts, starts + 1, **strips)
+    every = -(-len(panel.groups) // _MOST_LABELS)
+    names = [name for name, _ in panel.groups][::every]
+    middles = [end - count / 2 for end, (_, count) in zip(ends, panel.groups, strict=True)][::every]
+    axes.set_yticks(middles, names, rotation=0)
+    axes.tick_params(axis="y", pad=_STRIP_PT + 7.0)
+
+
+def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str) -> None:
+    """Numbers where they fit; a corner in ink where the band leaves out 0, up for a rise and down for a fall."""
+    height = _ROW_PT * len(panel.rows)
+    axes = place_axes(canvas, _ROWS_LEFT_PT, _HEAD_PT, _ROWS_PT, height)
+    key = place_axes(canvas, _ROWS_LEFT_PT, _HEAD_PT + height + 44.0, _ROWS_PT, _KEY_PT)
+    width = _ROWS_PT / len(panel.columns)
+    texts = None
+    if width >= _LEAST_FOR_NUMBERS_PT:
+        texts = [["–" if v is None else fixed(v, 0, signed=True) for v in row] for row in panel.cells]
+    values = np.array([[0.0 if value is None else value for value in row] for row in panel.cells])
+    _shades(axes, key, levels(values, panel.scale), CHANGE_OPACITY, scale=panel.scale, texts=texts)
+    lines = {"color": PLACEHOLDERS["surface"], "linewidth": 1.0}
+    axes.hlines(range(1, len(panel.rows)), 0, len(panel.columns), **lines)
+    axes.vlines(range(1, len(panel.columns)), 0, len(panel.rows), **lines)
+    side, up = _MARK_PT / width, _MARK_PT / _ROW_PT
+    for row, column in np.argwhere(panel.sure):
+        top, into = (row, up) if values[row, column] > 0 else (row + 1, -up)
+        corner = ((column + 1, top), (column + 1, top + into), (column + 1 - side, top))
+        axes.fill(*zip(*corner, strict=True), color=PLACEHOLDERS["ink"], linewidth=0)
+    every = math.ceil((_DIGIT_PT * max(map(len, panel.columns)) + _LABEL_GAP_PT) / width)
+    axes.set_xticks(np.arange(len(panel.columns))[::every] + 0.5, panel.columns[::every])
+    axes.set_yticks(np.arange(len(panel.rows)) + 0.5, panel.rows, rotation=0)
+    axes.set_xlabel(x_label, labelpad=4)
+    place_label(canvas, y_label)
+
+
+def _shades(
+    axes: Axes,
+    key: Axes,
+    cells: Int[np.ndarray, "row column"],
+    opacity: Sequence[float],
+    *,
+    scale: float,
+    texts: Any = None,
+) -> None:
+    """The cells in a frame, and every shade once below them, from −scale to scale."""
+    below = [to_rgba(PLACEHOLDERS[BELOW], alpha) for alpha in reversed(opacity)]
+    above = [to_rgba(PLACEHOLDERS[ABOVE], alpha) for alpha in opacity]
+    sns.heatmap(
+        cells,
+        ax=axes,
+        cmap=ListedColormap([*below, (0.0, 0.0, 0.0, 0.0), *above]),
+        vmin=-_LAST,
+        vmax=_LAST,
+        annot=texts,
+        fmt="",
+        annot_kws={"color": PLACEHOLDERS["ink"], "fontsize": 10.5},
+        xticklabels=False,
+        yticklabels=False,
+        cbar_ax=key,
+        cbar_kws={"orientation": "horizontal"},
+    )
+    bar = axes.collections[0].colorbar
+    assert bar is not None
+    bar.set_ticks((-_LAST, 0.0, _LAST), labels=[fixed(value, 0, signed=True) for value in (-scale, 0.0, scale)])
+    bar.outline.set(linewidth=0.8, edgecolor=PLACEHOLDERS["muted"])  # type: ignore[operator]
+    axes.spines[:].set_visible(True)
+    for one in (axes, key):
+        one.tick_params(length=0)
