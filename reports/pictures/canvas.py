@@ -53,7 +53,9 @@ def place_axes(canvas: Canvas, left_pt: float, top_pt: float, width_pt: float, h
     return canvas.add_axes((left_pt / width, 1 - (top_pt + height_pt) / height, width_pt / width, height_pt / height))
 
 
-def place_label(canvas: Canvas, y_label: str) -> None:
-    """Above the axis and upright: long labels are neither cut nor read with a tilted head."""
-    width, height = canvas.bbox.size
-    canvas.text(4 / width, 1 - 12 / height, y_label, ha="left", va="center")
+def label_axes(axes: Axes, x_label: str, y_label: str) -> None:
+    """The y label stands above the axis, upright: long ones are neither cut nor read with a tilted head."""
+    axes.set_xlabel(x_label, labelpad=4)
+    axes.set_ylabel(y_label, rotation=0, ha="left", va="center")
+    width, height = axes.figure.bbox.size
+    axes.yaxis.set_label_coords(4 / width, 1 - 12 / height, transform=axes.figure.transFigure)

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from reports.numbers import MINUS
-from reports.pictures.canvas import empty_canvas, place_axes, place_label
+from reports.pictures.canvas import empty_canvas, label_axes, place_axes
 from reports.pictures.inline import inline_svg
 from reports.pictures.maps import (
     change_map_height_pt,
@@ -96,6 +96,7 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
     head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
     size = (WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt)
     axes = place_axes(canvas, left_pt, head_pt, *size)
+    label_axes(axes, figure.x_label, figure.y_label)  # first: seaborn would look for what to call them
     axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
     if figure.zero_line:
@@ -112,7 +113,6 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
     _axes(axes, figure, x_limits, y_limits)
-    place_label(canvas, figure.y_label)
     for i, mark in enumerate(panel.marks):
         _point_out(axes, mark, i, x_limits)
     axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
@@ -121,7 +121,6 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
 
 
 def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
-    axes.set_xlabel(figure.x_label, labelpad=4)
     xs = list(figure.x_ticks) or sorted({x for panel in figure.panels for line in panel.lines for x in line.x})
     if figure.log_x:
         axes.set_xscale("log", base=2)

@@ -42,7 +42,7 @@ def inline_svg(canvas: Canvas, *, prefix: str = "", title: str = "", description
         SubElement(svg, "desc", {"id": f"{prefix}-desc"}).text = description
     else:
         svg.set("aria-hidden", "true")
-    renderer = _Renderer(height)
+    renderer = _Renderer(width, height)
     canvas.draw(renderer)
     # texts last: tick labels and tick marks alternate, and so apart each kind makes one group
     svg.extend([*_grouped(renderer.shapes), *_grouped(renderer.texts)])
@@ -53,15 +53,20 @@ def inline_svg(canvas: Canvas, *, prefix: str = "", title: str = "", description
 class _Renderer(RendererBase):
     """Keeps every shape and text beside its look."""
 
-    def __init__(self, height: float) -> None:
+    def __init__(self, width: float, height: float) -> None:
         super().__init__()
         self.shapes: list[tuple[Look, Element]] = []
         self.texts: list[tuple[Look, Element]] = []
+        self._size = (width, height)
         self._down = Affine2D().scale(1, -1).translate(0, height)  # y runs down in SVG and up here
 
     def flipy(self) -> bool:
         """The y of texts runs down."""
         return True
+
+    def get_canvas_width_height(self) -> tuple[float, float]:
+        """In points."""
+        return self._size
 
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:
         """Lines, polygons and circles; no other curve is drawn."""
@@ -87,9 +92,8 @@ class _Renderer(RendererBase):
 
         A kernel has thousands of cells; as rectangles in units of the page each would take four times the room.
         """
-        corners = coordinates[[0, -1], [0, -1]]
-        (left, top), (right, bottom) = (master_transform + self._down).transform(corners)
-        wide, high = (right - left) / meshWidth, (bottom - top) / meshHeight
+        corners = (master_transform + self._down).transform(coordinates[[0, 0, -1], [0, -1, 0]])
+        along_row, along_column = (corners[1] - corners[0]) / meshWidth, (corners[2] - corners[0]) / meshHeight
         runs: dict[tuple[float, ...], str] = {}
         for row, cells in enumerate(facecolors.reshape(meshHeight, meshWidth, 4).tolist()):
             column = 0
@@ -98,8 +102,9 @@ class _Renderer(RendererBase):
                 runs[colour] = f"{runs.get(colour, '')}M{column} {row}h{count}"
                 column += count
         # shifted by half a cell: a stroke lies half above its line and half below
-        place = f"translate({left:.2f} {top + high / 2:.4f})scale({wide:.4f} {high:.4f})"
-        group = Element("g", {"transform": place, "shape-rendering": "crispEdges"})
+        place = (*along_row, *along_column, *(corners[0] + along_column / 2))
+        matrix = " ".join(f"{round(number, 4):g}" for number in place)
+        group = Element("g", {"transform": f"matrix({matrix})", "shape-rendering": "crispEdges"})
         for colour, path in sorted(runs.items()):
             if colour[3]:
                 SubElement(group, "path", {"d": path, **_paints(stroke=colour)})
@@ -175,7 +180,7 @@ def _circle(curves: Float[np.ndarray, "point 2"]) -> str:
     low, high = np.rint(10 * curves.min(axis=0)), np.rint(10 * curves.max(axis=0))
     across = int(high[0] - low[0])
     radius = _numbers([across / 2])
-    arcs = (f"a{radius} {radius} 0 1 0 {_numbers([way * across])} 0" for way in (1, -1))
+    arcs = (f"a{radius} {radius} 0 1 0{sign}{across / 10:g} 0" for sign in " -")
     return f"M{_numbers([low[0], (low[1] + high[1]) / 2])}{''.join(arcs)}z"
 
 

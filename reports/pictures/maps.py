@@ -17,7 +17,7 @@ from matplotlib.colors import ListedColormap, to_rgba
 from matplotlib.figure import Figure as Canvas
 
 from reports.numbers import fixed
-from reports.pictures.canvas import place_axes, place_label
+from reports.pictures.canvas import label_axes, place_axes
 from reports.pictures.palette import PLACEHOLDERS
 from reports.records import ChangeMap, Colour, HeatMap
 
@@ -42,7 +42,7 @@ def levels(values: Float[np.ndarray, "row column"], scale: float) -> Int[np.ndar
     """The shade of every value, from −5 to 5; 0 has no colour.
 
     >>> levels(np.array([[-7.0, 0.4, 10.0]]), 10.0).tolist()
-    [[-3, 0, 5]]
+    [[-4, 0, 5]]
     """
     sizes = np.searchsorted(np.multiply(EDGES, scale), np.abs(values), side="right")
     return np.where(values < 0, -sizes, sizes)
@@ -102,8 +102,7 @@ def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: 
     every = math.ceil((_DIGIT_PT * max(map(len, panel.columns)) + _LABEL_GAP_PT) / width)
     axes.set_xticks(np.arange(len(panel.columns))[::every] + 0.5, panel.columns[::every])
     axes.set_yticks(np.arange(len(panel.rows)) + 0.5, panel.rows, rotation=0)
-    axes.set_xlabel(x_label, labelpad=4)
-    place_label(canvas, y_label)
+    label_axes(axes, x_label, y_label)
 
 
 def _shades(

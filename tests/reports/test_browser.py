@@ -175,6 +175,8 @@ def test_figures_follow_the_theme(browser: Any, reports: dict[str, Path]) -> Non
         with opened(browser, reports["plain"], 1440, scheme=scheme) as page:
             paint = "getComputedStyle(document.querySelector('#headline-delta svg .s-c1')).stroke"
             strokes[scheme] = page.evaluate(paint)
+            marker = "getComputedStyle(document.querySelector('#headline-delta svg g.f-c1 > path')).fill"
+            assert page.evaluate(marker) == strokes[scheme]
             page.emulate_media(media="print")
             strokes[f"{scheme} print"] = page.evaluate(paint)
     assert strokes["light"] == "rgb(11, 102, 168)"

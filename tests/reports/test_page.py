@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
+from reports.context import Context
 from reports.evidence.source import read_source
-from reports.records import Constant, Figure, Missing, Page, Section, Table
+from reports.page import build_page, page_figures
+from reports.records import Constant, Figure, Folded, Missing, Page, Section, Table
 
 
 def section(page: Page, name: str) -> Section:
@@ -137,3 +140,22 @@ def test_an_unknown_series_is_refused_with_the_known_ones(session_store: Any) ->
         pytest.raises(StoreError, match="no audit of series 'dapo'; it holds: grpo, iac"),
     ):
         read_source(store, "audit.duckdb", ("dapo",))
+
+
+def test_every_figure_of_the_page_is_there_once_and_folded_ones_too(page: Page) -> None:
+    figures = page_figures(page)
+    assert figures[0] is page.headline.figure
+    assert len({one.figure_id for one in figures}) == len(figures) > 5
+    folded = [block for section in page.sections for block in section.blocks if isinstance(block, Folded)]
+    inside = [block for fold in folded for block in fold.blocks if isinstance(block, Figure)]
+    assert all(one in figures for one in inside)
+
+
+def test_figures_of_series_that_were_audited_differently_are_drawn_and_not_compared(context: Context) -> None:
+    first, second = context.series
+    fewer = replace(second, problem_ids=frozenset(sorted(second.problem_ids)[1:]))
+    unlike = replace(context, source=replace(context.source, series=(first, fewer)))
+    alike, apart = ({one.figure_id for one in page_figures(build_page(one))} for one in (context, unlike))
+    compared = {name for name in alike if name.startswith("compare")}
+    assert compared
+    assert apart == alike - compared

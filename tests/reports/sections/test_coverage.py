@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
 from diagnostics.verdict.record import Estimate, Verdict
 from reports.context import Context
-from reports.pictures.change_map import LEFT, SIDE, TOP, ChangeMap, change_svg
 from reports.pictures.drawing import figure_svgs
-from reports.records import Figure, Mark, Missing
+from reports.records import ChangeMap, Figure, Mark, Missing
 from reports.sections.coverage import coverage
 from reports.sections.coverage_figures import change_map, changes_over_steps, curves, ends_table
 
@@ -26,16 +23,6 @@ FELL = Verdict(
     k_star=Estimate(value=2.0, low=1.5, high=None),
     detected_by=20,
     decline_began=Estimate(value=5.0, low=0.0, high=12.0),
-)
-PANEL = ChangeMap(
-    title="grpo",
-    lines=(),
-    description="A <map>.",
-    columns=("10", "20", "30"),
-    rows=("4", "1"),
-    cells=((-8.0, -8.5, None), (3.0, 0.1, 0.0)),
-    sure=((True, False, False), (True, False, False)),
-    scale=10.0,
 )
 
 
@@ -163,35 +150,3 @@ def test_base_and_last_stand_beside_both_intervals(context: Context) -> None:
     assert [cell.text for cell in grpo.rows[1]] == [
         "4", "0.800", "0.600", "−20.0 [−23.0, −17.0]", "[−27.0, −13.0]"
     ]  # fmt: skip
-
-
-def svg_of(panel: ChangeMap) -> str:
-    return change_svg(panel, prefix="map-0", title="Map: grpo", x_label="training step", y_label="k")
-
-
-def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown() -> None:
-    texts = re.findall(r">([^<]+)</text>", svg_of(PANEL))
-    assert texts[:6] == ["−8", "−8", "–", "+3", "0", "0"]
-    columns = tuple(map(str, range(40)))
-    many = replace(PANEL, columns=columns, rows=("1",), cells=((-8.0,) * 40,), sure=((False,) * 40,))
-    assert "−8" not in re.findall(r">([^<]+)</text>", svg_of(many))
-
-
-def test_a_corner_points_up_for_a_rise_and_down_for_a_fall() -> None:
-    (corners,) = re.findall(r'<path d="([^"]+)" class="f-ink"', svg_of(PANEL))
-    right = f"{LEFT + SIDE / 3:.2f}"
-    assert corners == f"M{right} {TOP + 24:g}v-6l-6 6zM{right} {TOP + 24:g}v6l-6-6z"
-
-
-def test_the_map_has_a_name_a_description_and_no_style() -> None:
-    svg = svg_of(PANEL)
-    assert 'role="img" aria-labelledby="map-0-title map-0-desc"' in svg
-    assert "A &lt;map&gt;." in svg
-    assert "style=" not in svg
-    assert "#" not in svg
-    ElementTree.fromstring(svg)
-
-
-def test_cells_that_do_not_fit_their_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 rows and widths"):
-        replace(PANEL, columns=("10", "20"))

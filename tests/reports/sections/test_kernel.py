@@ -20,8 +20,7 @@ from reports.context import Context
 from reports.evidence.kernels import read_kernels
 from reports.evidence.source import read_source
 from reports.page import load_page
-from reports.pictures.heatmap import HeatPanel
-from reports.records import Figure, Folded, Missing, Page, Section, Table
+from reports.records import Figure, Folded, HeatMap, Missing, Page, Section, Table
 from reports.render import render_page
 from reports.sections.kernel import FIRST, FURTHER, kernel
 from reports.sections.kernel_figures import MAX_ROWS
@@ -101,7 +100,7 @@ def test_the_heat_map_groups_problems_and_puts_correct_responses_first(
     assert isinstance(figure, Figure)
     base, last = figure.panels
     assert (base.title, last.title) == ("base (step 0)", "last checkpoint (step 30)")
-    assert isinstance(base, HeatPanel)
+    assert isinstance(base, HeatMap)
     assert base.groups == (("1", 3), ("2", 3))
     assert base.marked == (True, True, False) * 2
     # the first two rows are r0000 and r0002: (1, 0, 0) and (1, 1, 0)

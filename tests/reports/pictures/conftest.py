@@ -1,0 +1,75 @@
+"""Figure records with numbers known by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Table
+
+Make = Callable[..., Figure]
+
+LINE = Line(
+    label="grpo", x=(1, 2, 4), y=(0.5, 0.7, 0.9), low=(0.4, 0.6, None), high=(0.6, 0.8, None), colour="c1", style=1
+)
+
+
+@pytest.fixture
+def figure() -> Make:
+    """A figure of the given panels, by default one with one line; other fields by name."""
+
+    def make(*panels: Panel, **fields: object) -> Figure:
+        given: dict[str, object] = {
+            "figure_id": "fig", "title": "Coverage", "caption": "", "x_label": "k", "y_label": "pass@k (probability)",
+            "panels": panels or (Panel(title="", lines=(LINE,), description="grpo rises"),),
+            "table": Table(title="data", columns=(), rows=()),
+        }  # fmt: skip
+        return Figure(**(given | fields))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def heat_map() -> HeatMap:
+    return HeatMap(
+        title="base",
+        lines=(),
+        description="Three <gradients>.",
+        cells=((1.0, 0.5, -0.3), (0.5, 1.0, 0.0), (-0.3, 0.0, 1.0)),
+        groups=(("1", 2), ("2", 1)),
+        marked=(True, False, True),
+    )
+
+
+@pytest.fixture
+def changes() -> ChangeMap:
+    return ChangeMap(
+        title="grpo",
+        lines=(),
+        description="A <map>.",
+        columns=("10", "20", "30"),
+        rows=("4", "1"),
+        cells=((-8.0, -8.5, None), (3.0, 0.1, 0.0)),
+        sure=((True, False, False), (True, False, False)),
+        scale=10.0,
+    )
+
+
+@pytest.fixture
+def path_points() -> Callable[[str], list[tuple[float, float]]]:
+    """Absolute end points of a path with relative lines, as a browser would read it."""
+
+    def points(path: str) -> list[tuple[float, float]]:
+        found: list[tuple[float, float]] = []
+        for command, rest in re.findall(r"([Mla])([^Mlaz]*)", path):
+            numbers = [float(text) for text in re.findall(r"-?\d+\.?\d*", rest)]
+            size = 7 if command == "a" else 2
+            for i in range(0, len(numbers), size):
+                x, y = numbers[i : i + size][-2:]
+                before = (0.0, 0.0) if command == "M" else found[-1]
+                found.append((before[0] + x, before[1] + y))
+        return found
+
+    return points

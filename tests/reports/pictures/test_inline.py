@@ -1,0 +1,120 @@
+"""Canvases as SVG that may stand inline under a policy that forbids inline styles."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from reports.pictures.canvas import empty_canvas
+from reports.pictures.inline import inline_svg
+from reports.pictures.palette import PLACEHOLDERS
+
+INK, BLUE, MUTED = (PLACEHOLDERS[name] for name in ("ink", "c1", "muted"))
+
+
+@pytest.fixture
+def axes() -> Iterator[Axes]:
+    """The whole of a canvas of 100 × 50 points, whose data are points from the lower left corner."""
+    with empty_canvas(100, 50) as canvas:
+        one = canvas.add_axes((0, 0, 1, 1))
+        one.set(xlim=(0, 100), ylim=(0, 50))
+        one.set_axis_off()
+        yield one
+
+
+def drawn(axes: Axes) -> str:
+    canvas = axes.figure
+    assert isinstance(canvas, Canvas)
+    svg = inline_svg(canvas)
+    ElementTree.fromstring(svg)
+    return svg.removeprefix('<svg viewBox="0 0 100 50" aria-hidden="true">').removesuffix("</svg>")
+
+
+def test_lines_run_down_from_the_top_in_tenths_and_in_relative_steps(axes: Axes) -> None:
+    axes.plot((10, 30, 30.04, 31), (50, 50, 44.5, 44), color=BLUE, linewidth=1.9)
+    assert drawn(axes) == '<path d="M10 0l20 0 0 5.5 1 0.5" class="s-c1" stroke-width="1.9"/>'
+
+
+def test_lines_of_one_look_share_a_path_and_dashes_are_told(axes: Axes) -> None:
+    for y in (10, 20):
+        axes.plot((0, 9), (y, y), color=MUTED, linewidth=1, linestyle=(0, (4, 1.5)))
+    assert drawn(axes) == '<path d="M0 40l9 0M0 30l9 0" class="s-muted" stroke-width="1" stroke-dasharray="4 1.5"/>'
+
+
+def test_markers_keep_their_edges_apart_and_circles_are_two_arcs(axes: Axes) -> None:
+    look = {"color": BLUE, "markeredgecolor": PLACEHOLDERS["surface"], "markeredgewidth": 0.9, "markersize": 6}
+    axes.plot((10, 20), (40, 40), linestyle="none", marker="o", **look)
+    circle = "a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"
+    assert drawn(axes) == (
+        f'<g class="f-c1 s-surface" stroke-width="0.9"><path d="M7 10{circle}"/><path d="M17 10{circle}"/></g>'
+    )
+
+
+def test_bands_are_faint_fills_without_an_edge(axes: Axes) -> None:
+    axes.fill_between((10, 20), (10, 10), (30, 40), color=BLUE, alpha=0.14, linewidth=0)
+    svg = drawn(axes)
+    assert re.fullmatch(r'<path d="M[^"]+z" class="f-c1" fill-opacity="0.14"/>', svg)
+
+
+def test_cells_are_runs_of_one_colour_and_transparent_ones_are_not_there(axes: Axes) -> None:
+    """Two rows of four cells, 25 × 25 points: the strokes lie on the middle of their row."""
+    from matplotlib.colors import ListedColormap, to_rgba
+
+    shades = ListedColormap([(0, 0, 0, 0), to_rgba(BLUE, 0.5), to_rgba(INK)])
+    axes.pcolormesh([0, 25, 50, 75, 100], [50, 25, 0], [[1, 1, 0, 2], [1, 1, 1, 1]], cmap=shades, vmin=0, vmax=2)
+    assert drawn(axes) == (
+        '<g transform="matrix(25 0 0 25 0 12.5)" shape-rendering="crispEdges">'
+        '<path d="M0 0h2M0 1h4" class="s-c1" stroke-opacity="0.5"/><path d="M3 0h1" class="s-ink"/></g>'
+    )
+
+
+def test_text_stays_text_above_all_shapes_and_its_look_is_said_once(axes: Axes) -> None:
+    axes.text(10, 40, "pass@k <b> $x$", ha="right", va="baseline", color=INK, fontsize=11.5)
+    axes.text(20, 30, "−1", ha="right", va="baseline", color=INK, fontsize=11.5)
+    axes.plot((0, 1), (0, 1), color=INK)
+    group = '<g class="f-ink" text-anchor="end" font-size="11.5">'
+    texts = '<text x="10.0" y="10.0">pass@k &lt;b&gt; $x$</text><text x="20.0" y="20.0">−1</text></g>'
+    assert drawn(axes).endswith(group + texts)
+
+
+def test_a_title_makes_it_a_picture_with_a_description(axes: Axes) -> None:
+    svg = inline_svg(axes.figure, prefix="p", title="Kernel: <base>", description="A & B")  # type: ignore[arg-type]
+    assert svg == (
+        '<svg viewBox="0 0 100 50" role="img" aria-labelledby="p-title p-desc">'
+        '<title id="p-title">Kernel: &lt;base&gt;</title><desc id="p-desc">A &amp; B</desc></svg>'
+    )
+
+
+def test_rounding_does_not_add_up_along_a_path(axes: Axes, path_points: Callable[[str], Any]) -> None:
+    rng = random.Random(3)
+    xs, ys = ([rng.uniform(0, most) for _ in range(300)] for most in (100, 50))
+    axes.plot(xs, ys, color=BLUE)
+    (path,) = re.findall(r' d="([^"]+)"', drawn(axes))
+    read = np.array(path_points(path))
+    assert np.abs(read - np.column_stack((xs, 50 - np.array(ys)))).max() < 0.051
+
+
+@pytest.mark.parametrize("colour", ["#123456", "red"])
+def test_a_colour_without_a_theme_is_refused(axes: Axes, colour: str) -> None:
+    axes.plot((0, 1), (0, 1), color=colour)
+    with pytest.raises(ValueError, match="a colour without a theme"):
+        drawn(axes)
+
+
+def test_what_no_picture_has_is_refused(axes: Axes) -> None:
+    turned = axes.text(1, 1, "up", rotation=90)
+    with pytest.raises(NotImplementedError, match="'up': text that is turned"):
+        drawn(axes)
+    turned.remove()
+    axes.add_artist(matplotlib.image.AxesImage(axes, data=np.zeros((2, 2)), extent=(0, 2, 0, 2)))
+    with pytest.raises(NotImplementedError):
+        drawn(axes)

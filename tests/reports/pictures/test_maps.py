@@ -1,0 +1,92 @@
+"""Maps of cosines and of changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports.pictures.drawing import figure_svgs
+from reports.pictures.maps import CHANGE_OPACITY, COSINE_OPACITY, EDGES, levels
+from reports.records import ChangeMap, Figure, HeatMap
+
+
+def texts_of(svg: str) -> list[str]:
+    return re.findall(r">([^<]+)</text>", svg)
+
+
+def test_sign_is_colour_and_size_is_shade(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
+    assert levels(np.array([[*EDGES, 0.049, -0.05, -1.0]]), 1.0).tolist() == [[1, 2, 3, 4, 5, 0, -1, -5]]
+    assert levels(np.array([[-7.0, 0.4]]), 10.0).tolist() == [[-4, 0]]
+    cells, key = re.findall(r"<g transform=.+?</g>", figure_svgs(figure(heat_map))[0])
+    assert re.findall(r'd="([^"]+)" class="(s-c\d)"(?: stroke-opacity="([\d.]+)")?', cells) == [
+        ("M1 0h1M0 1h1", "s-c1", "0.52"),
+        ("M0 0h1M1 1h1M2 2h1", "s-c1", ""),
+        ("M2 0h1M0 2h1", "s-c2", "0.32"),
+    ]
+    assert key.count("<path") == 2 * len(COSINE_OPACITY)
+
+
+def test_the_cells_fill_the_frame_and_the_key_spans_the_scale(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
+    """Three cells in 316 points: a stroke is a third of that wide, and the first lies half of it below the top."""
+    (svg,) = figure_svgs(figure(heat_map))
+    cells, key = re.findall(r'transform="matrix\(([^)]+)\)"', svg)
+    assert cells == "105.333 0 0 105.333 52 76.6667"
+    # the mesh of the key runs along its columns: eleven shades from left to right
+    assert [float(number) for number in key.split()[:4]] == pytest.approx([0, -12, 316 / 11, 0], abs=1e-3)
+    assert texts_of(svg)[-3:] == ["−1", "0", "+1"]
+
+
+def test_marks_stand_beside_the_rows_and_above_the_columns(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
+    (svg,) = figure_svgs(figure(heat_map))
+    (strips,) = re.findall(r'd="([^"]+)" class="s-c3" stroke-width="7"', svg)
+    assert strips == "M46.5 24l0 105.3M46.5 234.7l0 105.3M52 18.5l105.3 0M262.7 18.5l105.3 0"
+
+
+def test_names_stand_at_the_middle_of_their_group_and_do_not_crowd(
+    figure: Callable[..., Figure], heat_map: HeatMap
+) -> None:
+    assert texts_of(figure_svgs(figure(heat_map))[0])[:2] == ["1", "2"]
+    many = replace(
+        heat_map, cells=((0.0,) * 60,) * 60, groups=tuple((str(i), 1) for i in range(60)), marked=(False,) * 60
+    )
+    (svg,) = figure_svgs(figure(many))
+    assert texts_of(svg)[:-3] == [str(i) for i in range(0, 60, 3)]
+
+
+def test_a_large_kernel_stays_small(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
+    cells = tuple(tuple(1.0 if i == j else ((i * 37 + j * 37) % 21 - 10) / 10 for j in range(96)) for i in range(96))
+    panel = replace(heat_map, cells=cells, groups=(("1", 96),), marked=(True,) * 96)
+    assert len(figure_svgs(figure(panel))[0]) < 100_000
+
+
+def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown(
+    figure: Callable[..., Figure], changes: ChangeMap
+) -> None:
+    (svg,) = figure_svgs(figure(changes))
+    assert [text for text in texts_of(svg) if text[0] in "−+–0"][:6] == ["−8", "−8", "–", "+3", "0", "0"]
+    columns = tuple(map(str, range(40)))
+    many = replace(changes, columns=columns, rows=("1",), cells=((-8.0,) * 40,), sure=((False,) * 40,))
+    assert "−8" not in texts_of(figure_svgs(figure(many))[0])
+    assert max(CHANGE_OPACITY) <= 0.5, "ink stays readable on the darkest shade"
+
+
+def test_a_corner_points_up_for_a_rise_and_down_for_a_fall(figure: Callable[..., Figure], changes: ChangeMap) -> None:
+    """Cells are 106.7 × 24 points from (44, 24) on: the right edge of the first column lies at 150.7."""
+    (svg,) = figure_svgs(figure(changes))
+    (corners,) = re.findall(r'<path d="([^"]+)" class="f-ink"', svg)
+    assert corners == "M150.7 48l0-6-6 6zM150.7 48l0 6-6-6z"
+
+
+@pytest.mark.parametrize(("changed", "message"), [({"groups": (("1", 2),)}, "3 rows, but marks, groups or columns")])
+def test_rows_that_do_not_add_up_are_refused(heat_map: HeatMap, changed: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(heat_map, **changed)  # type: ignore[arg-type]
+
+
+def test_cells_that_do_not_fit_their_names_are_refused(changes: ChangeMap) -> None:
+    with pytest.raises(ValueError, match="2 rows and widths"):
+        replace(changes, columns=("10", "20"))
