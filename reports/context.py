@@ -100,6 +100,11 @@ class Context:
         row = self.source.value_at(measure, series.name, step)
         return None if row is None else float(row["value"])
 
+    def ends(self, series: SeriesSource, measure: str) -> tuple[float, float] | None:
+        """The values of a measure without k at base and last checkpoint, None if one is unknown."""
+        base, last = (self.level(series, measure, step) for step in (series.base_step, series.last_step))
+        return None if base is None or last is None else (base, last)
+
     def named(self, series: SeriesSource, sentence: str) -> str:
         """``sentence`` with the series in front where several are shown."""
         if len(self.series) > 1:

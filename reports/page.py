@@ -20,17 +20,13 @@ from reports.problems.section import problems
 from reports.published.section import published
 from reports.records import Block, Figure, Folded, Page, Section
 from reports.sections.coverage import coverage
-from reports.sections.dynamics import dynamics
-from reports.sections.entropy import entropy
 from reports.sections.headline import headline
 from reports.sections.health import health
-from reports.sections.interference import interference
 from reports.sections.kernel import kernel
+from reports.sections.measures import dynamics, entropy, interference, perplexity, trust_region
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
-from reports.sections.perplexity import perplexity
 from reports.sections.training import training
-from reports.sections.trust_region import trust_region
 
 #: The report in reading order. A section that has nothing to be about (one series: no comparison) returns None.
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (

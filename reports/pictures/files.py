@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from reports.pictures.canvas import POINTS_PER_INCH
 from reports.pictures.drawing import drawn, line_look
 from reports.pictures.palette import PLACEHOLDERS
-from reports.records import Figure, Panel
+from reports.records import Colour, Figure, Panel
 
 #: Pixels per unit of a picture; a picture is about 400 units wide.
 PIXELS_PER_UNIT = 3
@@ -49,7 +49,9 @@ def figure_pictures(figure: Figure) -> Iterator[Picture]:
 def _add_title(canvas: Canvas, figure: Figure, panel: Panel) -> None:
     """Above the picture, which grows by it: the title of the figure, then that of the panel."""
     height = canvas.bbox.height
-    rows = [(text, _TITLE_PT, "ink") for text in textwrap.wrap(figure.title, _CHARACTERS)]
+    rows: list[tuple[str, float, Colour]] = [
+        (text, _TITLE_PT, "ink") for text in textwrap.wrap(figure.title, _CHARACTERS)
+    ]
     rows += [(text, _TEXT_PT, "muted") for text in textwrap.wrap(panel.title, _CHARACTERS)]
     for i, (text, size, colour) in enumerate(reversed(rows)):
         canvas.text(0.01, 1 + (_MARGIN_PT + i * _ROW_PT) / height, text, fontsize=size, color=PLACEHOLDERS[colour])

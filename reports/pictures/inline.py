@@ -71,7 +71,7 @@ class _Renderer(RendererBase):
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:
         """Lines, polygons and circles; no other curve is drawn."""
         look = _look(gc, rgbFace)
-        text = path_text(path.vertices, path.codes, transform + self._down) if look else ""
+        text = path_text(np.asarray(path.vertices), path.codes, transform + self._down) if look else ""
         if text:
             self.shapes.append((look, Element("path", {"d": text})))
 
@@ -81,10 +81,10 @@ class _Renderer(RendererBase):
         master_transform: Transform,
         meshWidth: int,
         meshHeight: int,
-        coordinates: Float[np.ndarray, "row column 2"],
+        coordinates: Any,
         offsets: Any,
         offsetTrans: Transform,
-        facecolors: Float[np.ndarray, "cell 4"],
+        facecolors: Any,
         antialiased: Any,
         edgecolors: Any,
     ) -> None:
@@ -92,10 +92,10 @@ class _Renderer(RendererBase):
 
         A kernel has thousands of cells; as rectangles in units of the page each would take four times the room.
         """
-        corners = (master_transform + self._down).transform(coordinates[[0, 0, -1], [0, -1, 0]])
+        corners = (master_transform + self._down).transform(np.asarray(coordinates)[[0, 0, -1], [0, -1, 0]])
         along_row, along_column = (corners[1] - corners[0]) / meshWidth, (corners[2] - corners[0]) / meshHeight
         runs: dict[tuple[float, ...], str] = {}
-        for row, cells in enumerate(facecolors.reshape(meshHeight, meshWidth, 4).tolist()):
+        for row, cells in enumerate(np.reshape(facecolors, (meshHeight, meshWidth, 4)).tolist()):
             column = 0
             for colour, same in itertools.groupby(map(tuple, cells)):
                 count = len(list(same))
@@ -131,28 +131,35 @@ class _Renderer(RendererBase):
         self.texts.append((_paints(fill=gc.get_rgb()) | aligned, element))
 
 
-def _look(gc: GraphicsContextBase, face: Sequence[float] | None) -> Look:
+def _look(gc: GraphicsContextBase, face: Any) -> Look:
     """Fill and stroke; empty where nothing is painted."""
-    painted = {"fill": face, "stroke": gc.get_rgb() if gc.get_linewidth() else None}
+    paints: dict[str, Any] = {"fill": face, "stroke": gc.get_rgb() if gc.get_linewidth() else None}
     if gc.get_forced_alpha():
-        painted = {kind: None if rgb is None else (*rgb[:3], gc.get_alpha()) for kind, rgb in painted.items()}
-    look = _paints(**{kind: rgb for kind, rgb in painted.items() if rgb is not None and (*rgb, 1.0)[3]})
-    if "stroke" in painted and any(name.startswith("s-") for name in look.get("class", "").split()):
+        paints = {kind: None if rgb is None else (*rgb[:3], gc.get_alpha()) for kind, rgb in paints.items()}
+    paints = {kind: rgb for kind, rgb in paints.items() if rgb is not None and _opacity(rgb)}
+    look = _paints(**paints)
+    if "stroke" in paints:
         look["stroke-width"] = f"{gc.get_linewidth():.3g}"
         if (dashes := gc.get_dashes()[1]) is not None:
-            look["stroke-dasharray"] = " ".join(f"{dash:.3g}" for dash in dashes)
+            look["stroke-dasharray"] = " ".join(f"{dash:.3g}" for dash in np.asarray(dashes))
     return look
 
 
-def _paints(**paints: Sequence[float]) -> Look:
+def _paints(**paints: Any) -> Look:
     """The classes that paint in these colours, and how much of the ground stays visible."""
-    names = {kind: _NAMES.get(to_hex(tuple(rgb)[:3])) for kind, rgb in paints.items()}
-    for kind, name in names.items():
+    classes, faint = [], {}
+    for kind, rgb in paints.items():
+        name = _NAMES.get(to_hex(rgb[:3]))
         if name is None:
-            raise ValueError(f"picture uses {kind} {to_hex(tuple(paints[kind])[:3])!r}, a colour without a theme")
-    opacities = {f"{kind}-opacity": (*rgb, 1.0)[3] for kind, rgb in paints.items()}
-    classes = {"class": " ".join(f"{kind[0]}-{name}" for kind, name in names.items())} if paints else {}
-    return classes | {name: f"{opacity:.2g}" for name, opacity in opacities.items() if opacity < 1.0}
+            raise ValueError(f"picture uses {kind} {to_hex(rgb[:3])!r}, a colour without a theme")
+        classes.append(f"{kind[0]}-{name}")
+        if _opacity(rgb) < 1.0:
+            faint[f"{kind}-opacity"] = f"{_opacity(rgb):.2g}"
+    return ({"class": " ".join(classes)} if classes else {}) | faint
+
+
+def _opacity(rgb: Sequence[float]) -> float:
+    return rgb[3] if len(rgb) > 3 else 1.0
 
 
 def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Transform) -> str:
@@ -165,7 +172,7 @@ def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Tra
         return _circle(transform.transform(vertices))
     parts = []
     for points in Path(vertices, codes).to_polygons(transform, closed_only=False):
-        tenths = np.rint(10 * points).astype(int)
+        tenths = np.rint(10 * np.asarray(points)).astype(int)
         moves = np.diff(tenths, axis=0)
         moves = moves[moves.any(axis=1)]
         is_closed = len(moves) > 1 and (tenths[0] == tenths[-1]).all()

@@ -65,12 +65,12 @@ def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
     _shades(axes, key, levels(np.array(panel.cells), 1.0), COSINE_OPACITY, scale=1.0)
     n = len(panel.cells)
     ends = np.cumsum([count for _, count in panel.groups])
-    lines = {"color": PLACEHOLDERS["muted"], "linewidth": 0.8}
+    lines: dict[str, Any] = {"color": PLACEHOLDERS["muted"], "linewidth": 0.8}
     axes.hlines(ends[:-1], 0, n, **lines)
     axes.vlines(ends[:-1], 0, n, **lines)
     starts = np.flatnonzero(panel.marked)
     strip = -(2.0 + _STRIP_PT / 2) * n / _SIDE_PT
-    strips = {"color": PLACEHOLDERS["c3"], "linewidth": _STRIP_PT, "clip_on": False}
+    strips: dict[str, Any] = {"color": PLACEHOLDERS["c3"], "linewidth": _STRIP_PT, "clip_on": False}
     axes.vlines(np.full(len(starts), strip), starts, starts + 1, **strips)
     axes.hlines(np.full(len(starts), strip), starts, starts + 1, **strips)
     every = -(-len(panel.groups) // _MOST_LABELS)
@@ -91,7 +91,7 @@ def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: 
         texts = [["–" if v is None else fixed(v, 0, signed=True) for v in row] for row in panel.cells]
     values = np.array([[0.0 if value is None else value for value in row] for row in panel.cells])
     _shades(axes, key, levels(values, panel.scale), CHANGE_OPACITY, scale=panel.scale, texts=texts)
-    lines = {"color": PLACEHOLDERS["surface"], "linewidth": 1.0}
+    lines: dict[str, Any] = {"color": PLACEHOLDERS["surface"], "linewidth": 1.0}
     axes.hlines(range(1, len(panel.rows)), 0, len(panel.columns), **lines)
     axes.vlines(range(1, len(panel.columns)), 0, len(panel.rows), **lines)
     side, up = _MARK_PT / width, _MARK_PT / _ROW_PT

@@ -61,9 +61,9 @@ def _lead(context: Context, series: SeriesSource, never: tuple[str, ...]) -> str
     for measure, name in _RATES.items():
         if measure in never:
             continue
-        before, after = (context.level(series, measure, step) for step in (series.base_step, series.last_step))
-        if before is None or after is None:
+        if (ends := context.ends(series, measure)) is None:
             continue
+        before, after = ends
         parts.append(f"{name} {numbers.percent(before)} to {numbers.percent(after)}")
         if abs(after - before) > NOTABLE_RISE:
             moved.append(name)

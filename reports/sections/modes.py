@@ -10,6 +10,7 @@ from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
 from reports.records import Constant, Section
+from reports.sections.measures import measure_section
 from reports.wording import WITH_MODES, known
 
 MEASURES = (
@@ -26,12 +27,7 @@ STRATEGY = ("strategy_share",)
 
 def modes(context: Context) -> Section:
     """Which share of the correct modes lost probability, and how many are left."""
-    return Section(
-        section_id="modes",
-        title="Modes",
-        lead=tuple(context.named(series, _lead(context, series)) for series in context.series),
-        blocks=context.blocks((*MEASURES, *context.others("modes", (*MEASURES, *STRATEGY)))),
-    )
+    return measure_section(context, "Modes", MEASURES, _lead, elsewhere=STRATEGY)
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
@@ -49,11 +45,10 @@ def _lead(context: Context, series: SeriesSource) -> str:
         )
     partly = known(context.source.findings, "modes_fallen", scope=WITH_MODES, series=series.name)
     but = "" if partly.empty else " for all problems, only for those that list their modes"
-    before, after = (context.level(series, "effective_modes", s) for s in (series.base_step, series.last_step))
-    if before is not None and after is not None:
+    if (ends := context.ends(series, "effective_modes")) is not None:
         return (
-            f"the effective number of modes went from {numbers.number(before, 'modes')} to "
-            f"{numbers.number(after, 'modes')} per problem; single modes were not scored exactly{but}."
+            f"the effective number of modes went from {numbers.number(ends[0], 'modes')} to "
+            f"{numbers.number(ends[1], 'modes')} per problem; single modes were not scored exactly{but}."
         )
     return "no measure of modes has a value here; the reasons are below."
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,6 @@ def findings_of(series: str, steps: Sequence[int]) -> list[Finding]:
     return found
 
 
-@dataclass(frozen=True)
-class Written:
-    path: Path
-    problems: tuple[Problem, ...]
-
-
 def write_store(
     path: Path,
     *,
@@ -147,9 +142,8 @@ def write_store(
     steps: Sequence[int] = STEPS,
     n_problems: int = N_PROBLEMS,
     metrics: Sequence[TrainingMetric] = REWARDS,
-    edit: Callable[[list[Finding]], list[Finding]] = list,
-) -> Written:
-    """``texts`` replace the wrong responses of the last checkpoint; prompts carry them too. ``edit`` sees findings."""
+) -> Path:
+    """``texts`` replace the wrong responses of the last checkpoint; prompts carry them too."""
     problems = tuple(
         Problem(task="mini", prompt=f"{i} 2 = {i + 2} : {texts[0] if texts else ''}", gold=f"{i + 2}", verifier="exact")
         for i in range(n_problems)
@@ -157,32 +151,14 @@ def write_store(
     with Store.open(path) as store:
         store.add_problems(problems)
         for name in names:
-            _write_series(store, name, problems, texts, steps, metrics, edit)
-    return Written(path=path, problems=problems)
+            _write_series(store, name, problems, texts, steps, metrics)
+    return path
 
 
-def _write_series(
-    store: Store,
-    name: str,
-    problems: Sequence[Problem],
-    texts: Sequence[str],
-    steps: Sequence[int],
-    metrics: Sequence[TrainingMetric],
-    edit: Callable[[list[Finding]], list[Finding]],
-) -> None:
-    checkpoints = tuple(
-        Checkpoint(
-            step=step, label=f"checkpoint-{step}", path=Path(f"/runs/{name}/{step}"), kind="full",
-            weights_hash=f"{name}-{step}" if step else "base-0",
-        )
-        for step in steps
-    )  # fmt: skip
-    store.add_series(
-        Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=tuple(metrics))
-    )
-    key = AuditKey(
-        audit_id=f"audit-{name}",
-        series=name,
+def audit_key(series: str) -> AuditKey:
+    return AuditKey(
+        audit_id=f"audit-{series}",
+        series=series,
         settings_id=SETTINGS.settings_id,
         n=N,
         n_base=N,
@@ -194,6 +170,27 @@ def _write_series(
         ks=(1, 4),
         strategy_regex="```",
     )
+
+
+def _write_series(
+    store: Store,
+    name: str,
+    problems: Sequence[Problem],
+    texts: Sequence[str],
+    steps: Sequence[int],
+    metrics: Sequence[TrainingMetric],
+) -> None:
+    checkpoints = tuple(
+        Checkpoint(
+            step=step, label=f"checkpoint-{step}", path=Path(f"/runs/{name}/{step}"), kind="full",
+            weights_hash=f"{name}-{step}" if step else "base-0",
+        )
+        for step in steps
+    )  # fmt: skip
+    store.add_series(
+        Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=tuple(metrics))
+    )
+    key = audit_key(name)
     origin = {"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}}
     problem_ids = [problem.problem_id for problem in problems]
     store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=problem_ids)
@@ -218,29 +215,50 @@ def _write_series(
                 graded[(problem.problem_id, response)] = (problem.problem_id, response, problem.verifier, grade)
         store.add_samples(key.settings_id, checkpoint.checkpoint_id, samples)
     store.add_grades(graded.values())
-    store.replace_findings(key, edit(findings_of(name, steps)))
+    store.replace_findings(key, findings_of(name, steps))
     store.log_event(key, "sample", wall_s=12.34, rows=192)
 
 
 @pytest.fixture(scope="session")
-def session_store(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return write_store(tmp_path_factory.mktemp("report") / "audit.duckdb")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A store written with these ``names``, ``steps``, ``texts``, …, once for all tests: nobody writes to it."""
+
+    @functools.cache
+    def make(**choices: Any) -> Path:
+        return write_store(tmp_path_factory.mktemp("report") / "audit.duckdb", **choices)
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return write_store(tmp_path_factory.mktemp("hostile") / "audit.duckdb", texts=HOSTILE)
+def session_store(written: Callable[..., Path]) -> Path:
+    return written()
+
+
+@pytest.fixture
+def store_of(written: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """A store of this test alone, at ``audit.duckdb``; ``edit`` sees the findings of every series."""
+
+    def make(*, edit: Callable[[list[Finding]], list[Finding]] | None = None, **choices: Any) -> Path:
+        path = Path(shutil.copy(written(**choices), tmp_path))
+        if edit is not None:
+            with Store.open(path) as store:
+                for name in choices.get("names", ("grpo", "iac")):
+                    store.replace_findings(audit_key(name), edit(findings_of(name, choices.get("steps", STEPS))))
+        return path
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def page(session_store: Written, measures: tuple[Measure, ...]) -> Page:
-    with Store.open(session_store.path, read_only=True) as store:
+def page(session_store: Path, measures: tuple[Measure, ...]) -> Page:
+    with Store.open(session_store, read_only=True) as store:
         return load_page(store, measures, store_name="audit.duckdb")
 
 
 @pytest.fixture(scope="session")
-def context(session_store: Written, measures: tuple[Measure, ...]) -> Context:
-    with Store.open(session_store.path, read_only=True) as store:
+def context(session_store: Path, measures: tuple[Measure, ...]) -> Context:
+    with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb")
     return Context(source=source, measures={m.name: m for m in measures})
 
@@ -251,18 +269,17 @@ def html(page: Page) -> str:
 
 
 @pytest.fixture(scope="session")
-def hostile_html(hostile_store: Written, measures: tuple[Measure, ...]) -> str:
-    with Store.open(hostile_store.path, read_only=True) as store:
+def hostile_html(written: Callable[..., Path], measures: tuple[Measure, ...]) -> str:
+    with Store.open(written(texts=HOSTILE), read_only=True) as store:
         return render_page(load_page(store, measures, store_name="audit.duckdb"))
 
 
 @pytest.fixture
-def page_of(tmp_path: Path, measures: tuple[Measure, ...]) -> Callable[..., Page]:
-    """The page of a store written with the given ``names``, ``steps`` or ``texts``."""
+def page_of(store_of: Callable[..., Path], measures: tuple[Measure, ...]) -> Callable[..., Page]:
+    """The page of a store of this test alone."""
 
     def make(**choices: Any) -> Page:
-        written = write_store(tmp_path / "audit.duckdb", **choices)
-        with Store.open(written.path, read_only=True) as store:
+        with Store.open(store_of(**choices), read_only=True) as store:
             return load_page(store, measures, store_name="audit.duckdb")
 
     return make

@@ -57,7 +57,7 @@ def _without(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     if reason := _missing():
         _without(reason)
@@ -242,7 +242,7 @@ def test_a_report_opened_at_a_problem_shows_it(browser: Any, reports: dict[str, 
 
 
 def test_tables_and_findings_are_downloaded_as_csv(
-    browser: Any, reports: dict[str, Path], session_store: Any, tmp_path: Path
+    browser: Any, reports: dict[str, Path], session_store: Path, tmp_path: Path
 ) -> None:
     with opened(browser, reports["plain"], 1440) as page:
         page.locator(".controls select").first.select_option("lost")
@@ -323,7 +323,7 @@ def test_print_unfolds_the_data(browser: Any, reports: dict[str, Path]) -> None:
 
 
 def test_labels_of_tiny_values_are_not_cut(browser: Any, page_of: Callable[..., Page], tmp_path: Path) -> None:
-    metrics = [TrainingMetric(step=s, name="lr", value=-2e-4 - 1e-9 * s) for s in range(1, 30)]
+    metrics = tuple(TrainingMetric(step=s, name="lr", value=-2e-4 - 1e-9 * s) for s in range(1, 30))
     path = tmp_path / "tiny.html"
     path.write_text(render_page(page_of(names=("grpo",), metrics=metrics)), encoding="utf-8")
     outside = """svg => [...svg.querySelectorAll("text")].filter(text => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,15 +129,15 @@ def test_settings_versions_and_the_command_are_there_to_repeat_the_audit(page: P
         assert expected in text
 
 
-def test_the_order_of_series_is_the_callers(session_store: Any) -> None:
-    with Store.open(session_store.path, read_only=True) as store:
+def test_the_order_of_series_is_the_callers(session_store: Path) -> None:
+    with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb", ("iac", "grpo"))
     assert [series.name for series in source.series] == ["iac", "grpo"]
 
 
-def test_an_unknown_series_is_refused_with_the_known_ones(session_store: Any) -> None:
+def test_an_unknown_series_is_refused_with_the_known_ones(session_store: Path) -> None:
     with (
-        Store.open(session_store.path, read_only=True) as store,
+        Store.open(session_store, read_only=True) as store,
         pytest.raises(StoreError, match="no audit of series 'dapo'; it holds: grpo, iac"),
     ):
         read_source(store, "audit.duckdb", ("dapo",))

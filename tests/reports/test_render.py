@@ -94,8 +94,8 @@ def test_ids_are_unique_and_links_lead_somewhere(html: str) -> None:
             assert str(attrs["href"])[1:] in ids
 
 
-def test_the_same_store_gives_the_same_bytes(session_store: Any, measures: Any, html: str) -> None:
-    with Store.open(session_store.path, read_only=True) as store:
+def test_the_same_store_gives_the_same_bytes(session_store: Path, measures: Any, html: str) -> None:
+    with Store.open(session_store, read_only=True) as store:
         again = render_page(load_page(store, measures, store_name="audit.duckdb"))
     assert again == html
 
@@ -153,8 +153,8 @@ def test_importing_reports_is_light() -> None:
     assert shown.strip() == "set()"
 
 
-def test_build_report_writes_the_whole_file_with_the_installed_measures(session_store: Any, tmp_path: Path) -> None:
-    out = build_report(session_store.path, tmp_path / "new" / "report.html", series=("grpo",))
+def test_build_report_writes_the_whole_file_with_the_installed_measures(session_store: Path, tmp_path: Path) -> None:
+    out = build_report(session_store, tmp_path / "new" / "report.html", series=("grpo",))
     text = out.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
     assert text.endswith("</html>\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,9 @@ def test_what_was_allowed_is_compared_and_said(context: Context) -> None:
 
 
 @pytest.fixture
-def mixed_store(page_of: Any, tmp_path: Path) -> Path:
+def mixed_store(store_of: Callable[..., Path]) -> Path:
     """A store whose second series was sampled at another temperature: its settings row is its own."""
-    page_of()
-    path = tmp_path / "audit.duckdb"
+    path = store_of()
     with Store.open(path) as store:
         database = store._database
         database.rows(

@@ -14,7 +14,7 @@ from reports.evidence.source import read_source
 from reports.findings.figures import measure_block
 from reports.findings.scopes import by_scope
 from reports.pictures.drawing import figure_svgs
-from reports.records import Figure, Page
+from reports.records import Figure
 
 SHIFTS = ("seen correct", "seen wrong", "unseen correct", "unseen wrong")
 
@@ -25,10 +25,10 @@ def shift(scope: str, value: float, half: float, *, n: int, step: str = "grpo-30
 
 
 @pytest.fixture
-def drawn(page_of: Callable[..., Page], tmp_path: Path) -> Callable[[str, Sequence[Finding]], Figure]:
+def drawn(store_of: Callable[..., Path]) -> Callable[[str, Sequence[Finding]], Figure]:
     def make(name: str, findings: Sequence[Finding]) -> Figure:
-        page_of(names=("grpo",), edit=lambda found: [*found, *findings])
-        with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+        path = store_of(names=("grpo",), edit=lambda found: [*found, *findings])
+        with Store.open(path, read_only=True) as store:
             source = read_source(store, "audit.duckdb")
         measure = all_measures()[name]
         block = measure_block(source, measure)

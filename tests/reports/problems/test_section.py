@@ -172,8 +172,8 @@ def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context)
     assert "gains and the highest falls a little even without any change" in unsplit.caption
 
 
-def test_halves_share_no_sample_and_leave_none_out(session_store: Any) -> None:
-    with Store.open(session_store.path, read_only=True) as store:
+def test_halves_share_no_sample_and_leave_none_out(session_store: Path) -> None:
+    with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb")
         halves = read_problem_details(store, source).halves
     assert (halves["n_first"] == 4).all()
@@ -238,10 +238,10 @@ def test_confirmed_problems_are_told_and_can_be_filtered(context: Context) -> No
 
 
 def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
-    page_of: Callable[..., Page], measures: Any, tmp_path: Path
+    store_of: Callable[..., Path], measures: Any
 ) -> None:
-    page_of(names=("grpo",))
-    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+    path = store_of(names=("grpo",))
+    with Store.open(path, read_only=True) as store:
         (series,) = read_source(store, "audit.duckdb").series
         changes = problem_changes(read_source(store, "audit.duckdb"), series)
     lost = changes.loc[(changes["c_base"] == 1) & (changes["state"] == "lost"), "problem_id"].iloc[0]
@@ -253,7 +253,7 @@ def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
         )
         for problem_id, p in ((lost, 0.001), (other, 0.2))
     ]  # fmt: skip
-    with Store.open(tmp_path / "audit.duckdb") as store:
+    with Store.open(path) as store:
         store.add_confirmations(series.audit_id, "grpo-30", series.settings_id, tested)
         page = load_page(store, measures, store_name="audit.duckdb")
     assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead_of(page)[0]

@@ -7,7 +7,6 @@ import gzip
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -48,6 +47,6 @@ def test_packing_has_no_clock() -> None:
     assert len(packed("a,b\n" * 1000)) < 100
 
 
-def test_the_link_leads_from_the_report_to_the_store(session_store: Any, tmp_path: Path) -> None:
-    out = build_report(session_store.path, session_store.path.parent / "deep" / "report.html", series=("grpo",))
+def test_the_link_leads_from_the_report_to_the_store(session_store: Path, tmp_path: Path) -> None:
+    out = build_report(session_store, session_store.parent / "deep" / "report.html", series=("grpo",))
     assert 'href="../audit.duckdb"' in out.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,11 @@ import pandas as pd
 import pytest
 
 from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Measure
 from diagnostics.records.types import AuditKey, Finding
 from diagnostics.store import Store
 from reports.context import Context
-from reports.evidence.kernels import read_kernels
-from reports.evidence.source import read_source
-from reports.page import load_page
-from reports.records import Figure, Folded, HeatMap, Missing, Page, Section, Table
+from reports.page import build_page, read_context
+from reports.records import Figure, Folded, HeatMap, Missing, Section, Table
 from reports.render import render_page
 from reports.sections.kernel import FIRST, FURTHER, kernel
 from reports.sections.kernel_figures import MAX_ROWS
@@ -71,19 +69,34 @@ def add_kernels(path: Path, steps: tuple[int, ...], *, roles: str = "panel own",
 
 
 @pytest.fixture
-def section_of(page_of: Callable[..., Page], tmp_path: Path) -> Callable[..., tuple[Section, Page]]:
-    measures = tuple(all_measures().values())
+def context_of(store_of: Callable[..., Path]) -> Callable[..., Context]:
+    """What a report reads of a series with kernels at ``steps``."""
 
-    def make(steps: tuple[int, ...] = (0, 20, 30), *, edit: Any = list, **choices: Any) -> tuple[Section, Page]:
-        page_of(names=("grpo",), edit=edit)
+    def make(steps: tuple[int, ...] = (0, 20, 30), *, edit: Any = None, **choices: Any) -> Context:
+        path = store_of(names=("grpo",), edit=edit)
         if steps:
-            add_kernels(tmp_path / "audit.duckdb", steps, **choices)
-        with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
-            page = load_page(store, measures, store_name="audit.duckdb")
-        (section,) = [section for section in page.sections if section.section_id == "kernel"]
-        return section, page
+            add_kernels(path, steps, **choices)
+        return read(path)
 
     return make
+
+
+def read(path: Path) -> Context:
+    with Store.open(path, read_only=True) as store:
+        return read_context(store, tuple(all_measures().values()), store_name="audit.duckdb")
+
+
+@pytest.fixture
+def section_of(context_of: Callable[..., Context]) -> Callable[..., Section]:
+    return lambda *steps, **choices: kernel(context_of(*steps, **choices))
+
+
+@pytest.fixture(scope="module")
+def usual(written: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Context:
+    """The context of kernels at three steps, read once."""
+    path = Path(shutil.copy(written(names=("grpo",)), tmp_path_factory.mktemp("kernel")))
+    add_kernels(path, (0, 20, 30))
+    return read(path)
 
 
 def block(section: Section, title: str) -> Any:
@@ -92,10 +105,8 @@ def block(section: Section, title: str) -> Any:
     return found
 
 
-def test_the_heat_map_groups_problems_and_puts_correct_responses_first(
-    section_of: Callable[..., tuple[Section, Page]],
-) -> None:
-    section, _ = section_of()
+def test_the_heat_map_groups_problems_and_puts_correct_responses_first(usual: Context) -> None:
+    section = kernel(usual)
     figure = block(section, "Gradient kernel")
     assert isinstance(figure, Figure)
     base, last = figure.panels
@@ -109,8 +120,8 @@ def test_the_heat_map_groups_problems_and_puts_correct_responses_first(
     assert "6 gradients" in base.description
 
 
-def test_the_table_says_the_picture_in_numbers(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of()
+def test_the_table_says_the_picture_in_numbers(usual: Context) -> None:
+    section = kernel(usual)
     table = block(section, "Gradient kernel").table
     assert [c.name for c in table.columns][2:5] == [
         "step 0, correct pairs", "step 0, correct and wrong", "step 0, other problems"
@@ -120,8 +131,8 @@ def test_the_table_says_the_picture_in_numbers(section_of: Callable[..., tuple[S
     assert first[3].sort == pytest.approx(np.sqrt(0.5) / 2, abs=0.01)  # (1,0,0)·(0,1,0) and (1,1,0)·(0,1,0)
 
 
-def test_what_the_kernel_foretold_lies_on_the_line(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of()
+def test_what_the_kernel_foretold_lies_on_the_line(usual: Context) -> None:
+    section = kernel(usual)
     figure = block(section, "Last step")
     (panel,) = figure.panels
     xs = [x for line in panel.lines for x in line.x]
@@ -132,16 +143,15 @@ def test_what_the_kernel_foretold_lies_on_the_line(section_of: Callable[..., tup
     assert len(figure.table.rows) == 6
 
 
-def test_the_page_holds_the_pictures(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    _, page = section_of()
-    html = render_page(page)
+def test_the_page_holds_the_pictures(usual: Context) -> None:
+    html = render_page(build_page(usual))
     assert re.search(r'id="kernel-heat-0">.*?aria-labelledby="(p\d+)-0-title \1-0-desc"', html, re.DOTALL)
     assert 'id="kernel-step-0"' in html
     assert "style=" not in html
 
 
-def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of(())
+def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[..., Section]) -> None:
+    section = section_of(())
     assert section.lead == ("This series was audited without a gradient kernel; audit it again.",)
     pictures = block(section, "Gradient kernel")
     assert isinstance(pictures, Missing)
@@ -150,30 +160,28 @@ def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[.
     assert not [b for b in section.blocks if isinstance(b, Table | Folded)]
 
 
-def test_a_kernel_that_failed_keeps_its_reason(
-    section_of: Callable[..., tuple[Section, Page]], tmp_path: Path, measures: tuple[Measure, ...]
-) -> None:
-    section_of((0, 20))
-    with Store.open(tmp_path / "audit.duckdb") as store:
+def test_a_kernel_that_failed_keeps_its_reason(store_of: Callable[..., Path]) -> None:
+    path = store_of(names=("grpo",))
+    add_kernels(path, (0, 20))
+    with Store.open(path) as store:
         store.add_missing_kernel(KEY, "grpo-30", "NaN in the weights")
-    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
-        page = load_page(store, measures, store_name="audit.duckdb")
-    (section,) = [one for one in page.sections if one.section_id == "kernel"]
+    context = read(path)
+    section = kernel(context)
     figure = block(section, "Gradient kernel")
     assert len(figure.panels) == 1
     assert figure.notes == ("No picture of step 30: NaN in the weights.",)
     assert block(section, "Last step").why == ("step 30: NaN in the weights",)
-    assert render_page(page)
+    assert render_page(build_page(context))
 
 
-def test_own_samples_are_needed_to_foretell(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of(roles="panel")
+def test_own_samples_are_needed_to_foretell(section_of: Callable[..., Section]) -> None:
+    section = section_of(roles="panel")
     (why,) = block(section, "Last step").why
     assert why.startswith("training batch: the run directory holds no responses of the trainer between the two; own")
 
 
-def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of(per_problem=60, roles="panel")
+def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callable[..., Section]) -> None:
+    section = section_of(per_problem=60, roles="panel")
     figure = block(section, "Gradient kernel")
     assert figure.panels[0].groups == (("1", 60),)
     assert len(figure.panels[0].cells) <= MAX_ROWS
@@ -204,9 +212,9 @@ def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[
     ],
 )  # fmt: skip
 def test_the_sentence_follows_the_interval(
-    section_of: Callable[..., tuple[Section, Page]], low: float, high: float, says: str
+    section_of: Callable[..., Section], low: float, high: float, says: str
 ) -> None:
-    section, _ = section_of((), edit=findings(low, high))
+    section = section_of((), edit=findings(low, high))
     (lead,) = section.lead
     assert lead.startswith(says)
     assert "foretold part of the change that came (r = 0.80, 95\xa0% interval 0.70 to 0.90)." in lead
@@ -214,21 +222,21 @@ def test_the_sentence_follows_the_interval(
 
 
 def test_failed_null_tests_are_counted_beside_what_chance_gives(
-    section_of: Callable[..., tuple[Section, Page]],
+    section_of: Callable[..., Section],
 ) -> None:
     def edit(found: list[Finding]) -> list[Finding]:
         *rest, null = findings(0.2, 0.6, null_low=0.1)(found)
         return [*rest, null, replace(null, checkpoint_id="base-0", low=-0.1)]
 
-    section, _ = section_of((), edit=edit)
+    section = section_of((), edit=edit)
     assert (
         "its interval excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance, "
         in section.lead[0]
     )
 
 
-def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., tuple[Section, Page]]) -> None:
-    section, _ = section_of(roles="panel batch", edit=with_r_of_the_training_batch)
+def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., Section]) -> None:
+    section = section_of(roles="panel batch", edit=with_r_of_the_training_batch)
     said = "2 groups (4 draws) of the training batches in between"
     assert f"with {said}, foretold part of the change" in section.lead[0]
     assert f"foretells from {said}: r = " in block(section, "Last step").caption
@@ -249,18 +257,18 @@ def with_r_of_the_training_batch(found: list[Finding]) -> list[Finding]:
     ],
 )  # fmt: skip
 def test_the_fall_of_modes_follows_its_interval(
-    section_of: Callable[..., tuple[Section, Page]], low: float, high: float, says: str
+    section_of: Callable[..., Section], low: float, high: float, says: str
 ) -> None:
     fall = Finding(checkpoint_id="grpo-30", measure="z_prime_fall", unit="nats", scope="difference",
                    value=(low + high) / 2, low=low, high=high, n=12)  # fmt: skip
-    section, _ = section_of((), edit=lambda found: [*found, fall])
+    section = section_of((), edit=lambda found: [*found, fall])
     assert section.lead[0].startswith("This series was audited without a gradient kernel; audit it again. In the last")
     assert says in section.lead[0]
 
 
-def test_five_numbers_come_first_and_the_rest_is_folded(section_of: Callable[..., tuple[Section, Page]]) -> None:
+def test_five_numbers_come_first_and_the_rest_is_folded(context_of: Callable[..., Context]) -> None:
     rank = Finding(checkpoint_id="grpo-30", measure="kernel_effective_rank", unit="directions", value=4.0, n=6)
-    section, page = section_of(edit=lambda found: [*findings(0.2, 0.6)(found), rank])
+    section = kernel(context := context_of(edit=lambda found: [*findings(0.2, 0.6)(found), rank]))
     table, heat, *_ = section.blocks
     assert isinstance(table, Table)
     assert [c.name for c in table.columns] == ["quantity", "base (step 0)", "last (step 30)"]
@@ -274,7 +282,7 @@ def test_five_numbers_come_first_and_the_rest_is_folded(section_of: Callable[...
     (more,) = [b for b in section.blocks if isinstance(b, Folded)]
     assert "Effective rank of the kernel" in more.summary
     assert [b.figure_id for b in more.blocks if isinstance(b, Figure)] == ["measure-kernel-effective-rank"]
-    html = render_page(page)
+    html = render_page(build_page(context))
     assert html.index('<details class="more"><summary><b>More on the kernel</b>') < html.index(
         'id="measure-kernel-effective-rank"'
     )
@@ -284,12 +292,9 @@ def test_every_measure_of_the_section_has_its_place() -> None:
     assert {m.name for m in all_measures().values() if m.section == "kernel"} == {*FIRST, *FURTHER}
 
 
-def test_only_the_base_foretells_nothing(page_of: Callable[..., Page], tmp_path: Path) -> None:
-    page_of(names=("grpo",), steps=(0,))
-    add_kernels(tmp_path / "audit.duckdb", (0,))
-    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
-        source = read_source(store, "audit.duckdb")
-        kernels = {one.name: read_kernels(store, one) for one in source.series}
-    section = kernel(Context(source=source, measures={}, kernels=kernels))
+def test_only_the_base_foretells_nothing(store_of: Callable[..., Path]) -> None:
+    path = store_of(names=("grpo",), steps=(0,))
+    add_kernels(path, (0,))
+    section = kernel(replace(read(path), measures={}))
     assert block(section, "Last step").why == ("only the base was audited: no step to foretell",)
     assert len(block(section, "Gradient kernel").panels) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -64,12 +65,12 @@ def test_bands_everywhere_need_no_excuse(page: Page) -> None:
     assert block(page, "coverage", "pass@k").notes == ()
 
 
-def test_scopes_left_to_the_table_are_named_for_what_they_are(session_store: Any) -> None:
+def test_scopes_left_to_the_table_are_named_for_what_they_are(session_store: Path) -> None:
     measure = Measure(
         name="answer_entropy", title="Answer entropy", unit="nats", section="entropy", needs=("answer_counts",),
         missing="", plot=Plot(x="step", group="scope"), sql="SELECT 1", doc="Spread of answers.",
     )  # fmt: skip
-    with Store.open(session_store.path, read_only=True) as store:
+    with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb")
     frame = source.findings
     template = frame[frame["measure"] == "truncation_rate"].assign(measure="answer_entropy", unit="nats")
@@ -81,14 +82,14 @@ def test_scopes_left_to_the_table_are_named_for_what_they_are(session_store: Any
 
 
 def test_a_constant_metric_is_a_sentence(page_of: Callable[..., Page]) -> None:
-    metrics = [
+    metrics = tuple(
         metric
         for step in range(1, 21)
         for metric in (
             TrainingMetric(step=step, name="learning_rate", value=2e-4),
             TrainingMetric(step=step, name="reward", value=0.1 * step),
         )
-    ]
+    )
     page = page_of(names=("grpo", "iac"), metrics=metrics)
     constant = block(page, "training", "Constant over the run")
     assert isinstance(constant, Constant)
@@ -97,8 +98,8 @@ def test_a_constant_metric_is_a_sentence(page_of: Callable[..., Page]) -> None:
     assert [b.title for b in training.blocks if isinstance(b, Figure)] == ["reward"]
 
 
-def test_a_strategy_never_seen_is_one_sentence(session_store: Any, measures: tuple[Measure, ...]) -> None:
-    with Store.open(session_store.path, read_only=True) as store:
+def test_a_strategy_never_seen_is_one_sentence(session_store: Path, measures: tuple[Measure, ...]) -> None:
+    with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb")
     rows = source.findings[source.findings["measure"] == "truncation_rate"]
     code = rows.assign(measure="strategy_share", scope="code", value=0.0)

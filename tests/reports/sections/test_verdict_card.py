@@ -191,13 +191,10 @@ def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) 
     assert all(table.folded for table in page_with(context, VERDICT).headline.cards[0].verdict.tables)
 
 
-def test_the_verdict_is_read_from_the_store(
-    page_of: Callable[..., Page], tmp_path: Path, measures: tuple[Measure, ...]
-) -> None:
+def test_the_verdict_is_read_from_the_store(store_of: Callable[..., Path], measures: tuple[Measure, ...]) -> None:
     from reports.page import load_page
 
-    page_of(names=("grpo",))
-    with Store.open(tmp_path / "audit.duckdb") as store:
+    with Store.open(store_of(names=("grpo",))) as store:
         (key,) = (row for row in store.frame("SELECT audit_id FROM current_audits")["audit_id"])
         store._database.rows(
             "INSERT INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
