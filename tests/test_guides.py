@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from diagnostics.app.cli import main
 from tests.ingest.test_ingest import dump
+from tests.shell import blocks, commands, words
 
-ROOT = Path(__file__).parents[1]
-GUIDES = ROOT / "docs" / "guides"
-BLOCK = re.compile(r"^```(bash|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GUIDES = Path(__file__).parents[1] / "docs" / "guides"
 
 
 LESSONS = {
@@ -78,73 +78,82 @@ def base_model(folder: Path) -> None:
     write_text_models([folder / "models" / "base"])
 
 
+def by_shell(block: str, folder: Path) -> None:
+    """The block in bash, with what it installs in a folder of its own."""
+    packages = folder / "packages"
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")])),
+        "PIP_TARGET": str(packages),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_ROOT_USER_ACTION": "ignore",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"
+
+
+def in_this_process(block: str, folder: Path) -> None:
+    """The same commands, but ``oversharp`` and scripts run here, where everything is loaded already."""
+    for command in commands(block):
+        match words(command):
+            case ["oversharp", *arguments]:
+                with pytest.raises(SystemExit) as ended:
+                    main(arguments)
+                assert ended.value.code == 0, command
+            case ["python", script]:
+                runpy.run_path(script, run_name="__main__")
+            case _:
+                by_shell(command, folder)
+
+
 NEEDS_TRL = pytest.mark.skipif(
     find_spec("trl") is None and not os.environ.get("REQUIRE_ORACLES"), reason="trl 1.16 is not installed: make oracles"
 )
 
 
 @pytest.mark.parametrize(
-    ("guide", "prepare"),
+    ("guide", "prepare", "run", "made"),
     [
-        ("checkpoints", checkpoints),
-        ("dumps", dumps),
-        ("measures", dumps),
-        pytest.param("training", base_model, marks=NEEDS_TRL),
+        (
+            "checkpoints",
+            checkpoints,
+            in_this_process,
+            ("audit/report.html", "audit/audit.duckdb", "out/plots/README.md"),
+        ),
+        ("dumps", dumps, in_this_process, ("audit/report.html", "mine/audit.duckdb")),
+        ("measures", dumps, by_shell, ("packages/my_measures/longest_correct.py", "audit/report.html")),
+        pytest.param(
+            "training",
+            base_model,
+            by_shell,
+            ("runs/trl/checkpoint-4", "runs/trl/oversharp/report.html"),
+            marks=NEEDS_TRL,
+        ),
     ],
 )
-def test_a_guide_does_what_it_says(guide: str, prepare: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_guide_does_what_it_says(
+    guide: str,
+    prepare: Callable[[Path], None],
+    run: Callable[[str, Path], None],
+    made: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     prepare(tmp_path)
-    packages = tmp_path / "packages"  # what the guide installs
-    environment = os.environ | {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(packages),
-        "PIP_TARGET": str(packages),
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_ROOT_USER_ACTION": "ignore",
-    }
-    for language, text in BLOCK.findall((GUIDES / f"{guide}.md").read_text(encoding="utf-8")):
-        if language != "bash":
+    monkeypatch.chdir(tmp_path)
+    for language, text in blocks(GUIDES / f"{guide}.md"):
+        if language == "bash":
+            run(text, tmp_path)
+        elif language:
             file = tmp_path / text.splitlines()[0].removeprefix("# ")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-            continue
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"
-    expect(guide, tmp_path)
-
-
-def expect(guide: str, folder: Path) -> None:
-    """What must be there after the guide."""
-    made = {
-        "checkpoints": ("audit/report.html", "audit/audit.duckdb", "out/plots/README.md"),
-        "dumps": ("audit/report.html", "mine/audit.duckdb"),
-        "measures": ("packages/my_measures/longest_correct.py", "audit/report.html"),
-        "training": ("runs/trl/checkpoint-4", "runs/trl/oversharp/report.html"),
-    }
-    assert [name for name in made[guide] if not (folder / name).exists()] == []
+    assert [name for name in made if not (tmp_path / name).exists()] == []
     if guide == "measures":
-        assert "Longest correct response" in (folder / "audit" / "report.html").read_text(encoding="utf-8")
+        assert "Longest correct response" in (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
 
 
-def test_every_guide_is_tried_and_linked() -> None:
-    names = sorted(path.stem for path in GUIDES.glob("*.md"))
-    assert names == ["checkpoints", "dumps", "measures", "training"]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in names if f"docs/guides/{name}.md" not in readme] == []
-
-
-@pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name
-)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)(?:#([^)\s]+))?\)", text)
-    for target, anchor in links:
-        other = (page.parent / target).resolve()
-        assert other.exists(), f"{page.name}: {target}"
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", other.read_text(encoding="utf-8"), re.MULTILINE)
-            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-            assert anchor in slugs, f"{page.name}: {target}#{anchor}"
+def test_every_guide_is_tried() -> None:
+    assert sorted(path.stem for path in GUIDES.glob("*.md")) == ["checkpoints", "dumps", "measures", "training"]

@@ -76,8 +76,8 @@ def _tasks() -> list[Check]:
     checks = []
     for module, task in (("reasoning_gym", "reasoning_gym:NAME"), ("datasets", "benchmark:NAME")):
         present = find_spec(module) is not None
-        what = f"--task {task} is available" if present else f"--task {task} needs: pip install 'oversharp[tasks]'"
-        checks.append(Check(name=module, state="ok" if present else "note", what=what))
+        state = "is available" if present else "needs: pip install '.[tasks]' in oversharp's checkout"
+        checks.append(Check(name=module, state="ok" if present else "note", what=f"--task {task} {state}"))
     return checks
 
 

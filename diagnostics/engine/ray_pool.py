@@ -111,7 +111,7 @@ def open_pool(config: AuditConfig, *, note: Callable[[str], None]) -> Iterator[R
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("--ray: Ray is not installed; pip install 'oversharp[ray]'") from error
+        raise ConfigError("--ray: Ray is not installed; pip install '.[ray]' in oversharp's checkout") from error
     if ray.is_initialized():
         yield RayPool(ray, config, note=note)
         return

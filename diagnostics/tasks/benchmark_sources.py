@@ -105,7 +105,7 @@ def _datasets() -> ModuleType:
         return import_module("datasets")
     except ImportError as error:
         raise ProblemError(
-            f"benchmarks need the package datasets ({error}); run: pip install 'oversharp[tasks]', "
+            f"benchmarks need the package datasets ({error}); run: pip install '.[tasks]' in oversharp's checkout, "
             "or give a JSONL or Parquet file: --task benchmark:NAME=FILE"
         ) from error
 

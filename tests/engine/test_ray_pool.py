@@ -46,7 +46,7 @@ from diagnostics.series import find_series
 from diagnostics.tasks import load_problems
 from oversharp import open_store
 
-ray = pytest.importorskip("ray", reason="pip install 'oversharp[ray]'")
+ray = pytest.importorskip("ray", reason="pip install '.[ray]'")
 pytestmark = pytest.mark.xdist_group("ray")
 
 EVERYTHING = {
@@ -241,7 +241,7 @@ def test_ray_that_is_not_installed_or_not_there_is_one_line(tmp_path: Path, monk
     with monkeypatch.context() as planted:
         planted.setitem(sys.modules, "ray", None)
         with (
-            pytest.raises(ConfigError, match=r"--ray: Ray is not installed; pip install 'oversharp\[ray\]'"),
+            pytest.raises(ConfigError, match=r"--ray: Ray is not installed; pip install '\.\[ray\]'"),
             open_pool(_config(tmp_path, ray=""), note=print),
         ):
             pass

@@ -93,7 +93,7 @@ def test_the_cuda_build_does_not_serve_a_cpu_and_takes_any_head_size(tmp_path: P
 
 def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "find_spec", lambda name: None)
-    assert "pip install 'oversharp[vllm]'" in str(why_not(checkpoint_with(tmp_path), device=None))
+    assert "pip install '.[vllm]'" in str(why_not(checkpoint_with(tmp_path), device=None))
 
 
 @pytest.mark.usefixtures("_cuda_build")

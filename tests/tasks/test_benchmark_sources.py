@@ -57,7 +57,7 @@ def test_a_single_file_needs_no_datasets_and_a_directory_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert len(load_problems(None, f"benchmark:gsm8k={COPIES}/gsm8k.jsonl")) == 3
-    with pytest.raises(ProblemError, match=r"pip install 'oversharp\[tasks\]'.*benchmark:NAME=FILE"):
+    with pytest.raises(ProblemError, match=r"pip install '\.\[tasks\]'.*benchmark:NAME=FILE"):
         load_problems(None, f"benchmark:gsm8k={tmp_path}")
 
 

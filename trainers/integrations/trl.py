@@ -1,6 +1,6 @@
 """A GRPO trainer of TRL (1.16) whose advantages are calibrated: IAC, scale-matched IAC, negative-only.
 
-    pip install oversharp 'trl>=1.16,<1.17'
+    pip install . 'trl>=1.16,<1.17'    # in the checkout
 
     from trainers.integrations.trl import CalibratedGRPOConfig, CalibratedGRPOTrainer
 

@@ -3,7 +3,7 @@
 Importing this module registers ``iac``, ``iac_scale_matched`` and ``grpo_n`` where verl is installed. verl imports what
 ``external_lib`` names, in the process that computes advantages too:
 
-    pip install --no-deps oversharp                  # on every node; jaxtyping and cyclopts beside it
+    pip install --no-deps .    # in the checkout, on every node; jaxtyping and cyclopts beside it
     python3 -m verl.trainer.main_ppo \\
         actor_rollout_ref.model.external_lib=trainers.integrations.verl \\
         algorithm.adv_estimator=iac \\
