@@ -1,0 +1,208 @@
+"""What the pages name exists: files, modules, commands with their flags, targets, figures; and no page is an orphan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oversharp
+from diagnostics.app.cli import app
+from diagnostics.tasks.benchmarks import BENCHMARKS
+from tests.shell import blocks, commands, words
+from tests.test_architecture import ROOMS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+SOURCES = sorted(file for folder in ("diagnostics", "trainers", "reports") for file in (ROOT / folder).rglob("*.py"))
+FOLDERS = ("diagnostics", "trainers", "reports", "benchmarks", "tests", "docs")
+
+a_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+@cache
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def code_in(text: str) -> str:
+    """Code blocks and code spans, a line each."""
+    fenced = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+    rest = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return "\n".join([*fenced, *(span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", rest))])
+
+
+def verbs() -> set[str]:
+    return {name for name in app if not name.startswith("-")}
+
+
+def missing_files(text: str) -> list[str]:
+    """Paths below the repository's folders that are not there; what a command writes is not below them."""
+    paths = re.findall(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)", text)
+    return sorted({path for path in paths if not (ROOT / path).exists()})
+
+
+def missing_modules(code: str) -> list[str]:
+    """Dotted names of ours of which no part is a module that has the next part."""
+    names = set(re.findall(r"(?<![\w./+-])((?:diagnostics|trainers|reports|benchmarks|oversharp)(?:\.\w+)+)", code))
+    return sorted(
+        name for name in names if not name.endswith((".py", ".md", ".duckdb", ".toml")) and not is_there(name)
+    )
+
+
+def is_there(name: str) -> bool:
+    if name.startswith("oversharp."):
+        named_in_code = f'"{name}"'  # a group of entry points, a logger
+        return name.split(".")[1] in oversharp.__all__ or any(named_in_code in text_of(file) for file in SOURCES)
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        folder = ROOT.joinpath(*parts[:length])
+        for file in (folder.with_suffix(".py"), folder / "__init__.py"):
+            if file.is_file():
+                return length == len(parts) or re.search(rf"\b{parts[length]}\b", text_of(file)) is not None
+    return False
+
+
+def unknown_verbs(code: str) -> list[str]:
+    named = set(re.findall(r"(?:^|(?<=[\s(]))oversharp ([a-z][\w-]*)", re.sub(r" # .*", "", code), re.MULTILINE))
+    return sorted(named - verbs() - {"rescore"})
+
+
+def typed(page: Path) -> Iterator[list[str]]:
+    """Words of every ``oversharp`` command in the page's shell blocks, without placeholders of settings."""
+    for language, block in blocks(page):
+        for command in commands(block) if language == "bash" else ():
+            match words(command):
+                case ["oversharp", *arguments] if "…" not in command:
+                    yield arguments
+
+
+@a_page
+def test_files_modules_commands_and_targets_that_a_page_names_exist(page: Path) -> None:
+    text = text_of(page)
+    code = code_in(text)
+    assert missing_files(text) == []
+    assert missing_modules(code) == []
+    assert unknown_verbs(code) == []
+    targets = set(re.findall(r"^([a-z]+):", text_of(ROOT / "Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|(?<=\s))make ([a-z]+)", code, re.MULTILINE)) <= targets
+    benchmarks = set(re.findall(r"\bbenchmark:([a-z]\w*)", code))
+    assert benchmarks <= BENCHMARKS.keys()
+
+
+def test_what_is_not_there_is_found() -> None:
+    assert missing_files("see `diagnostics/nowhere.py`, diagnostics/store and audit/audit.duckdb") == [
+        "diagnostics/nowhere.py"
+    ]
+    code = "diagnostics.records.types.Problem trainers.nowhere oversharp.audit oversharp.nothing oversharp.tasks"
+    assert missing_modules(code) == ["oversharp.nothing", "trainers.nowhere"]
+    assert unknown_verbs("oversharp audit x  # oversharp is\n$(oversharp adit)\nthe oversharp\n") == ["adit"]
+
+
+@a_page
+def test_commands_in_shell_blocks_have_arguments_that_the_command_takes(page: Path) -> None:
+    for arguments in typed(page):
+        app.parse_args(arguments, exit_on_error=False, print_error=False)
+
+
+@a_page
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target, anchor in links(page):
+        assert target.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", text_of(target), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Files that the page links or shows, with the heading behind ``#``."""
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    found = re.findall(r"\]\((?!https?://|#)([^)#\s]+)(?:#([^)\s]+))?\)", text)
+    return [((page.parent / target).resolve(), anchor) for target, anchor in found]
+
+
+def test_every_page_is_linked_from_the_list_of_pages_and_that_from_the_readme() -> None:
+    listed = {target for target, _ in links(DOCS / "README.md")}
+    assert set(DOCS.rglob("*.md")) - listed == {DOCS / "README.md"}
+    assert DOCS / "README.md" in {target for target, _ in links(ROOT / "README.md")}
+
+
+def test_a_newcomer_reads_the_readme_to_the_end_and_finds_every_guide() -> None:
+    assert len(text_of(ROOT / "README.md").splitlines()) <= 120
+    guides = set((DOCS / "guides").glob("*.md"))
+    assert guides <= {target for target, _ in links(ROOT / "README.md")}
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    listed = set(re.findall(r"^\| `oversharp ([\w-]+)` \|", text_of(DOCS / "command_line.md"), re.MULTILINE))
+    assert listed == verbs() - {"rescore"}
+
+
+def test_contributing_lists_the_rooms_from_the_ground_up() -> None:
+    table = re.findall(r"^\| `([\w.]+)` \|", text_of(ROOT / "CONTRIBUTING.md"), re.MULTILINE)
+    assert tuple(table) == ROOMS
+
+
+@pytest.mark.parametrize("name", ["pages", "code"])
+def test_nobody_is_told_to_install_oversharp_from_an_index_that_lacks_it(name: str) -> None:
+    files = {"pages": PAGES, "code": SOURCES}[name]
+    wrong = re.compile(
+        r"oversharp\[|pip install [^`\n#]*(?<![\w/-])oversharp(?!')\b|^import diagnostics$", re.MULTILINE
+    )
+    assert [file.name for file in files if wrong.search(text_of(file))] == []
+
+
+def numbers_in(value: Any) -> Iterator[float]:
+    """Every number in a result file, those in its texts and names too."""
+    if isinstance(value, dict):
+        yield from numbers_in(list(value))
+        yield from numbers_in(list(value.values()))
+    elif isinstance(value, list):
+        for one in value:
+            yield from numbers_in(one)
+    elif isinstance(value, str):
+        yield from (float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", value))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def held_by(number: str, held: list[float]) -> bool:
+    """Whether the number is one of these, rounded to as many digits as it has."""
+    if "e" in number:
+        return float(number) in held
+    places = len(number.partition(".")[2])
+    return any(f"{one:.{places}f}" == number for one in held)
+
+
+MEASURED = re.findall(
+    r"^## (.+)\n\n\[`(\w+\.json)`\]\((.*?)(?=^## |\Z)", text_of(DOCS / "measured.md"), re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize(("file", "body"), [one[1:] for one in MEASURED], ids=[one[0] for one in MEASURED])
+def test_measured_figures_are_those_of_the_result_file(file: str, body: str) -> None:
+    held = list(numbers_in(json.loads((RESULTS / file).read_text(encoding="utf-8"))))
+    figures = re.findall(r"^\| .* \| (.*\d.*) \|$", body, re.MULTILINE)
+    assert figures
+    for figure in figures:
+        numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?(?:e-\d+)?", figure.replace("−", "-"))
+        assert [number for number in numbers if not held_by(number.replace(",", ""), held)] == [], figure
+
+
+def test_a_figure_that_nobody_measured_is_found() -> None:
+    held = list(numbers_in({"at n=256": [0.0194, "4000 of 4000"], "most": 1.99, "none": None, "met": True}))
+    assert sorted(held) == [0.0194, 1.99, 256, 4000, 4000]
+    assert all(held_by(number, held) for number in ("0.0194", "0.02", "2.0", "4000", "256"))
+    assert not any(held_by(number, held) for number in ("0.019400001", "0.03", "1.9", "1"))
+
+
+def test_every_result_file_stands_on_a_page() -> None:
+    text = "".join(text_of(page) for page in PAGES)
+    assert [file.name for file in RESULTS.iterdir() if file.stem not in text] == []
