@@ -50,5 +50,5 @@ def audited_store(countdown_series: Path, tmp_path_factory: pytest.TempPathFacto
     small = {"task": "countdown", "limit": 4, "n": 8, "panel": 2, "entropy_samples": 4, "out": out}
     kernel = {"kernel_problems": 1, "kernel_responses": 3, "sampler": "transformers"}
     for name in ("grpo", "iac, seed 1"):
-        audit([countdown_series], AuditConfig(**small, **kernel, name=name), write_report=False)
+        audit([countdown_series], AuditConfig(**small, **kernel, name=name))
     return out / "audit.duckdb"

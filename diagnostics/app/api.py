@@ -5,6 +5,10 @@
 Nothing is loaded before a verb is called.
 Everything foreseen raises an ``OversharpError``, whose message is the line that the command would print.
 
+With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing. ``command`` is what the
+store records as the call, by default the call as one writes it in Python. A setting that is written as a flag, as in
+--out OUT, is an argument or a field of that name.
+
 A script calls them under ``if __name__ == "__main__":``. Graders, engines and workers run in processes of their own,
 which read the script once more.
 
@@ -35,9 +39,9 @@ if TYPE_CHECKING:
     from diagnostics.audit.plan import Plan as Plan
     from diagnostics.audit.plan import PlannedAudit as PlannedAudit
     from diagnostics.audit.regrade import RegradeResult as RegradeResult
+    from diagnostics.export.contract import Asked, Format
     from diagnostics.export.contract import Exported as Exported
     from diagnostics.export.contract import ExportResult as ExportResult
-    from diagnostics.export.contract import Format, What
     from diagnostics.ingest.config import ImportConfig as ImportConfig
     from diagnostics.ingest.ingest import ImportResult as ImportResult
     from diagnostics.records.progress import ConsoleProgress as ConsoleProgress
@@ -132,34 +136,85 @@ def __getattr__(name: str) -> Any:
 
 
 def audit(
-    series: Path | str | Sequence[Path | str], config: AuditConfig, *, progress: ProgressSink | None = None
+    series: Path | str | Sequence[Path | str],
+    config: AuditConfig,
+    *,
+    command: str | None = None,
+    progress: ProgressSink | None = None,
 ) -> AuditResult:
-    """Audit a series of checkpoints for over-sharpening, as ``oversharp audit`` does.
+    """Audit a series of checkpoints for over-sharpening.
 
-    ``series`` is a directory that holds checkpoints, a glob, or several checkpoint directories. Leaves
-    ``audit.duckdb`` and ``report.html`` in ``config.out``; stopped or killed, the same call continues. Without
-    ``progress`` it says nothing until it ends.
+    Samples every checkpoint, verifies the responses, measures what was gained and lost against the base model,
+    and writes OUT/audit.duckdb and OUT/report.html. Killed or stopped, the same command continues.
 
+    Parameters
+    ----------
+    series
+        A directory that holds checkpoints, several checkpoint directories, or a quoted glob.
+
+    Examples
+    --------
     ::
 
         config = oversharp.AuditConfig(task="countdown", n=64)
         result = oversharp.audit("runs/grpo", config, progress=oversharp.ConsoleProgress())
         print(result.verdict.sentence)
     """
+    from diagnostics.app.report import write_report
     from diagnostics.audit.audit import audit as run
 
     paths = _listed(series)
-    return run(paths, config, command=_call("audit", paths, config), progress=progress)
+    result = run(paths, config, command=command or _call("audit", paths, config), progress=progress)
+    write_report(result.store_path, result.report_path)
+    return result
+
+
+def audit_shard(
+    series: Path | str | Sequence[Path | str],
+    config: AuditConfig,
+    shard: str,
+    *,
+    command: str | None = None,
+    progress: ProgressSink | None = None,
+) -> ShardResult:
+    """Draw, score and grade one share of an audit, as ``oversharp audit --shard`` does.
+
+    ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
+    """
+    from diagnostics.audit.audit import audit_shard as run
+    from diagnostics.records.shard import Shard
+
+    paths = _listed(series)
+    part = Shard.from_text("--shard", shard)
+    return run(paths, config, part, command=command or _call("audit_shard", paths, config), progress=progress)
 
 
 def import_samples(
-    paths: Path | str | Sequence[Path | str], config: ImportConfig, *, progress: ProgressSink | None = None
+    paths: Path | str | Sequence[Path | str],
+    config: ImportConfig,
+    *,
+    command: str | None = None,
+    progress: ProgressSink | None = None,
 ) -> ImportResult:
-    """Audit samples that another tool drew, as ``oversharp import`` does: nothing is sampled again."""
+    """Audit samples that another tool drew: nothing is sampled again.
+
+    Reads dumps of lm-eval, lighteval, inspect, verl, TRL, SkyRL, prime-rl and others, or any JSONL, Parquet or CSV with
+    --map. The format is recognised by content, the step by fields, file names or folder names: look with --dry-run
+    first. Writes the store and report.html beside it. A file that was imported before adds nothing.
+
+    Parameters
+    ----------
+    paths
+        Files, or folders that are searched through.
+    """
+    from diagnostics.app.report import write_report
     from diagnostics.ingest.ingest import import_samples as run
 
     listed = _listed(paths)
-    return run(listed, config, command=_call("import_samples", listed, config), progress=progress)
+    result = run(listed, config, command=command or _call("import_samples", listed, config), progress=progress)
+    if result.report_path is not None:
+        write_report(result.store_path, result.report_path)
+    return result
 
 
 def open_store(path: Path | str) -> Store:
@@ -186,10 +241,28 @@ def plan(
     power: float = 0.8,
     checkpoints: int | None = None,
 ) -> Plan:
-    """How many problems and samples an audit needs to find a fall of pass@``k`` by ``drop_points``, and its cost.
+    """Say how many problems and samples an audit needs to find a loss that you name, and how many tokens it costs.
 
-    Starts from the base's samples in ``store``. ``drop_points`` are percentage points, ``power`` is the chance of
-    finding it that is wanted, ``checkpoints`` counts trained ones. The power is an upper estimate. Changes nothing.
+    Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
+    several sizes in which pass@k falls by DROP, and counts how often the verdict would be over-sharpened. Samples
+    nothing and changes nothing. The loss is a winner-take-all expansion: rarely solved problems become rarer, the
+    others more frequent. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint
+    is not simulated: take the power for an upper estimate.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    series
+        Name of the series whose base and responses to plan with; needed where there are several.
+    drop_points
+        The fall of pass@k that you want to find, in percentage points.
+    k
+        Where pass@k falls by that much, up to half of the base's samples. Default: half of the audit's n.
+    power
+        The chance of finding it that is wanted.
+    checkpoints
+        Trained checkpoints in the audit that is planned. Default: as many as in the store.
     """
     from diagnostics.audit.plan import plan as run
 
@@ -199,40 +272,80 @@ def plan(
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None
 ) -> ConfirmResult:
-    """Draw the problems that seem lost or gained again, and test them, as ``oversharp confirm`` does.
+    """Draw the problems that seem lost or gained again, and say which of them are.
 
-    Needs the checkpoints. Keeps the result in ``store`` and writes the report anew.
+    Problems that changed most in the audit are chosen for that, and some of them by chance. Fresh samples of them,
+    from the base and from the last checkpoint, tell which; p values are corrected for the number of problems. Keeps
+    the result in the store and writes the report again. Killed or stopped, the same command continues.
+
+    To run it again does not help a problem to be confirmed: all that were ever tested are tested together, and the
+    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it before
+    you look.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
     """
     from diagnostics.audit.config import ConfirmConfig
     from diagnostics.audit.confirm import confirm as run
+    from diagnostics.audit.confirm import confirm_report_path
+    from reports import build_report, require_another_file
 
-    return run(Path(store), config or ConfirmConfig(), progress=progress)
+    path, config = Path(store), config or ConfirmConfig()
+    require_another_file(path, confirm_report_path(path, config))  # before anything is drawn
+    result = run(path, config, progress=progress)
+    build_report(path, result.report_path)
+    return result
 
 
 def regrade(
-    store: Path | str, verifier: str, *, series: str | None = None, progress: ProgressSink | None = None
+    store: Path | str,
+    verifier: str,
+    *,
+    series: str | None = None,
+    command: str | None = None,
+    progress: ProgressSink | None = None,
 ) -> RegradeResult:
-    """Grade the stored responses of ``series`` by ``verifier`` too, as ``oversharp regrade`` does.
+    """Grade the responses in a store by another verifier too, and show the verdict under each.
 
-    Samples nothing. Makes a second series of the same samples, with a verdict of its own, and writes the report anew.
+    Samples nothing. Both grades are kept; a second series, "SERIES (VERIFIER)", has the same samples and a verdict of
+    its own, and the report shows both and the responses on which the verifiers disagree: a change of how answers are
+    written looks like a change of ability. Killed or stopped, the same command continues.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    verifier
+        Who grades: math, exact, choice, expression, modes, reasoning_gym, or one of another package.
+    series
+        Name of the series to grade again; needed where there are several.
     """
+    from diagnostics.app.report import write_report
     from diagnostics.audit.regrade import regrade as run
 
-    return run(
-        Path(store),
-        verifier,
-        series=series,
-        command=f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r})",
-        progress=progress,
-    )
+    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r})"
+    result = run(Path(store), verifier, series=series, command=command, progress=progress)
+    write_report(result.store_path, result.report_path)
+    return result
 
 
 def report(
     store: Path | str, out: Path | str | None = None, *, series: Sequence[str] | None = None, allow: bool = False
 ) -> Path:
-    """Write the HTML report of ``series`` (default: all), by default beside the store, and return its path.
+    """Write the HTML report of a store again.
 
-    Named series that were sampled or graded differently are an error, unless ``allow``.
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    out
+        Where to write the report. Default: report.html beside the store.
+    series
+        Names of the series to show side by side, for example --series grpo iac. Default: all.
+    allow
+        Compare series although they were sampled or graded differently; the report says so.
     """
     from reports import build_report
 
@@ -245,50 +358,65 @@ def export(
     store: Path | str,
     out: Path | str | None = None,
     *,
-    what: Sequence[What] = ("findings", "verdicts"),
+    what: Sequence[Asked] = ("findings", "verdicts"),
     formats: Sequence[Format] = (),
     series: Sequence[str] | None = None,
     replace: bool = False,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
-    """Take findings, verdicts, samples or plots out of a store, as ``oversharp export`` does.
+    """Take findings, verdicts, samples or plots out of a store, in formats that other tools read.
 
-    ``what``: findings, verdicts, samples, every_eval_ever, plots. ``formats``: csv, parquet, markdown for the first
-    two, svg, png for plots; by default all three, and svg. ``out`` is a folder, by default ``export`` beside the store.
+    findings and verdicts become tables; samples a folder that datasets.load_dataset reads; every_eval_ever a folder of
+    records of that schema, 0.3.0; plots the report's pictures, a file for each. The same store gives the same files.
 
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    out
+        Directory to write into. Default: export beside the store.
+    what
+        findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
+    formats
+        csv, parquet, markdown for the tables, svg, png for the plots, comma-separated. Default: all three; svg.
+    series
+        Names of the series to take, for example --series grpo iac. Default: all.
+    replace
+        Replace what an earlier export left in OUT. Without it, what exists is an error.
+
+    Examples
+    --------
     ::
 
         oversharp.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
     """
+    from diagnostics.app.plots import write_plots
     from diagnostics.export.export import export as run
 
-    target = None if out is None else Path(out)
-    return run(Path(store), target, what=what, formats=formats, series=series, replace=replace, progress=progress)
-
-
-def audit_shard(
-    series: Path | str | Sequence[Path | str],
-    config: AuditConfig,
-    shard: str,
-    *,
-    progress: ProgressSink | None = None,
-) -> ShardResult:
-    """Draw, score and grade one share of an audit, as ``oversharp audit --shard`` does.
-
-    ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
-    """
-    from diagnostics.audit.audit import audit_shard as run
-    from diagnostics.records.shard import Shard
-
-    paths = _listed(series)
-    part = Shard.from_text("shard", shard)
-    return run(paths, config, part, command=_call("audit_shard", paths, config), progress=progress)
+    return run(
+        Path(store),
+        None if out is None else Path(out),
+        what=what,
+        formats=formats,
+        series=series,
+        replace=replace,
+        write_plots=write_plots,
+        progress=progress,
+    )
 
 
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
-    """Join stores into ``out``/audit.duckdb, as ``oversharp merge`` does: shards, or audits of several machines.
+    """Join stores: the shards of one audit, or audits made on several machines.
 
-    After shards, ``audit`` with that ``out`` draws nothing and comes to the verdict.
+    After shards, run the same audit without --shard and with this --out: it draws nothing, computes the kernels and
+    comes to the verdict. A store that was merged before adds nothing. Killed or stopped, the same command continues.
+
+    Parameters
+    ----------
+    stores
+        The audit.duckdb files; of an audit in shards, all of them.
+    out
+        Directory for the joined audit.duckdb, which may hold some of the stores already.
     """
     from diagnostics.store.merge import merge as run
 
@@ -296,24 +424,39 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 
 
 def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:
-    """Train a compact reference model, as ``oversharp train`` does, and return its run directory."""
+    """Train a compact reference model by on-policy RLVR.
+
+    Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
+    """
     from trainers.loop import train as run
 
     return run(config, progress)
 
 
 def compare(
-    config: Path | str, out: Path | str | None = None, *, progress: ProgressSink | None = None
+    config: Path | str,
+    out: Path | str | None = None,
+    *,
+    command: str | None = None,
+    progress: ProgressSink | None = None,
 ) -> CompareResult:
-    """Train objectives over seeds and audit them into one report, as ``oversharp compare`` does.
+    """Train several objectives over several seeds from one base, and audit them into one report.
 
-    ``config`` is its TOML file; ``out`` by default ``runs/`` and the name of that file.
+    CONFIG holds seeds = [0, 1, 2]; [train] with settings of all runs; a [[run]] per objective with a name and what it
+    changes; [audit]; and [base], unless [train] names a model. Killed or stopped, the same command continues.
+
+    Parameters
+    ----------
+    config
+        TOML file of the comparison.
+    out
+        Directory for base, runs, store and report. Default: runs/ and the name of CONFIG.
     """
     from diagnostics.app.compare import compare as run
     from diagnostics.app.compare_config import read_comparison
 
     comparison = read_comparison(Path(config), None if out is None else Path(out))
-    return run(comparison, command=f"oversharp.compare({str(config)!r})", progress=progress)
+    return run(comparison, command=command or f"oversharp.compare({str(config)!r})", progress=progress)
 
 
 def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:

@@ -40,7 +40,22 @@ def write() -> None:
 
 def _verb(name: str) -> list[str]:
     verb = getattr(api, name)
-    return [f"### `{name}`", f"```python\n{signature(name, verb)}\n```", _prose(inspect.getdoc(verb) or "")]
+    about, arguments, examples = _sections(verb, "Parameters", "Examples")
+    told = "\n".join(f"- `{one}`: {meaning}" for one, meaning in _meanings(arguments).items())
+    head = [f"### `{name}`", f"```python\n{signature(name, verb)}\n```", _prose(about)]
+    return [*head, *filter(None, (told, _prose(examples)))]
+
+
+def _sections(documented: Any, *titles: str) -> list[str]:
+    """The docstring before the first underlined title, and the text under each of ``titles``."""
+    parts = re.split(r"^(\w+)\n-{3,}\n", inspect.getdoc(documented) or "", flags=re.MULTILINE)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return [parts[0], *(found.get(title, "") for title in titles)]
+
+
+def _meanings(section: str) -> dict[str, str]:
+    """Name → meaning, of a section that has an indented text under each name."""
+    return {match[1]: _line(match[2]) for match in _SETTING.finditer(section)}
 
 
 def signature(name: str, verb: Any) -> str:
@@ -66,10 +81,13 @@ def signature(name: str, verb: Any) -> str:
 def _record(name: str) -> list[str]:
     """A record's meaning, its fields, and what else it answers."""
     record = getattr(api, name)
-    about, _, settings = (inspect.getdoc(record) or "").partition("Attributes\n----------\n")
+    about, _ = _sections(record, "Attributes")
     parts = [f"### `{name}`", _prose(about)]
+    settings: dict[str, str] = {}
+    for part in reversed(record.__mro__[:-1]):
+        settings |= _meanings(_sections(part, "Attributes")[1])
     if is_dataclass(record):
-        parts.append(_fields(record, {match[1]: _line(match[2]) for match in _SETTING.finditer(settings)}))
+        parts.append(_fields(record, settings))
     if settings:
         return parts
     lines = [
@@ -91,7 +109,7 @@ def _fields(record: Any, meanings: Mapping[str, str]) -> str:
         ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
     )
     for one in fields(record):
-        kind = one.type.removeprefix("Annotated[").split(", Parameter(")[0].replace("|", "\\|")
+        kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", one.type).replace("|", "\\|")
         told = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
         rows.append(f"| `{one.name}` | {kind} |{told}")
     return "\n".join(rows)

@@ -8,7 +8,6 @@ import os
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,17 +17,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.app.cli_export import export
-from diagnostics.app.cli_import import import_
-from diagnostics.app.cli_merge import merge
-from diagnostics.app.cli_regrade import regrade
-from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE, Json, Quiet, command_line, progress_sink
-from diagnostics.app.cli_training import compare, demo, train, train_base
-from diagnostics.audit.config import AuditConfig, ConfirmConfig
+from diagnostics.app import api, results
+from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
+from diagnostics.audit.config import AuditConfig
+from diagnostics.ingest.config import ImportConfig
 from diagnostics.records.errors import ConfigError, OversharpError, StoreError
+from diagnostics.records.progress import ConsoleProgress
 from diagnostics.records.version import version
+from trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
+SHARD_HELP = (
+    "I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict. "
+    "Machines without Ray audit one share each. Join them with oversharp merge."
+)
+DRY_RUN_HELP = "Check all runs, their models included, print what there is to do, and do nothing."
 
 app = App(
     name="oversharp",
@@ -42,200 +45,123 @@ app = App(
     suppress_keyboard_interrupt=False,  # main() says what is kept
 )
 
-for command in (train, compare, demo):
-    app.command(command)
-app.command(train_base, name="train-base")
-app.command(import_, name="import")
-app.command(export)
-app.command(regrade, alias="rescore")
-app.command(merge)
+Paths = Annotated[tuple[str, ...], Parameter(negative=())]
 
 
 @app.command
+@documented_by(api.audit)
 def audit(
-    series: Annotated[tuple[str, ...], Parameter(negative=())],
+    series: Paths,
     /,
     *,
     config: AuditConfig | None = None,
-    shard: str | None = None,
+    shard: Annotated[str | None, Parameter(help=SHARD_HELP)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Audit a series of checkpoints for over-sharpening.
-
-    Samples every checkpoint, verifies the responses, measures what was gained and lost against the base model,
-    and writes OUT/audit.duckdb and OUT/report.html. Killed or stopped, the same command continues.
-
-    Parameters
-    ----------
-    series
-        A directory that holds checkpoints, several checkpoint directories, or a quoted glob.
-    shard
-        I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict.
-        Machines without Ray audit one share each. Join them with oversharp merge.
-    """
+    """See ``api.audit``, and with --shard ``api.audit_shard``."""
+    chosen, progress = config or AuditConfig(), progress_sink(as_json or quiet)
     if shard is not None:
-        return _run_shard(series, config or AuditConfig(), shard, as_json=as_json, quiet=quiet)
-
-    from diagnostics.audit.audit import audit as run_audit
-
-    result = run_audit(
-        series, config or AuditConfig(), command=command_line(), progress=progress_sink(as_json or quiet)
-    )
-    summary = {
-        "series": result.series,
-        "store": str(result.store_path),
-        "report": str(result.report_path),
-        "samples_drawn": result.samples_drawn,
-        "left_out": dict(result.left_out),
-        "without_kernel": dict(result.without_kernel),
-        "verdict": json.loads(result.verdict.to_json()),
-        "findings": _headline_findings(result.store_path, result.series),
-    }
-    if as_json:
-        print(json.dumps(summary, indent=2))
-    else:
-        print(f"report  {result.report_path}\nstore   {result.store_path}\nverdict  {result.verdict.sentence}")
-    for label, reason in result.left_out.items():
-        print(f"warning: left out {label}: {reason}", file=sys.stderr)
-    for label, reason in result.without_kernel.items():
-        print(f"warning: no gradient kernel of {label}: {reason}", file=sys.stderr)
-    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel else 0
+        part = api.audit_shard(series, chosen, shard, command=command_line(), progress=progress)
+        return results.show_shard(part, as_json)
+    return results.show_audit(api.audit(series, chosen, command=command_line(), progress=progress), as_json)
 
 
-def _run_shard(series: Sequence[str], config: AuditConfig, shard: str, *, as_json: bool, quiet: bool) -> int:
-    """``oversharp audit --shard``: one share of an audit, and what to do next."""
-    from diagnostics.audit.audit import audit_shard
-    from diagnostics.records.shard import Shard
+@app.command(name="import")
+@documented_by(api.import_samples)
+def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Json = False, quiet: Quiet = False) -> int:
+    """See ``api.import_samples``."""
+    chosen = config or ImportConfig()
+    if chosen.dry_run:
+        from diagnostics.ingest.plan import plan_import
 
-    part = Shard.from_text("--shard", shard)
-    result = audit_shard(series, config, part, command=command_line(), progress=progress_sink(as_json or quiet))
-    if as_json:
-        print(json.dumps({**asdict(result), "shard": str(part)}, indent=2, default=str))
-    else:
-        problems = "1 problem" if result.n_problems == 1 else f"{result.n_problems} problems"
-        print(f"shard   {part} of {result.series}: {problems}\nstore   {result.store_path}")
-        print(f"next    when all {part.of} are done: oversharp merge STORES --out DIR, then this audit without --shard")
-    for label, reason in result.left_out.items():
-        print(f"warning: left out {label}: {reason}", file=sys.stderr)
-    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+        return results.show_import_preview(plan_import(paths, chosen), chosen, as_json)
+    progress = progress_sink(as_json or quiet)
+    return results.show_import(api.import_samples(paths, chosen, command=command_line(), progress=progress), as_json)
+
+
+app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
+app.command(command_of(api.confirm, results.show_confirm))
+app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
+app.command(command_of(api.report, results.show_report))
+app.command(command_of(api.export, results.show_export, {"formats": "--format"}))
+app.command(command_of(api.merge, results.show_merge))
 
 
 @app.command
-def plan(
-    store: Path,
-    /,
+@documented_by(api.train)
+def train(
     *,
-    series: str | None = None,
-    drop: float = 5.0,
-    k: int | None = None,
-    power: float = 0.8,
-    checkpoints: int | None = None,
-    as_json: Json = False,
+    config: TrainConfig | None = None,
+    list_algorithms: Annotated[
+        bool,
+        Parameter(
+            name="--list",
+            negative=(),
+            help="List the parts that --algorithm joins, with their settings and sources, and exit.",
+        ),
+    ] = False,
 ) -> int:
-    """Say how many problems and samples an audit needs to find a loss that you name, and how many tokens it costs.
+    """See ``api.train``."""
+    if list_algorithms:
+        from trainers.listing import print_objectives
 
-    Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
-    several sizes in which pass@k falls by DROP, and counts how often the verdict would be over-sharpened. Samples
-    nothing and changes nothing. The loss is a winner-take-all expansion: rarely solved problems become rarer, the
-    others more frequent. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint
-    is not simulated: take the power for an upper estimate.
+        print_objectives()
+        return 0
+    print(api.train(config or TrainConfig(), progress=ConsoleProgress()))
+    return 0
 
-    Parameters
-    ----------
-    store
-        The audit.duckdb file.
-    series
-        Name of the series whose base and responses to plan with; needed where there are several.
-    drop
-        The fall of pass@k that you want to find, in percentage points.
-    k
-        Where pass@k falls by that much, up to half of the base's samples. Default: half of the audit's n.
-    power
-        The chance of finding it that is wanted.
-    checkpoints
-        Trained checkpoints in the audit that is planned. Default: as many as in the store.
+
+@app.command(name="train-base")
+def train_base(*, config: SftConfig | None = None) -> int:
+    """Train the base model of the built-in task by supervised fine-tuning, from random weights.
+
+    Prints the final checkpoint, which `oversharp train --model` starts from.
     """
-    from diagnostics.audit.plan import plan as make_plan
+    from trainers.sft import train_base as run
 
-    made = make_plan(store, series=series, drop_points=drop, k=k, wanted=power, n_checkpoints=checkpoints)
-    if as_json:
-        print(json.dumps(asdict(made), indent=2))
-    else:
-        from diagnostics.app.console_tables import print_plan
-
-        print_plan(made)
+    print(run(config or SftConfig(), ConsoleProgress()))
     return 0
 
 
 @app.command
-def confirm(store: Path, /, *, config: ConfirmConfig | None = None, as_json: Json = False, quiet: Quiet = False) -> int:
-    """Draw the problems that seem lost or gained again, and say which of them are.
-
-    Problems that changed most in the audit are chosen for that, and some of them by chance. Fresh samples of them,
-    from the base and from the last checkpoint, tell which; p values are corrected for the number of problems. Keeps
-    the result in the store and writes the report again. Killed or stopped, the same command continues.
-
-    To run it again does not help a problem to be confirmed: all that were ever tested are tested together, and the
-    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it before
-    you look.
-
-    Parameters
-    ----------
-    store
-        The audit.duckdb file.
-    """
-    from diagnostics.audit.confirm import confirm as run_confirm
-
-    result = run_confirm(store, config or ConfirmConfig(), progress=progress_sink(as_json or quiet))
-    if as_json:
-        summary = {
-            "series": result.series,
-            "checkpoint": result.checkpoint,
-            "step": result.step,
-            "fresh": result.fresh,
-            "samples_drawn": result.samples_drawn,
-            "n_earlier": result.n_earlier,
-            "store": str(result.store_path),
-            "report": str(result.report_path),
-            "problems": [{**asdict(one), "confirmed": one.confirmed} for one in result.tested],
-        }
-        print(json.dumps(summary, indent=2))
-    else:
-        from diagnostics.app.console_tables import print_confirmations
-
-        print_confirmations(result)
-        print(f"report  {result.report_path}\nstore   {result.store_path}")
-    return 0
-
-
-@app.command
-def report(
-    store: Path,
+@documented_by(api.compare)
+def compare(
+    config: Path,
     /,
     *,
-    series: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=(), show_default=False)] = (),
     out: Path | None = None,
-    allow: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Annotated[Flag, Parameter(help=DRY_RUN_HELP)] = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Write the HTML report of a store again.
+    """See ``api.compare``."""
+    if dry_run:
+        from diagnostics.app.compare import plan_comparison
+        from diagnostics.app.compare_config import read_comparison
+
+        return results.show_compare(plan_comparison(read_comparison(config, out)), as_json)
+    progress = progress_sink(as_json or quiet)
+    return results.show_compare(api.compare(config, out, command=command_line(), progress=progress), as_json)
+
+
+@app.command
+def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Quiet = False) -> int:
+    """Train a base model, over-sharpen it with GRPO, calibrate it with IAC, and audit both.
 
     Parameters
     ----------
-    store
-        The audit.duckdb file.
-    series
-        Names of the series to show side by side, for example --series grpo iac. Default: all.
     out
-        Where to write the report. Default: report.html beside the store.
-    allow
-        Compare series although they were sampled or graded differently; the report says so.
+        Where runs, store and report go. The same directory continues an earlier demo.
+    device
+        cpu or cuda. Default: cuda if there is one.
     """
-    from reports import build_report
+    from diagnostics.app.demo import run_demo
 
-    path = build_report(store, out or store.parent / "report.html", series=series or None, allow=allow)
-    print(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
+    audits = run_demo(out, device=device, command=command_line(), progress=progress_sink(quiet))
+    print(f"report  {audits[-1].report_path}\nstore   {audits[-1].store_path}")
+    for one in audits:
+        print(f"verdict of {one.series}: {one.verdict.sentence}")
     return 0
 
 
@@ -361,24 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"error: {where}: the disk is full; free some space and run the same command again", file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _headline_findings(store_path: Path, series: str) -> list[dict[str, Any]]:
-    """The findings for the whole problem set at the last checkpoint: what a script wants to read."""
-    from diagnostics.store import Store
-
-    with Store.open(store_path, read_only=True) as store:
-        frame = store.frame(
-            """
-            SELECT checkpoint, step, measure, k, value, low, high, n, unit, why
-            FROM findings
-            WHERE series = $series AND scope = 'all'
-            QUALIFY step = max(step) OVER ()
-            ORDER BY measure, k
-            """,
-            series=series,
-        )
-    return json.loads(frame.to_json(orient="records"))
 
 
 def _cell(value: object) -> str:

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from diagnostics.app.compare_config import ComparedRun, Comparison, read_comparison
-from diagnostics.audit.audit import AuditResult, audit, sampling_settings
+from diagnostics.app.compare_config import ComparedRun, Comparison
+from diagnostics.audit.audit import AuditResult, audit
+from diagnostics.audit.prepare import sampling_settings
 from diagnostics.models.load import encode_prompt, pick_device, require_fit
 from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
@@ -104,14 +105,6 @@ class CompareResult:
         )
 
 
-def compare_command(
-    path: Path, out: Path | None, *, dry_run: bool, command: str, progress: ProgressSink
-) -> ComparisonPlan | CompareResult:
-    """What ``oversharp compare`` does, without a word on stdout: the plan or the comparison of the file at ``path``."""
-    comparison = read_comparison(path, out)
-    return plan_comparison(comparison) if dry_run else compare(comparison, command=command, progress=progress)
-
-
 def plan_comparison(comparison: Comparison) -> ComparisonPlan:
     """Check all that can be known before the first step, and count what there is to do. Reads no weights.
 
@@ -159,28 +152,28 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
     from trainers.loop import train
     from trainers.sft import train_base
 
-    say = progress or SilentProgress()
+    progress = progress or SilentProgress()
     plan_comparison(comparison)
     if comparison.base is not None:
-        train_base(comparison.base, say)
+        train_base(comparison.base, progress)
     left_out: dict[str, str] = {}
     for place, run in enumerate(comparison.runs, start=1):
-        say.note(f"run {place} of {len(comparison.runs)}: {run.name}")
+        progress.note(f"run {place} of {len(comparison.runs)}: {run.name}")
         try:
-            train(run.config, say)
+            train(run.config, progress)
         except OversharpError as error:
             left_out[run.name] = str(error)
-            say.note(f"left out {run.name}: {error}")
+            progress.note(f"left out {run.name}: {error}")
     audits: list[AuditResult] = []
     for run in comparison.runs:
         if run.name in left_out:
             continue
         series = replace(comparison.audit, name=run.name)
         try:
-            audits.append(audit([run.config.output_dir], series, command=command, progress=say, write_report=False))
+            audits.append(audit([run.config.output_dir], series, command=command, progress=progress))
         except CheckpointError as error:
             left_out[run.name] = str(error)
-            say.note(f"left out {run.name}: {error}")
+            progress.note(f"left out {run.name}: {error}")
     if not audits:
         raise TrainingError(f"{comparison.out}: no run can be compared; the first one: {next(iter(left_out.values()))}")
     names = tuple(one.series for one in audits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from diagnostics.app.report import write_report
 from diagnostics.audit.audit import AuditResult, audit
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.progress import ProgressSink
@@ -22,16 +23,12 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
     # so small a model is sampled faster by transformers than by an engine
     config = AuditConfig(task="countdown", n=SAMPLES, k=KS, out=out, device=device, sampler="transformers")
     runs = [_train(out, algorithm, device=device, progress=progress) for algorithm in ALGORITHMS]
-    return tuple(
-        audit(
-            [run],
-            replace(config, name=algorithm),
-            command=command,
-            progress=progress,
-            write_report=algorithm == ALGORITHMS[-1],  # one report shows all series of the store
-        )
+    results = tuple(
+        audit([run], replace(config, name=algorithm), command=command, progress=progress)
         for algorithm, run in zip(ALGORITHMS, runs, strict=True)
     )
+    write_report(results[-1].store_path, results[-1].report_path)  # one report shows all series of the store
+    return results
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:

@@ -1,4 +1,4 @@
-"""The whole flow of an audit: series → samples → scores → grades → gradient kernels → findings → verdict → report.
+"""The flow of an audit: prepare → draw → grade → gradient kernels → findings → verdict.
 
 Each stage reads what the store has, does what is missing and commits in small transactions. Running the same
 command again continues where the last one ended, however it ended. The flow is the same whether this process computes
@@ -7,41 +7,24 @@ or Ray's workers do (``--ray``); a shard (``--shard``) goes through it as far as
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.freshness import findings_and_verdict, report
+from diagnostics.audit.freshness import findings_and_verdict
+from diagnostics.audit.prepare import PreparedAudit, prepare
 from diagnostics.audit.provenance import provenance
-from diagnostics.audit.stages import Workshop, draw, grade, kernel, teacher_force
-from diagnostics.engine.local import Engine, EngineSpec
-from diagnostics.engine.ray_pool import open_pool
-from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, SamplerError
+from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, grade_responses, teacher_force
+from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.shard import WHOLE, Shard, Task
-from diagnostics.records.types import (
-    DEFAULT_MAX_TOKENS,
-    AuditKey,
-    Checkpoint,
-    Problem,
-    SamplingSettings,
-    Series,
-    content_hash,
-)
-from diagnostics.samplers import choose_sampler, lora_ranks
-from diagnostics.series import find_series
-from diagnostics.series.rollouts import read_training_responses
-from diagnostics.store import Store
-from diagnostics.store.missing import finished_samples, held_sampler, planned_samples, ungraded
-from diagnostics.tasks import load_problems, suggested_max_tokens
+from diagnostics.records.types import Checkpoint
+from diagnostics.store.missing import planned_samples, ungraded
 from diagnostics.verdict.record import Verdict
-
-#: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
-TRAINING_PER_PROBLEM = 4
 
 Result = TypeVar("Result")
 
@@ -71,45 +54,34 @@ class ShardResult:
     samples_drawn: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawnAudit:
+    """An audit whose samples are drawn and teacher-forced.
+
+    ``failed`` checkpoints (id → reason) could not be sampled; ``left_out`` are these and those that could not be read
+    (label → reason).
+    """
+
+    prepared: PreparedAudit
+    samples_drawn: int
+    failed: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+
 def audit(
     series_paths: Sequence[Path | str],
     config: AuditConfig,
     *,
     command: str = "",
     progress: ProgressSink | None = None,
-    write_report: bool = True,
 ) -> AuditResult:
-    """Audit one series of checkpoints into ``config.out``; without ``write_report`` its report stays as it was.
+    """Audit one series of checkpoints into ``config.out``, up to the verdict; the report is the caller's to write.
 
     Raises:
         OversharpError: bad input; what was computed before stays in the store.
     """
-    say = progress or SilentProgress()
-
-    def run(config: AuditConfig) -> AuditResult:
-        with ExitStack() as stack:
-            graded = _graded(stack, series_paths, config, WHOLE, say)
-            shop, key, series = graded.shop, graded.shop.key, graded.series
-            without_kernel: dict[str, str] = {}
-            if config.kernel_problems:
-                shop.engine.run([_kernel(graded, one, without_kernel) for one in series.checkpoints])
-            shop.engine.close()
-            verdict = findings_and_verdict(shop.store, key, graded.failed, graded.skipped, say)
-            shop.store.end_audit(key, provenance(command, graded.left_out, _of_preset(config)))
-        report_path = config.out / "report.html"
-        if write_report:
-            report(shop.store.path, report_path)
-        return AuditResult(
-            series=series.name,
-            verdict=verdict,
-            store_path=shop.store.path,
-            report_path=report_path,
-            left_out=graded.left_out,
-            without_kernel=without_kernel,
-            samples_drawn=sum(graded.drawn.values()),
-        )
-
-    return _with_another_sampler(run, config, say)
+    progress = progress or SilentProgress()
+    return _with_another_sampler(partial(_audit, series_paths, command=command, progress=progress), config, progress)
 
 
 def audit_shard(
@@ -122,281 +94,176 @@ def audit_shard(
 ) -> ShardResult:
     """Draw, score and grade one share of the problems of an audit into ``config.out``, which no other shard has.
 
-    The problems are every ``shard.of``-th in the order of the problem set. ``merging.merge`` joins the stores of all
+    The problems are every ``shard.of``-th in the order of the problem set. ``store.merge`` joins the stores of all
     shards; ``audit`` on the joined one then draws nothing, and comes to the verdict. Raises as ``audit``.
     """
-    say = progress or SilentProgress()
-
-    def run(config: AuditConfig) -> ShardResult:
-        with ExitStack() as stack:
-            graded = _graded(stack, series_paths, config, shard, say)
-            store = graded.shop.store
-            place = {"index": shard.index + 1, "of": shard.of, "whole": graded.whole_id}
-            more = {**_of_preset(config), "shard": place}
-            store.end_audit(graded.shop.key, provenance(command, graded.left_out, more))
-        return ShardResult(
-            series=graded.series.name,
-            shard=shard,
-            n_problems=len(graded.shop.problems),
-            store_path=store.path,
-            left_out=graded.left_out,
-            samples_drawn=sum(graded.drawn.values()),
-        )
-
-    return _with_another_sampler(run, config, say)
+    progress = progress or SilentProgress()
+    run = partial(_audit_shard, series_paths, shard=shard, command=command, progress=progress)
+    return _with_another_sampler(run, config, progress)
 
 
-def _with_another_sampler(run: Callable[[AuditConfig], Result], config: AuditConfig, say: ProgressSink) -> Result:
+def _with_another_sampler(run: Callable[[AuditConfig], Result], config: AuditConfig, progress: ProgressSink) -> Result:
     """``run``, once more with transformers where ``auto`` had taken an engine that refuses the model."""
     try:
         return run(config)
     except EngineRefusedError as error:
         if config.sampler != "auto":
             raise
-        say.note(f"{error}: done now")
+        progress.note(f"{error}: done now")
         return run(replace(config, sampler="transformers"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Graded:
-    """An audit whose samples are drawn, scored and graded, and the parts it was made with.
-
-    ``skipped`` checkpoints could not be read, ``left_out`` are these and those that failed (label → reason), ``failed``
-    and ``drawn`` are by checkpoint id. ``whole_id`` is the id of the audit that this one, if a shard, is a part of.
-    """
-
-    shop: Workshop
-    series: Series
-    settings: SamplingSettings
-    whole_id: str
-    skipped: Mapping[str, str]
-    left_out: dict[str, str]
-    failed: dict[str, str] = field(default_factory=dict)
-    drawn: dict[str, int] = field(default_factory=dict)
-
-
-def _graded(
-    stack: ExitStack, series_paths: Sequence[Path | str], config: AuditConfig, shard: Shard, say: ProgressSink
-) -> _Graded:
-    """Go through all stages up to the grades; the store and the engine stay open as long as ``stack``."""
-    every_problem = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
-    problems = shard.take(every_problem)
-    if not problems:
-        raise ConfigError(f"--shard {shard}: there are only {len(every_problem)} problems; make fewer shards")
-    series = find_series(series_paths, base=config.base, name=config.name)
-    if config.preset is not None:
-        say.note(f"preset {config.preset} sets {json.dumps(config.set_by_preset)}")
-    say.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
-    if shard != WHOLE:
-        say.note(f"shard {shard}: {len(problems)} of {_plural(len(every_problem), 'problem')}")
-    skipped = dict(reason.split(": ", 1) for reason in series.skipped)
-    for label, reason in skipped.items():
-        say.note(f"left out {label}: {reason}")
-
-    store = stack.enter_context(Store.open(config.out / "audit.duckdb"))
-    pool = None if config.ray is None else stack.enter_context(open_pool(config, note=say.note))
-    choose = choose_sampler if pool is None else pool.choose_sampler
-    held = held_sampler(store, series.name)
-    sampler_name, why = choose(config.sampler, series.checkpoints, device=config.device, held=held)
-    ranks = lora_ranks(series.checkpoints)
-    spec = EngineSpec(config=config, sampler_name=sampler_name, why=why, lora_ranks=ranks)
-    engine = stack.enter_context(closing(Engine(spec, note=say.note) if pool is None else pool.engine(spec)))
-    settings = sampling_settings(config, series.base, sampler=sampler_name)
-    panel_settings = panel_sampling_settings(config, settings)
-    store.require_regex("--strategy-regex", config.strategy_regex)
-    config = _topped_up(store, config, series, settings, problems)
-    whole, key = (_key(series, settings, panel_settings, config, listed) for listed in (every_problem, problems))
-    _register(store, key, series, problems, settings, panel_settings)
-    n_training = TRAINING_PER_PROBLEM * len(every_problem)
-    _register_training(store, series, n_training, shard, say)
-
-    shop = Workshop(store=store, key=key, engine=engine, problems=problems, say=say)
-    graded = _Graded(
-        shop=shop,
-        series=series,
-        settings=settings,
-        whole_id=whole.audit_id,
-        skipped=skipped,
-        left_out=dict(skipped),
+def _audit(
+    series_paths: Sequence[Path | str], config: AuditConfig, *, command: str, progress: ProgressSink
+) -> AuditResult:
+    with ExitStack() as stack:
+        prepared = prepare(stack, series_paths, config, WHOLE, progress)
+        drawn = draw(prepared)
+        grade(drawn)
+        without_kernel = compute_kernels(drawn) if config.kernel_problems else {}
+        store, key = prepared.open.store, prepared.open.key
+        prepared.open.engine.close()
+        verdict = findings_and_verdict(store, key, drawn.failed, prepared.skipped, progress)
+        store.end_audit(key, provenance(command, drawn.left_out, _preset_set(config)))
+    return AuditResult(
+        series=prepared.series.name,
+        verdict=verdict,
+        store_path=store.path,
+        report_path=config.out / "report.html",
+        left_out=drawn.left_out,
+        without_kernel=without_kernel,
+        samples_drawn=drawn.samples_drawn,
     )
-    for tasks in _waves(graded, config, panel_settings):
-        engine.run(tasks)
-    engine.close()
-    _grade(shop)
-    return graded
 
 
-def _waves(graded: _Graded, config: AuditConfig, panel_settings: SamplingSettings) -> Iterator[list[Task[None]]]:
+def _audit_shard(
+    series_paths: Sequence[Path | str], config: AuditConfig, *, shard: Shard, command: str, progress: ProgressSink
+) -> ShardResult:
+    with ExitStack() as stack:
+        prepared = prepare(stack, series_paths, config, shard, progress)
+        drawn = draw(prepared)
+        grade(drawn)
+        place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
+        more = {**_preset_set(config), "shard": place}
+        prepared.open.store.end_audit(prepared.open.key, provenance(command, drawn.left_out, more))
+    return ShardResult(
+        series=prepared.series.name,
+        shard=shard,
+        n_problems=len(prepared.open.problems),
+        store_path=prepared.open.store.path,
+        left_out=drawn.left_out,
+        samples_drawn=drawn.samples_drawn,
+    )
+
+
+def draw(prepared: PreparedAudit) -> DrawnAudit:
+    """Sample and teacher-force every checkpoint; the models are let go of in the end."""
+    outcome = _Outcome()
+    for tasks in _waves(prepared, outcome):
+        prepared.open.engine.run(tasks)
+    prepared.open.engine.close()
+    failed = {
+        checkpoint.label: outcome.failed[checkpoint.checkpoint_id]
+        for checkpoint in prepared.series.checkpoints
+        if checkpoint.checkpoint_id in outcome.failed
+    }
+    return DrawnAudit(
+        prepared=prepared,
+        samples_drawn=sum(outcome.drawn.values()),
+        failed=outcome.failed,
+        left_out={**prepared.skipped, **failed},
+    )
+
+
+def grade(drawn: DrawnAudit) -> None:
+    """Grade every distinct response once, whichever checkpoints gave it."""
+    _grade_drawn(drawn.prepared.open)
+
+
+def compute_kernels(drawn: DrawnAudit) -> Mapping[str, str]:
+    """The gradient kernel of every checkpoint; returns those that could not be computed (label → reason)."""
+    prepared, without_kernel = drawn.prepared, dict[str, str]()
+    kind = prepared.series.checkpoints[-1].kind
+
+    def task(checkpoint: Checkpoint) -> Task[None]:
+        why_none = yield from compute_kernel(prepared.open, checkpoint, prepared.settings, kind)
+        if why_none is not None:
+            without_kernel[checkpoint.label] = why_none
+
+    whole = [one for one in prepared.series.checkpoints if one.checkpoint_id not in drawn.failed]
+    prepared.open.engine.run([task(checkpoint) for checkpoint in whole])
+    return without_kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What the tasks of the checkpoints came to, by checkpoint id: samples drawn, and why one failed."""
+
+    drawn: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def _waves(prepared: PreparedAudit, outcome: _Outcome) -> Iterator[list[Task[None]]]:
     """What can be done side by side, and what after that.
 
     The others score the panel, so that the base is drawn from first. What the base scores then is settled before any
     sample of the others is there, and so is the same however long their sampling takes; it scores them in the end.
     """
-    shop, settings = graded.shop, graded.settings
-    base, *others = graded.series.checkpoints
-    yield [_of_base(graded, panel_settings, config.panel)]
-    tasks = [_of_checkpoint(graded, one, config) for one in others]
-    if config.adaptive:  # who comes later is given samples by what the earlier ones solved
-        yield [teacher_force(shop, base, settings)]
+    base, *others = prepared.series.checkpoints
+    tasks = [_draw_checkpoint(prepared, one, outcome) for one in others]
+    yield [_draw_base(prepared, outcome)]
+    if prepared.config.adaptive:  # who comes later is given samples by what the earlier ones solved
+        yield [teacher_force(prepared.open, base, prepared.settings)]
         yield from ([task] for task in tasks)
     else:
-        yield [teacher_force(shop, base, settings), *tasks]
-    yield [teacher_force(shop, base, settings)]
+        yield [teacher_force(prepared.open, base, prepared.settings), *tasks]
+    yield [teacher_force(prepared.open, base, prepared.settings)]
 
 
-def _of_base(graded: _Graded, panel_settings: SamplingSettings, n_panel: int) -> Task[None]:
-    shop, base = graded.shop, graded.series.base
-    planned = planned_samples(shop.store, shop.key, base.checkpoint_id)
-    n = yield from draw(shop, base, graded.settings, planned, greedy=True, what="sample")
+def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
+    opened, base, n_panel = prepared.open, prepared.series.base, prepared.config.panel
+    planned = planned_samples(opened.store, opened.key, base.checkpoint_id)
+    n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample")
     if n_panel:
-        panel = dict.fromkeys((problem.problem_id for problem in shop.problems), n_panel)
-        n += yield from draw(shop, base, panel_settings, panel, greedy=False, what="panel")
-    graded.drawn[base.checkpoint_id] = n
+        panel = dict.fromkeys((problem.problem_id for problem in opened.problems), n_panel)
+        n += yield from draw_samples(opened, base, prepared.panel_settings, panel, greedy=False, what="panel")
+    outcome.drawn[base.checkpoint_id] = n
 
 
-def _of_checkpoint(graded: _Graded, checkpoint: Checkpoint, config: AuditConfig) -> Task[None]:
+def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _Outcome) -> Task[None]:
     """Draw and score one checkpoint after the base; one that fails is left out, with the reason."""
-    shop, checkpoint_id = graded.shop, checkpoint.checkpoint_id
+    opened, checkpoint_id = prepared.open, checkpoint.checkpoint_id
     try:
-        if config.adaptive:
-            _allocate(shop, checkpoint, config)
-        planned = planned_samples(shop.store, shop.key, checkpoint_id)
-        graded.drawn[checkpoint_id] = yield from draw(
-            shop, checkpoint, graded.settings, planned, greedy=True, what="sample"
+        if prepared.config.adaptive:
+            _allocate(prepared, checkpoint)
+        planned = planned_samples(opened.store, opened.key, checkpoint_id)
+        outcome.drawn[checkpoint_id] = yield from draw_samples(
+            opened, checkpoint, prepared.settings, planned, greedy=True, what="sample"
         )
-        yield from teacher_force(shop, checkpoint, graded.settings)
+        yield from teacher_force(opened, checkpoint, prepared.settings)
     except (CheckpointError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")
-        graded.failed[checkpoint_id] = graded.left_out[checkpoint.label] = why
-        shop.store.log_event(shop.key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint_id, note=why)
-        shop.say.note(f"left out {checkpoint.label}: {why}")
+        outcome.failed[checkpoint_id] = why
+        opened.store.log_event(opened.key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint_id, note=why)
+        opened.progress.note(f"left out {checkpoint.label}: {why}")
 
 
-def _kernel(graded: _Graded, checkpoint: Checkpoint, without_kernel: dict[str, str]) -> Task[None]:
-    if checkpoint.checkpoint_id in graded.failed:
-        return
-    why_none = yield from kernel(graded.shop, checkpoint, graded.settings, graded.series.checkpoints[-1].kind)
-    if why_none is not None:
-        without_kernel[checkpoint.label] = why_none
-
-
-def sampling_settings(config: AuditConfig, base: Checkpoint, *, sampler: str) -> SamplingSettings:
-    """The part of the configuration that is a sample's identity."""
-    return SamplingSettings(
-        sampler=sampler,
-        temperature=config.used_temperature,
-        top_p=config.used_top_p,
-        top_k=config.top_k,
-        max_tokens=config.asked_max_tokens or suggested_max_tokens(config.task) or default_max_tokens(base),
-        prompt_template=config.used_prompt_template,
-        system_prompt=config.system_prompt,
-        chat=config.chat,
-        seed=config.seed,
-        dtype=config.dtype,
-    )
-
-
-def panel_sampling_settings(config: AuditConfig, settings: SamplingSettings) -> SamplingSettings:
-    """How the panel is drawn: at its own temperature without truncation, and with its own seed.
-
-    With the seed of the audit its responses would share their random numbers with the samples that pass@k rests on.
-    """
-    seed = int(content_hash("panel", config.seed), 16) % 2**31
-    return replace(settings, temperature=config.panel_temperature, top_p=1.0, top_k=0, seed=seed)
-
-
-def default_max_tokens(base: Checkpoint) -> int:
-    """1,024, or half of the context of a model whose context is too short for that."""
-    path = (base.base_path or base.path) / "config.json"
-    context_tokens = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
-    return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)
-
-
-def _topped_up(
-    store: Store, config: AuditConfig, series: Series, settings: SamplingSettings, problems: Sequence[Problem]
-) -> AuditConfig:
-    """``--top-up`` counts from the last audit that ended: one that was killed is continued, not topped up again."""
-    if config.top_up is None:
-        return config
-    problem_ids = [problem.problem_id for problem in problems]
-    finished = finished_samples(store, series.name, settings.settings_id, problem_ids)
-    if finished is None:
-        raise ConfigError(
-            f"--top-up {config.top_up}: {store.path} holds no finished audit of series {series.name!r} with these "
-            "problems and settings; run it without --top-up first"
-        )
-    n, n_base = finished
-    more = config.top_up
-    return replace(config, n=n + more, n_base=n_base + more * n_base // n, top_up=None)
-
-
-def _key(
-    series: Series,
-    settings: SamplingSettings,
-    panel_settings: SamplingSettings,
-    config: AuditConfig,
-    problems: Sequence[Problem],
-) -> AuditKey:
-    problem_ids = [problem.problem_id for problem in problems]
-    compared = (series.name, settings.settings_id, problem_ids, config.n, config.used_n_base, config.ks)
-    panel = (panel_settings.settings_id, config.panel)
-    kernel = (config.kernel_problems, config.kernel_responses)
-    taken = (config.used_entropy_samples, config.strategy_regex, config.adaptive)
-    return AuditKey(
-        audit_id=content_hash(*compared, *panel, *kernel, *taken),
-        series=series.name,
-        settings_id=settings.settings_id,
-        n=config.n,
-        n_base=config.used_n_base,
-        entropy_samples=config.used_entropy_samples,
-        panel=config.panel,
-        panel_settings_id=panel_settings.settings_id,
-        kernel_problems=config.kernel_problems,
-        kernel_responses=config.kernel_responses,
-        ks=config.ks,
-        strategy_regex=config.strategy_regex,
-    )
-
-
-def _register(
-    store: Store,
-    key: AuditKey,
-    series: Series,
-    problems: Sequence[Problem],
-    settings: SamplingSettings,
-    panel_settings: SamplingSettings,
-) -> None:
-    problem_ids = [problem.problem_id for problem in problems]
-    store.add_series(series)
-    store.add_problems(problems)
-    store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
-
-
-def _register_training(store: Store, series: Series, n: int, shard: Shard, say: ProgressSink) -> None:
-    """Of the ``n`` responses per interval that an audit scores of the training batches, those of the shard."""
-    steps = [checkpoint.step for checkpoint in series.checkpoints]
-    training, faults = read_training_responses(series.path, steps, limit=n)
-    for fault in faults:
-        say.note(fault)
-    store.add_training_responses(series.name, shard.take(training))
-
-
-def _allocate(shop: Workshop, checkpoint: Checkpoint, config: AuditConfig) -> None:
+def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
     """Plan the samples of one checkpoint from what the earlier ones solved, which has to be graded for that."""
-    _grade(shop)
+    opened, config = prepared.open, prepared.config
+    _grade_drawn(opened)
     least = max(2 * max(config.ks), config.used_entropy_samples, config.panel)
-    decided = shop.store.allocate(shop.key, checkpoint.checkpoint_id, least)
-    shop.say.note(f"{checkpoint.label}: {decided} of {len(shop.problems)} problems are decided, {least} samples each")
+    decided = opened.store.allocate(opened.key, checkpoint.checkpoint_id, least)
+    opened.progress.note(
+        f"{checkpoint.label}: {decided} of {len(opened.problems)} problems are decided, {least} samples each"
+    )
 
 
-def _grade(shop: Workshop) -> None:
-    """Grade every distinct response once, whichever checkpoints gave it."""
-    grade(shop.store, shop.problems, ungraded(shop.store, shop.key), key=shop.key, say=shop.say)
+def _grade_drawn(opened: OpenAudit) -> None:
+    grade_responses(
+        opened.store, opened.problems, ungraded(opened.store, opened.key), key=opened.key, progress=opened.progress
+    )
 
 
-def _of_preset(config: AuditConfig) -> dict[str, object]:
+def _preset_set(config: AuditConfig) -> dict[str, object]:
     return {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,18 +1,29 @@
-"""Settings of the audit. One dataclass field is the flag, the TOML key and the documentation."""
+"""Settings of an audit and of a confirmation. One dataclass field is the flag, the TOML key and the documentation.
+
+An audit's settings come in parts, each of which checks its own. They are base classes of ``AuditConfig``, not fields of
+it: users give every setting by one flat name, as a flag, a TOML key and an argument, and so it is kept.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from cyclopts import Parameter, Token
+from cyclopts import Group, Parameter
 
+from diagnostics.engine.config import ENGINE, EngineConfig
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
+from diagnostics.records.settings import (
+    comma_separated,
+    one_or_none,
+    require_at_least,
+    require_name,
+    require_storable,
+)
 from diagnostics.records.types import make_paths
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
@@ -21,40 +32,67 @@ CODE_BLOCK = "```"
 
 DEFAULT_SAMPLES = 256
 
-
-def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    """``--k 1,8,64`` and ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` all mean the same."""
-    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
-    try:
-        return tuple(int(part) for part in parts)
-    except ValueError:
-        raise ValueError(f"{','.join(parts)!r} is not a list of whole numbers such as 1,8,64") from None
+# the headings of ``oversharp audit --help``
+PROBLEMS = Parameter(group=Group("Problems", sort_key=1))
+SERIES = Parameter(group=Group("Series and report", sort_key=2))
+SAMPLING = Parameter(group=Group("Sampling", sort_key=3))
+PANEL = Parameter(group=Group("Panel", sort_key=4))
+KERNEL = Parameter(group=Group("Kernel", sort_key=5))
 
 
-def one_or_none(_type: Any, tokens: Sequence[Token]) -> str:
-    """The value of a flag that may stand alone; then it is empty."""
-    return tokens[0].value if tokens else ""
-
-
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig:
-    """What to audit and how to sample it.
+class ProblemsConfig:
+    """What is asked.
+
+    Attributes
+    ----------
+    problems
+        JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
+    task
+        Named problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
+    limit
+        Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro as many at random, by the seed.
+    """
+
+    problems: Annotated[Path | None, PROBLEMS] = None
+    task: Annotated[str | None, PROBLEMS] = None
+    limit: Annotated[int | None, PROBLEMS] = None
+
+    def __post_init__(self) -> None:
+        if (self.problems is None) == (self.task is None):
+            raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
+        require_at_least("--limit", self.limit, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesConfig:
+    """Which series it is, and where its results go.
 
     Attributes
     ----------
     base
         Model before RLVR: a checkpoint directory. Default: the lowest step of the series, or the model under its
         LoRA adapters.
-    problems
-        JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
-    task
-        Named problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
-    preset
-        Ask and sample as a paper did: sets prompt template, temperature, top-p and max tokens where you do not. See
-        oversharp explain.
-    limit
-        Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro as many at random, by the seed.
+    out
+        Directory for audit.duckdb and report.html. The same directory continues an earlier audit.
+    name
+        Name of the series in the store and the report. Default: the name of its directory.
+    """
+
+    base: Annotated[Path | None, SERIES] = None
+    out: Annotated[Path, SERIES] = Path("audit")
+    name: Annotated[str | None, SERIES] = None
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How many responses are drawn, and how: what a sample is, no machine has a say in it.
+
+    Attributes
+    ----------
     n
         Samples per problem and checkpoint.
     n_base
@@ -66,12 +104,11 @@ class AuditConfig:
         never. Earlier checkpoints alone decide, so that the estimates stay unbiased.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
-    out
-        Directory for audit.duckdb and report.html. The same directory continues an earlier audit.
-    name
-        Name of the series in the store and the report. Default: the name of its directory.
     sampler
         Engine that draws the responses: transformers, vllm, or one of another package. auto takes vLLM where it runs.
+    preset
+        Ask and sample as a paper did: sets prompt template, temperature, top-p and max tokens where you do not. See
+        oversharp explain.
     temperature
         Sampling temperature. Default: the preset's, else 1.
     top_p
@@ -88,141 +125,37 @@ class AuditConfig:
         Wrap the prompt in the tokenizer's chat template.
     seed
         Seeds every random draw of the audit.
-    entropy_samples
-        Samples per problem that the token entropy is taken from.
-    panel
-        Responses per problem sampled once from the base and scored under every checkpoint; 0 for none. As many of each
-        checkpoint's own samples are scored under the base.
-    panel_temperature
-        Temperature of those responses.
-    kernel_problems
-        Problems whose responses go into the gradient kernel of each checkpoint; 0 switches it off.
-    kernel_responses
-        Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
-    kernel_memory_gib
-        Most memory for gradients while a kernel is computed, beside the model's own pass.
-    strategy_regex
-        A response that matches is counted as strategy "code", any other as "prose".
-    device
-        cpu, cuda, cuda:1, … Default: cuda if there is one.
     dtype
         Precision of the model.
-    batch_size
-        Responses generated at a time. Default: chosen from the model's size.
-    tensor_parallel
-        GPUs that share one model, vLLM only.
-    gpu_memory_share
-        Share of each GPU's memory that vLLM takes; the rest is for the model that scores.
-    max_model_len
-        Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
-    cpu_cache_gib
-        Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
-    trust_remote_code
-        Run the code that lies beside the weights of a model that transformers does not know, with your rights on this
-        machine: only of people you trust.
-    ray
-        Let the workers of a Ray cluster draw, score and compute kernels: its address, or auto for the one that this
-        machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
+    strategy_regex
+        A response that matches is counted as strategy "code", any other as "prose".
     """
 
-    base: Path | None = None
-    problems: Path | None = None
-    task: str | None = None
-    preset: str | None = None
-    limit: int | None = None
-    n: int = DEFAULT_SAMPLES
-    n_base: int | None = None
-    top_up: int | None = None
-    adaptive: Annotated[bool, Parameter(negative=())] = False
+    n: Annotated[int, SAMPLING] = DEFAULT_SAMPLES
+    n_base: Annotated[int | None, SAMPLING] = None
+    top_up: Annotated[int | None, SAMPLING] = None
+    adaptive: Annotated[bool, SAMPLING, Parameter(negative=())] = False
     k: Annotated[
-        tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
+        tuple[int, ...], SAMPLING, Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
     ] = ()
-    out: Path = Path("audit")
-    name: str | None = None
-    sampler: str = "auto"
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int = 0
-    max_tokens: int | None = None
-    prompt_template: str | None = None
-    system_prompt: str = ""
-    chat: bool = False
-    seed: int = 0
-    entropy_samples: int = 16
-    panel: int = 4
-    panel_temperature: float = 0.9
-    kernel_problems: int = 8
-    kernel_responses: int = 6
-    kernel_memory_gib: float = 1.0
-    strategy_regex: str = CODE_BLOCK
-    device: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    batch_size: int | None = None
-    tensor_parallel: int = 1
-    gpu_memory_share: float = 0.6
-    max_model_len: int | None = None
-    cpu_cache_gib: int = 2
-    trust_remote_code: Annotated[bool, Parameter(negative=())] = False
-    ray: Annotated[str | None, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())] = (
-        None
-    )
+    sampler: Annotated[str, SAMPLING] = "auto"
+    preset: Annotated[str | None, SAMPLING] = None
+    temperature: Annotated[float | None, SAMPLING] = None
+    top_p: Annotated[float | None, SAMPLING] = None
+    top_k: Annotated[int, SAMPLING] = 0
+    max_tokens: Annotated[int | None, SAMPLING] = None
+    prompt_template: Annotated[str | None, SAMPLING] = None
+    system_prompt: Annotated[str, SAMPLING] = ""
+    chat: Annotated[bool, SAMPLING] = False
+    seed: Annotated[int, SAMPLING] = 0
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], SAMPLING] = "float32"
+    strategy_regex: Annotated[str, SAMPLING] = CODE_BLOCK
 
     def __post_init__(self) -> None:
-        make_paths(self)
-        if (self.problems is None) == (self.task is None):
-            raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
         self._require_preset()
-        at_least("--n", self.n, 1)
-        at_least("--limit", self.limit, 1)
-        at_least("--max-tokens", self.max_tokens, 1)
-        at_least("--batch-size", self.batch_size, 1)
-        at_least("--top-k", self.top_k, 0)
-        at_least("--seed", self.seed, 0)
-        at_least("--entropy-samples", self.entropy_samples, 0)
-        at_least("--panel", self.panel, 0)
-        at_least("--kernel-problems", self.kernel_problems, 0)
-        at_least("--kernel-responses", self.kernel_responses, 2)
-        if self.top_up is not None:
-            self._require_top_up_alone()
-        else:
-            self._require_samples_enough()
-        at_least("--top-up", self.top_up, 1)
-        at_least("--tensor-parallel", self.tensor_parallel, 1)
-        at_least("--max-model-len", self.max_model_len, 2)
-        at_least("--cpu-cache-gib", self.cpu_cache_gib, 1)
-        for k in self.k:
-            at_least("--k", k, 1)
-        for flag, temperature in (
-            ("--temperature", self.used_temperature),
-            ("--panel-temperature", self.panel_temperature),
-        ):
-            if not 0 < temperature < math.inf:
-                raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
-        if not 0 < self.kernel_memory_gib < 2**20:
-            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
-        if not 0 < self.gpu_memory_share <= 1:
-            raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
-        if not 0 < self.used_top_p <= 1:
-            raise ConfigError(f"--top-p {self.used_top_p}: must lie in (0, 1]")
-        for flag, value in (
-            ("--seed", self.seed),
-            ("--max-tokens", self.max_tokens),
-            ("--top-k", self.top_k),
-            ("--n", self.used_n_base),
-            ("--top-up", self.top_up),
-            ("--kernel-problems", self.kernel_problems),
-            ("--kernel-responses", self.kernel_responses),
-        ):
-            if value is not None and value >= 2**31:
-                raise ConfigError(f"{flag} {value}: must be below 2147483648")
-        if self.ray is not None and self.device not in (None, "cpu", "cuda"):
-            raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
-        if self.name is not None and (not self.name or not self.name.isprintable()):
-            raise ConfigError(f"--name {self.name!r}: must be printable text")
-        if "{prompt}" not in self.used_prompt_template:
-            raise ConfigError("--prompt-template must contain {prompt}")
-        if self.system_prompt and not self.chat:
-            raise ConfigError("--system-prompt needs --chat")
+        self._require_counts()
+        self._require_distribution()
+        self._require_prompt()
         try:
             re.compile(self.strategy_regex)
         except re.error as error:
@@ -239,12 +172,20 @@ class AuditConfig:
                 "or give --prompt-template too"
             )
 
-    def _require_top_up_alone(self) -> None:
-        if self.n != DEFAULT_SAMPLES or self.n_base is not None:
+    def _require_counts(self) -> None:
+        require_at_least("--n", self.n, 1)
+        for k in self.k:
+            require_at_least("--k", k, 1)
+        if self.top_up is None:
+            self._require_samples_enough()
+        elif self.n != DEFAULT_SAMPLES or self.n_base is not None:
             raise ConfigError("--top-up adds to the samples that are there: leave --n and --n-base out")
+        require_at_least("--top-up", self.top_up, 1)
+        require_storable("--n", self.used_n_base)
+        require_storable("--top-up", self.top_up)
 
     def _require_samples_enough(self) -> None:
-        at_least("--n-base", self.n_base, self.n)
+        require_at_least("--n-base", self.n_base, self.n)
         if self.k and max(self.k) > self.n:
             raise ConfigError(
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
@@ -255,6 +196,24 @@ class AuditConfig:
                 f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
                 f"twice the largest k; name a smaller --k, for example --k {max(1, self.n // 8)}"
             )
+
+    def _require_distribution(self) -> None:
+        require_temperature("--temperature", self.used_temperature)
+        if not 0 < self.used_top_p <= 1:
+            raise ConfigError(f"--top-p {self.used_top_p}: must lie in (0, 1]")
+        for flag, value, least in (
+            ("--top-k", self.top_k, 0),
+            ("--max-tokens", self.max_tokens, 1),
+            ("--seed", self.seed, 0),
+        ):
+            require_at_least(flag, value, least)
+            require_storable(flag, value)
+
+    def _require_prompt(self) -> None:
+        if "{prompt}" not in self.used_prompt_template:
+            raise ConfigError("--prompt-template must contain {prompt}")
+        if self.system_prompt and not self.chat:
+            raise ConfigError("--system-prompt needs --chat")
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -304,6 +263,86 @@ class AuditConfig:
         """``max_tokens``, else the preset's; None leaves it to the task and the model."""
         return self.max_tokens if self.max_tokens is not None or self._preset is None else self._preset.max_tokens
 
+
+@dataclass(frozen=True, kw_only=True)
+class PanelConfig:
+    """Which responses are teacher-forced.
+
+    Attributes
+    ----------
+    panel
+        Responses per problem sampled once from the base and scored under every checkpoint; 0 for none. As many of each
+        checkpoint's own samples are scored under the base.
+    panel_temperature
+        Temperature of those responses.
+    entropy_samples
+        Samples per problem that the token entropy is taken from.
+    """
+
+    panel: Annotated[int, PANEL] = 4
+    panel_temperature: Annotated[float, PANEL] = 0.9
+    entropy_samples: Annotated[int, PANEL] = 16
+
+    def __post_init__(self) -> None:
+        require_at_least("--panel", self.panel, 0)
+        require_at_least("--entropy-samples", self.entropy_samples, 0)
+        require_temperature("--panel-temperature", self.panel_temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig:
+    """What goes into the gradient kernel.
+
+    Attributes
+    ----------
+    kernel_problems
+        Problems whose responses go into the gradient kernel of each checkpoint; 0 switches it off.
+    kernel_responses
+        Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
+    kernel_memory_gib
+        Most memory for gradients while a kernel is computed, beside the model's own pass.
+    """
+
+    kernel_problems: Annotated[int, KERNEL] = 8
+    kernel_responses: Annotated[int, KERNEL] = 6
+    kernel_memory_gib: Annotated[float, KERNEL] = 1.0
+
+    def __post_init__(self) -> None:
+        require_at_least("--kernel-problems", self.kernel_problems, 0)
+        require_at_least("--kernel-responses", self.kernel_responses, 2)
+        require_storable("--kernel-problems", self.kernel_problems)
+        require_storable("--kernel-responses", self.kernel_responses)
+        if not 0 < self.kernel_memory_gib < 2**20:
+            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig(EngineConfig, KernelConfig, PanelConfig, SamplingConfig, SeriesConfig, ProblemsConfig):
+    """What to audit and how to sample it.
+
+    Attributes
+    ----------
+    ray
+        Let the workers of a Ray cluster draw, score and compute kernels: its address, or auto for the one that this
+        machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
+    """
+
+    ray: Annotated[
+        str | None, ENGINE, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())
+    ] = None
+
+    def __post_init__(self) -> None:
+        make_paths(self)
+        ProblemsConfig.__post_init__(self)
+        SeriesConfig.__post_init__(self)
+        SamplingConfig.__post_init__(self)
+        PanelConfig.__post_init__(self)
+        KernelConfig.__post_init__(self)
+        EngineConfig.__post_init__(self)
+        if self.ray is not None and self.device not in (None, "cpu", "cuda"):
+            raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
+
     @property
     def used_entropy_samples(self) -> int:
         """``entropy_samples``, which cannot be more than there are samples."""
@@ -312,8 +351,8 @@ class AuditConfig:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ConfirmConfig:
-    """What to draw again, and where its checkpoints lie now.
+class ConfirmConfig(EngineConfig):
+    """What to draw again, where its checkpoints lie now, and the engine that draws.
 
     Attributes
     ----------
@@ -331,62 +370,24 @@ class ConfirmConfig:
         Where the base model lies now, if it was moved after the audit and is not in the run directory.
     out
         Where to write the report. Default: report.html beside the store.
-    device
-        cpu, cuda, cuda:1, … Default: cuda if there is one.
-    batch_size
-        Responses generated at a time. Default: chosen from the model's size.
-    tensor_parallel
-        GPUs that share one model, vLLM only.
-    gpu_memory_share
-        Share of each GPU's memory that vLLM takes.
-    max_model_len
-        Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
-    cpu_cache_gib
-        Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
-    trust_remote_code
-        Run the code that lies beside the weights of a model that transformers does not know, with your rights on this
-        machine: only of people you trust.
     """
 
-    series: str | None = None
-    most: int = 20
-    fresh: int | None = None
-    path: Path | None = None
-    base: Path | None = None
-    out: Path | None = None
-    device: str | None = None
-    batch_size: int | None = None
-    tensor_parallel: int = 1
-    gpu_memory_share: float = 0.6
-    max_model_len: int | None = None
-    cpu_cache_gib: int = 2
-    trust_remote_code: Annotated[bool, Parameter(negative=())] = False
+    series: Annotated[str | None, SERIES] = None
+    most: Annotated[int, SAMPLING] = 20
+    fresh: Annotated[int | None, SAMPLING] = None
+    path: Annotated[Path | None, SERIES] = None
+    base: Annotated[Path | None, SERIES] = None
+    out: Annotated[Path | None, SERIES] = None
 
     def __post_init__(self) -> None:
         make_paths(self)
-        at_least("--most", self.most, 1)
-        at_least("--fresh", self.fresh, 1)
-        if self.fresh is not None and self.fresh >= 2**31:
-            raise ConfigError(f"--fresh {self.fresh}: must be below 2147483648")
-        self.engine_config("transformers", "float32")  # refuses what no engine can work with
-
-    def engine_config(self, sampler: str, dtype: Literal["float32", "bfloat16", "float16"]) -> AuditConfig:
-        """What an engine reads: the machine's part of an audit's configuration. The problems come from the store."""
-        return AuditConfig(
-            task="stored",
-            sampler=sampler,
-            dtype=dtype,
-            device=self.device,
-            batch_size=self.batch_size,
-            tensor_parallel=self.tensor_parallel,
-            gpu_memory_share=self.gpu_memory_share,
-            max_model_len=self.max_model_len,
-            cpu_cache_gib=self.cpu_cache_gib,
-            trust_remote_code=self.trust_remote_code,
-        )
+        EngineConfig.__post_init__(self)
+        require_at_least("--most", self.most, 1)
+        require_at_least("--fresh", self.fresh, 1)
+        require_storable("--fresh", self.fresh)
 
 
-def at_least(flag: str, value: int | None, least: int) -> None:
-    """Raise ``ConfigError`` for a value of ``flag`` that is too small."""
-    if value is not None and value < least:
-        raise ConfigError(f"{flag} {value}: must be at least {least}")
+def require_temperature(flag: str, temperature: float) -> None:
+    """Raise ``ConfigError`` for a temperature that nothing can be sampled at."""
+    if not 0 < temperature < math.inf:
+        raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")

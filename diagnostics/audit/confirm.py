@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from diagnostics.audit.config import ConfirmConfig
-from diagnostics.audit.stages import Workshop, draw, grade
+from diagnostics.audit.stages import OpenAudit, draw_samples, grade_responses
 from diagnostics.engine.local import Engine, EngineSpec
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
@@ -119,10 +119,8 @@ class _Shortlist:
     fresh: int | None = None
 
 
-def confirm(
-    store_path: Path, config: ConfirmConfig, *, progress: ProgressSink | None = None, write_report: bool = True
-) -> ConfirmResult:
-    """Draw the problems that seem lost or gained again, and test them; the report is written anew if ``write_report``.
+def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink | None = None) -> ConfirmResult:
+    """Draw the problems that seem lost or gained again, and test them; the report is the caller's to write.
 
     The shortlist comes from the base and the pooled last third of the checkpoints, as the verdict does: the more
     samples, the fewer problems that noise alone put there. Fresh samples are drawn from the last of these checkpoints,
@@ -142,11 +140,7 @@ def confirm(
         CheckpointError: a checkpoint is not where it was, or holds other weights than those audited.
         SamplerError: the audit's sampler cannot run here, or fails.
     """
-    from reports import build_report, require_another_file
-
-    say = progress or SilentProgress()
-    report_path = config.out or store_path.parent / "report.html"
-    require_another_file(store_path, report_path)
+    progress = progress or SilentProgress()
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit … --out {store_path.parent}` first")
     with Store.open(store_path) as store:
@@ -161,14 +155,12 @@ def confirm(
                 f"--fresh {fresh}: these problems were tested with {listed.fresh} fresh samples each; to change "
                 "that after a look would be to test until it says yes; leave --fresh out"
             )
-        drawn = _draw(store, key, listed, problems, settings, fresh, config, say)
+        drawn = _draw(store, key, listed, problems, settings, fresh, config, progress)
         pending = store.frame(_UNGRADED, settings_id=settings.settings_id, problem_ids=list(listed.changes))
-        grade(store, problems, pending, key=key, say=say)
+        grade_responses(store, problems, pending, key=key, progress=progress)
         tested = _tested(store, listed, settings, fresh)
         store.add_confirmations(key.audit_id, listed.late_id, settings.settings_id, tested)
         late = store.frame(_PLACES, series=key.series, checkpoint_id=listed.late_id).iloc[0]
-    if write_report:
-        build_report(store_path, report_path)
     return ConfirmResult(
         series=key.series,
         checkpoint=str(late["checkpoint"]),
@@ -179,8 +171,13 @@ def confirm(
         problems=tuple(problems),
         tested=tuple(tested),
         store_path=store_path,
-        report_path=report_path,
+        report_path=confirm_report_path(store_path, config),
     )
+
+
+def confirm_report_path(store_path: Path, config: ConfirmConfig) -> Path:
+    """Where the report of a confirmation goes."""
+    return config.out or store_path.parent / "report.html"
 
 
 def _require_checkpoints(store: Store, key: AuditKey) -> None:
@@ -257,7 +254,7 @@ def _draw(
     settings: SamplingSettings,
     fresh: int,
     config: ConfirmConfig,
-    say: ProgressSink,
+    progress: ProgressSink,
 ) -> int:
     """Draw what is missing; where nothing is, the checkpoints are not even looked for."""
     planned = dict.fromkeys(listed.changes, fresh)
@@ -268,7 +265,7 @@ def _draw(
         return 0
     pair = _located(store, key, listed, config)
     both = " and ".join(checkpoint.label for checkpoint in pair)
-    say.note(f"series {key.series}: {fresh} fresh samples of each of {len(planned)} problems from {both}")
+    progress.note(f"series {key.series}: {fresh} fresh samples of each of {len(planned)} problems from {both}")
     try:
         sampler, _ = choose_sampler(settings.sampler, pair, device=config.device)
     except SamplerError as error:
@@ -278,17 +275,18 @@ def _draw(
             "machine of the audit"
         ) from error
     store.add_settings(settings)
-    dtype = cast(Literal["float32", "bfloat16", "float16"], settings.dtype)
     spec = EngineSpec(
-        config=config.engine_config(sampler, dtype),
+        config=config,
+        dtype=cast(Literal["float32", "bfloat16", "float16"], settings.dtype),
         sampler_name=sampler,
         why="as in the audit",
         lora_ranks=lora_ranks(pair),
     )
-    with closing(Engine(spec, note=say.note)) as engine:
-        shop = Workshop(store=store, key=key, engine=engine, problems=problems, say=say)
+    with closing(Engine(spec, note=progress.note)) as engine:
+        audit = OpenAudit(store=store, key=key, engine=engine, problems=problems, progress=progress)
         return sum(
-            finish(draw(shop, checkpoint, settings, planned, greedy=False, what="confirm")) for checkpoint in pair
+            finish(draw_samples(audit, checkpoint, settings, planned, greedy=False, what="confirm"))
+            for checkpoint in pair
         )
 
 

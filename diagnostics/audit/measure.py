@@ -43,7 +43,7 @@ _NOT_REGRADED = frozenset({"training_tokens", "kernel_runs", "kernel_members", "
 OF_FIRST_SERIES = "not computed for samples that were graded again; see the series that was graded first"
 
 
-def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: ProgressSink) -> None:
+def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
     """Compute every measure from the store and put the findings in place of the earlier ones."""
     checkpoints = store.frame(
         """
@@ -63,7 +63,7 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
     n_listed = frames["mode_logps"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
-    with say.stage("measure", len(measures)) as advance:
+    with progress.stage("measure", len(measures)) as advance:
         for one in measures.values():
             made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
             never = _why_never(one, recorded=recorded, regraded=key.verifier is not None)
@@ -78,11 +78,11 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], say: Progres
 
 
 def conclude(
-    store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], say: ProgressSink
+    store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
     """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``."""
     start = time.perf_counter()
-    with say.stage("judge", 1) as advance:
+    with progress.stage("judge", 1) as advance:
         verdict = judge(store, key, failed, skipped)
         advance(1)
     if store.replace_verdict(key, verdict):

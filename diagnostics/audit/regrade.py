@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnostics.audit.freshness import findings_and_verdict, report
+from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.provenance import provenance
-from diagnostics.audit.stages import grade
+from diagnostics.audit.stages import grade_responses
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
@@ -66,8 +66,8 @@ def regrade(
 ) -> RegradeResult:
     """Grade the responses of ``series`` (default: the only one that was not made here) by ``verifier`` too.
 
-    Killed, the same command continues; run again, it grades what came since. Problems whose gold the verifier cannot
-    read are left out of the second series, and named.
+    Goes up to the verdict; the report is the caller's to write. Killed, the same command continues; run again, it
+    grades what came since. Problems whose gold the verifier cannot read are left out of the second series, and named.
 
     Raises:
         VerifierError: there is no verifier of that name.
@@ -75,7 +75,7 @@ def regrade(
         ProblemError: the verifier can read the gold of no problem.
         StoreError: no such store or audit, or another series has the name of the second one.
     """
-    say = progress or SilentProgress()
+    progress = progress or SilentProgress()
     get_verifier(verifier)  # before the store is touched
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
@@ -83,20 +83,18 @@ def regrade(
         first = stored_key(store, _first_series(store, series))
         problems, left_out = _readable(store, first, verifier)
         for label, why in left_out.items():
-            say.note(f"left out problem {label}: {why}")
+            progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier)
         pending = ungraded(store, key)
-        grade(store, problems, pending, key=key, say=say)
+        grade_responses(store, problems, pending, key=key, progress=progress)
         failed, skipped = _left_out_checkpoints(store, first.series)
-        verdict = findings_and_verdict(store, key, failed, skipped, say)
+        verdict = findings_and_verdict(store, key, failed, skipped, progress)
         regraded = {"series": first.series, "verifier": verifier, "problems_left_out": left_out}
         left_out_labels = {**skipped, **_labelled(store, first.series, failed)}
         store.end_audit(key, provenance(command, left_out_labels, {"regraded": regraded}))
         n_samples, n_disagreed = _disagreement(store, key.series)
         own = sorted({problem.verifier for problem in stored_problems(store, [p.problem_id for p in problems])})
         of_verdict = store.verdict(first.series)
-    report_path = store_path.parent / "report.html"
-    report(store_path, report_path)
     return RegradeResult(
         series=key.series,
         of_series=first.series,
@@ -110,7 +108,7 @@ def regrade(
         n_disagreed=n_disagreed,
         left_out=left_out,
         store_path=store_path,
-        report_path=report_path,
+        report_path=store_path.parent / "report.html",
     )
 
 

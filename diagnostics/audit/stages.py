@@ -30,18 +30,18 @@ REPEATED_SCORES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
-    """What every stage works with; ``key`` is the audit whose store is filled."""
+class OpenAudit:
+    """An audit whose store and engine are open; ``key`` names it in the store."""
 
     store: Store
     key: AuditKey
     engine: AuditEngine
     problems: Sequence[Problem]
-    say: ProgressSink
+    progress: ProgressSink
 
 
-def draw(
-    shop: Workshop,
+def draw_samples(
+    audit: OpenAudit,
     checkpoint: Checkpoint,
     settings: SamplingSettings,
     planned: Mapping[str, int],
@@ -53,31 +53,31 @@ def draw(
 
     ``planned``: problem id → samples wanted. ``what`` names the stage to the user and in the events of the audit.
     """
-    missing = missing_samples(shop.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
+    missing = missing_samples(audit.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
     total = sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
     if not total:
         return 0
     start = time.perf_counter()
-    with shop.say.stage(f"{what} {checkpoint.label}", total) as advance:
-        for batch in shop.engine.sample(checkpoint, shop.problems, missing, settings):
+    with audit.progress.stage(f"{what} {checkpoint.label}", total) as advance:
+        for batch in audit.engine.sample(checkpoint, audit.problems, missing, settings):
             if batch:
-                shop.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
+                audit.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
                 advance(len(batch))
             yield
     wall_s = time.perf_counter() - start
-    shop.store.log_event(shop.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
+    audit.store.log_event(audit.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
     return total
 
 
-def teacher_force(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
+def teacher_force(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
     """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
-    store, key, checkpoint_id = shop.store, shop.key, checkpoint.checkpoint_id
+    store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
     pending = unforced(store, key, checkpoint_id)
     if len(pending):
         start = time.perf_counter()
-        with shop.say.stage(f"teacher-force {checkpoint.label}", len(pending)) as advance:
+        with audit.progress.stage(f"teacher-force {checkpoint.label}", len(pending)) as advance:
             for chunk in _chunks(
-                shop.engine.teacher_force(checkpoint, shop.problems, pending, settings), TOKENS_PER_COMMIT
+                audit.engine.teacher_force(checkpoint, audit.problems, pending, settings), TOKENS_PER_COMMIT
             ):
                 if chunk:
                     store.add_forced(key, checkpoint_id, chunk)
@@ -88,18 +88,18 @@ def teacher_force(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSett
     again = unrepeated(store, key, checkpoint_id, REPEATED_SCORES)
     if len(again):
         forced: list[ForcedResponse] = []
-        for batch in shop.engine.teacher_force(checkpoint, shop.problems, again, settings, again=True):
+        for batch in audit.engine.teacher_force(checkpoint, audit.problems, again, settings, again=True):
             forced += batch
             yield
         store.add_forced_again(key, checkpoint_id, forced)
 
 
-def kernel(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> Task[str | None]:
+def compute_kernel(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> Task[str | None]:
     """The gradient kernel of one checkpoint; returns why it could not be computed, and the audit goes on.
 
     ``kind``: what is trained in this series, a full model or an adapter.
     """
-    store, key, checkpoint_id = shop.store, shop.key, checkpoint.checkpoint_id
+    store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
     plan = plan_kernel(store, key, checkpoint, settings)
     if plan is None or checkpoint.kind != kind:
         why = "no panel to choose responses from; run the audit with --panel 4"
@@ -111,8 +111,8 @@ def kernel(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings, k
         return None
     start = time.perf_counter()
     try:
-        with shop.say.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
-            for found in shop.engine.kernel(checkpoint, shop.problems, plan.rows, settings):
+        with audit.progress.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
+            for found in audit.engine.kernel(checkpoint, audit.problems, plan.rows, settings):
                 for computed, n_tokens in found:
                     rows = plan.rows[["problem_id", "response_id"]].assign(
                         position=range(len(plan.rows)), logp_sum=computed.logp_sum_N, n_tokens=n_tokens
@@ -137,15 +137,15 @@ def kernel(shop: Workshop, checkpoint: Checkpoint, settings: SamplingSettings, k
     return None
 
 
-def grade(
-    store: Store, problems: Sequence[Problem], pending: pd.DataFrame, *, key: AuditKey, say: ProgressSink
+def grade_responses(
+    store: Store, problems: Sequence[Problem], pending: pd.DataFrame, *, key: AuditKey, progress: ProgressSink
 ) -> None:
     """Grade distinct responses (``problem_id, response_id, verifier, text``) and commit them in batches."""
     if pending.empty:
         return
     by_id = {problem.problem_id: problem for problem in problems}
     start = time.perf_counter()
-    with say.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
+    with progress.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
         for first in range(0, len(pending), GRADES_PER_COMMIT):
             rows = pending.iloc[first : first + GRADES_PER_COMMIT]
             items = [(by_id[row.problem_id], row.text) for row in rows.itertuples()]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from diagnostics.audit.config import AuditConfig
+from diagnostics.engine.config import EngineConfig
 from diagnostics.models.holder import ModelHolder
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard, Task, finish
@@ -31,7 +31,7 @@ from diagnostics.samplers import (
 if TYPE_CHECKING:
     from diagnostics.engine.teacher_forcing import ForcedRequest
     from diagnostics.kernel import GradientKernel
-    from diagnostics.models.load import LoadedModel
+    from diagnostics.models.load import Dtype, LoadedModel
 
 #: What is to be drawn: problem id → (sample indices, whether the greedy response).
 Missing = Mapping[str, tuple[tuple[int, ...], bool]]
@@ -78,12 +78,17 @@ class AuditEngine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """What an engine is made of; ``why`` it has this sampler is told to the user."""
+    """What an engine is made of; ``why`` it has this sampler is told to the user.
 
-    config: AuditConfig
+    ``dtype`` is the model's precision, ``kernel_memory_gib`` the most memory for the gradients of a kernel.
+    """
+
+    config: EngineConfig
+    dtype: Dtype
     sampler_name: str
     why: str
     lora_ranks: Mapping[Path, int]
+    kernel_memory_gib: float = 1.0
 
 
 class Engine:
@@ -96,7 +101,7 @@ class Engine:
         self._spec = spec
         self._note = note
         config = spec.config
-        self._models = ModelHolder(device=config.device, dtype=config.dtype, trust_remote_code=config.trust_remote_code)
+        self._models = ModelHolder(device=config.device, dtype=spec.dtype, trust_remote_code=config.trust_remote_code)
         self._held: Sampler | None = None
 
     @property
@@ -222,7 +227,7 @@ class Engine:
             problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
             prompt_ids = tuple(encode_prompt(loaded.tokenizer, problem, settings))
             rows.append(KernelRow(prompt_ids=prompt_ids, token_ids=_response_ids(loaded, row)))
-        memory_bytes = int(self._spec.config.kernel_memory_gib * 2**30)
+        memory_bytes = int(self._spec.kernel_memory_gib * 2**30)
         yield [(gradient_kernel(loaded, rows, memory_bytes=memory_bytes), [len(row.token_ids) for row in rows])]
 
     def run(self, tasks: Sequence[Task[None]]) -> None:

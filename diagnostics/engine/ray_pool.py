@@ -17,13 +17,13 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from diagnostics.audit.config import AuditConfig
+from diagnostics.engine.config import EngineConfig
 from diagnostics.engine.local import EngineSpec, Missing
 from diagnostics.engine.ray_worker import (
     Job,
@@ -63,7 +63,7 @@ _CONNECT_S = 10.0
 class RayPool:
     """Where workers come from. Each takes one CPU, or as many GPUs as share one model where the cluster has GPUs."""
 
-    def __init__(self, ray: Any, config: AuditConfig, *, note: Callable[[str], None]) -> None:
+    def __init__(self, ray: Any, config: EngineConfig, *, note: Callable[[str], None]) -> None:
         self.ray = ray
         self.note = note
         on_gpu = config.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1
@@ -102,8 +102,8 @@ class RayPool:
 
 
 @contextmanager
-def open_pool(config: AuditConfig, *, note: Callable[[str], None]) -> Iterator[RayPool]:
-    """Join the cluster at ``config.ray``, or start a Ray on this machine, for as long as the block lasts.
+def open_pool(address: str, config: EngineConfig, *, note: Callable[[str], None]) -> Iterator[RayPool]:
+    """Join the cluster at ``address``, or start a Ray on this machine, for as long as the block lasts.
 
     A script that has joined one itself keeps it. Raises ``ConfigError`` if Ray is not installed, ``ClusterError`` if
     there is no such cluster or none of its machines can be a worker.
@@ -117,7 +117,7 @@ def open_pool(config: AuditConfig, *, note: Callable[[str], None]) -> Iterator[R
         return
     with _quiet(ray):
         try:
-            _join(ray, config.ray or "")
+            _join(ray, address)
             yield RayPool(ray, config, note=note)
         finally:
             ray.shutdown()
@@ -201,7 +201,7 @@ class RayEngine:
     def __init__(self, pool: RayPool, spec: EngineSpec) -> None:
         self._pool, self._ray = pool, pool.ray
         self._actor = self._ray.remote(Worker).options(**pool.needs, max_restarts=0, max_task_retries=0)
-        self._spec = replace(spec, config=replace(spec.config, ray=None))
+        self._spec = spec
         self._hands: list[_Hand] = []
         self._works: list[_Work] = []
         self._at_work: dict[Any, tuple[_Hand, _Work | None, Unit | None, int]] = {}

@@ -12,6 +12,8 @@ What = TableWhat | FolderWhat
 TableFormat = Literal["csv", "parquet", "markdown"]
 PictureFormat = Literal["svg", "png"]
 Format = TableFormat | PictureFormat
+#: What one may ask for: a kind of output, or all of them.
+Asked = What | Literal["all"]
 
 TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
 FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)

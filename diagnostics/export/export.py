@@ -19,6 +19,7 @@ from diagnostics.export.contract import (
     PICTURE_FORMATS,
     TABLE_FORMATS,
     TABLES,
+    Asked,
     Exported,
     ExportResult,
     FolderWhat,
@@ -43,6 +44,8 @@ from diagnostics.store import Store
 
 Name = TypeVar("Name", bound=str)
 
+#: Writes pictures of a store's series, in these formats, into a folder; returns how many.
+PlotWriter = Callable[[Store, tuple[str, ...], Sequence[PictureFormat], Path, ProgressSink], int]
 #: Lies in every folder that was exported: such a folder may be replaced, any other is somebody's.
 MARKER = "oversharp-export.json"
 
@@ -51,25 +54,27 @@ def export(
     store_path: Path,
     out: Path | None = None,
     *,
-    what: Sequence[What] = DEFAULT_WHAT,
+    what: Sequence[Asked] = DEFAULT_WHAT,
     formats: Sequence[Format] = (),
     series: Sequence[str] | None = None,
     replace: bool = False,
+    write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
     """Write ``what`` of ``series`` (default: all) into the folder ``out`` (default: ``export`` beside the store).
 
     ``findings`` and ``verdicts`` are files, in every one of ``formats`` that is one of tables (default: all three).
     ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` one of records of that schema,
-    ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg).
+    ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg). ``all``
+    is all of them.
     Each appears whole or not at all. What is there already is an error, unless ``replace``; then what an earlier export
-    left is replaced, and a folder of anybody else is still an error.
+    left is replaced, and a folder of anybody else is still an error. ``write_plots`` draws.
 
     Raises:
         ConfigError: an unknown name, a format that fits nothing asked for, or an ``out`` that cannot be used.
         StoreError: no such store or series, nothing in it of what was asked for, or a file that cannot be written.
     """
-    wanted = _known(what, EVERYTHING, "--what")
+    wanted = _known([name for one in what for name in (EVERYTHING if one == "all" else (one,))], EVERYTHING, "--what")
     table_formats, picture_formats = _formats(formats, wanted)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
@@ -80,7 +85,8 @@ def export(
             folder=folder,
             table_formats=table_formats,
             picture_formats=picture_formats,
-            say=progress or SilentProgress(),
+            write_plots=write_plots,
+            progress=progress or SilentProgress(),
         )
         for target in job.targets(wanted):
             _require_free(target, replace=replace)
@@ -97,7 +103,8 @@ class _ExportJob:
     folder: Path
     table_formats: tuple[TableFormat, ...]
     picture_formats: tuple[PictureFormat, ...]
-    say: ProgressSink
+    write_plots: PlotWriter
+    progress: ProgressSink
 
     def targets(self, wanted: Sequence[What]) -> list[Path]:
         """Every file and folder that ``write`` will make."""
@@ -160,18 +167,16 @@ class _ExportJob:
         self.store.bound_memory(DATABASE_GIB)
         planned = {name: parts(self.store, name) for name in self.series}
         n = sum(part.n for own in planned.values() for part in own)
-        with self.say.stage(title, n) as advance:
+        with self.progress.stage(title, n) as advance:
             n_written = write(self.store, planned, folder, advance)
         if not n_written:
             raise self._nothing("graded samples")
         return n_written
 
     def _plots(self, folder: Path) -> int:
-        from diagnostics.export.plots import write_plots
-
         if findings(self.store, self.series).empty:
             raise self._nothing("findings")
-        return write_plots(self.store, self.series, self.picture_formats, folder, self.say)
+        return self.write_plots(self.store, self.series, self.picture_formats, folder, self.progress)
 
 
 def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Name, ...]:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from diagnostics.audit.config import CODE_BLOCK, at_least, comma_separated
+from diagnostics.audit.config import CODE_BLOCK
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.settings import comma_separated, require_at_least, require_name
 from diagnostics.records.types import RecordedSettings, make_paths
 
 #: What ``--map`` may name.
@@ -119,7 +120,7 @@ class ImportConfig:
             *(("--k", k, 1) for k in self.k),
             *(("--steps", step, 0) for step in self.steps),
         ):
-            at_least(flag, value, least)
+            require_at_least(flag, value, least)
         if self.n is not None and self.k and max(self.k) > self.n:
             raise ConfigError(f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n")
         unknown = sorted(self.map.keys() - set(MAPPED))
@@ -133,8 +134,7 @@ class ImportConfig:
             raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
         if not self.correct_at == self.correct_at or abs(self.correct_at) == float("inf"):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
-        if self.name is not None and (not self.name or not self.name.isprintable()):
-            raise ConfigError(f"--name {self.name!r}: must be printable text")
+        require_name(self.name)
 
     @property
     def chosen_format(self) -> str | None:

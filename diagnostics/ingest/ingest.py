@@ -1,4 +1,4 @@
-"""From other tools' files to a verdict: read what the store lacks, grade, measure, judge, report."""
+"""From other tools' files to a verdict: read what the store lacks, grade, measure, judge."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from diagnostics.audit.freshness import findings_and_verdict, report
+from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.provenance import provenance
-from diagnostics.audit.stages import grade
+from diagnostics.audit.stages import grade_responses
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.place import recorded_id
 from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
@@ -46,7 +46,7 @@ class ImportedSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Everything that an import did."""
+    """Everything that an import did. ``report_path``: where the report belongs, None without any verdict."""
 
     store_path: Path
     report_path: Path | None
@@ -81,12 +81,12 @@ def refused(plan: ImportPlan) -> tuple[FileResult, ...]:
 def import_samples(
     paths: Sequence[Path | str], config: ImportConfig, *, command: str = "", progress: ProgressSink | None = None
 ) -> ImportResult:
-    """Import dumps into ``config.store`` and audit every series in them.
+    """Import dumps into ``config.store`` and audit every series in them, up to the verdict.
 
     Raises:
         OversharpError: bad input; what was imported before stays in the store.
     """
-    say = progress or SilentProgress()
+    progress = progress or SilentProgress()
     if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
         get_verifier(config.verifier)  # says which there are
     plan = plan_import(paths, config)
@@ -96,18 +96,15 @@ def import_samples(
         store.bound_memory(MEMORY_GIB)
         for name, planned in plan.by_series.items():
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
-            files += _read_all(reader, planned, say)
+            files += _read_all(reader, planned, progress)
             if reader.settings is None or not held_steps(store, name):
                 series.append(_without_audit(name, _nothing_usable(files)))
                 continue
-            series.append(_audit(store, name, reader.settings, config, command, say))
-    report_path = None
-    if any(one.verdict is not None for one in series):
-        report_path = config.store.parent / "report.html"
-        report(config.store, report_path)
+            series.append(_audit(store, name, reader.settings, config, command, progress))
+    audited = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,
-        report_path=report_path,
+        report_path=config.store.parent / "report.html" if audited else None,
         files=(*files, *refused(plan)),
         unknown=plan.unknown,
         series=tuple(series),
@@ -154,9 +151,9 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
     return verifier
 
 
-def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], say: ProgressSink) -> list[FileResult]:
+def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: ProgressSink) -> list[FileResult]:
     results = []
-    with say.stage(f"import {reader.series}", len(planned)) as advance, Verifiers() as verifiers:
+    with progress.stage(f"import {reader.series}", len(planned)) as advance, Verifiers() as verifiers:
         for file in planned:
             try:
                 result = reader.read(file, verifiers)
@@ -183,7 +180,7 @@ class _Chosen:
 
 
 def _audit(
-    store: Store, series: str, settings: RecordedSettings, config: ImportConfig, command: str, say: ProgressSink
+    store: Store, series: str, settings: RecordedSettings, config: ImportConfig, command: str, progress: ProgressSink
 ) -> ImportedSeries:
     counts = store.frame(
         """
@@ -202,7 +199,7 @@ def _audit(
     except ConfigError as error:
         return _without_audit(series, str(error), steps=tuple(sorted(set(counts["step"].tolist()))))
     for note in chosen.notes:
-        say.note(f"{series}: {note}")
+        progress.note(f"{series}: {note}")
     ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
     compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks)
     key = AuditKey(
@@ -223,9 +220,11 @@ def _audit(
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids)
     pending = ungraded(store, key)
     if len(pending):
-        grade(store, stored_problems(store, sorted(pending["problem_id"].unique())), pending, key=key, say=say)
+        grade_responses(
+            store, stored_problems(store, sorted(pending["problem_id"].unique())), pending, key=key, progress=progress
+        )
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
-    verdict = findings_and_verdict(store, key, failed, {}, say)
+    verdict = findings_and_verdict(store, key, failed, {}, progress)
     store.end_audit(key, provenance(command, chosen.left_out))
     return ImportedSeries(
         name=series,

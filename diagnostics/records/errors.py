@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LEFT_OUT_EXIT_CODE = 3
+"""Of a command that is done, but had to leave a checkpoint, a kernel, a run or a record out."""
+
 
 class OversharpError(Exception):
     """Base of all errors meant for the user's eyes; the command line prints the message alone."""
@@ -18,7 +21,7 @@ class ConfigError(OversharpError):
 class CheckpointError(OversharpError):
     """A checkpoint or series on disk that cannot be read."""
 
-    exit_code = 9  # 3 is taken: it means that the audit is done, but had to leave a checkpoint out
+    exit_code = 9
 
 
 class ProblemError(OversharpError):

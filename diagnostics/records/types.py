@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
@@ -43,7 +44,7 @@ def make_paths(config: Any) -> None:
     """Turn text in the fields of a dataclass that are paths into paths: scripts write ``out="audit"``."""
     for one in fields(config):
         value = getattr(config, one.name)
-        if isinstance(value, str) and one.type in ("Path", "Path | None"):
+        if isinstance(value, str) and re.match(r"(Annotated\[)?Path\b", str(one.type)):
             object.__setattr__(config, one.name, Path(value))
 
 

@@ -57,7 +57,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a small finished audit."""
-    from diagnostics.audit.audit import audit
+    from diagnostics.app.api import audit
 
     out = tmp_path_factory.mktemp("audited")
     audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, out=out, name="run"))
@@ -84,7 +84,7 @@ def test_every_command_is_in_the_readme(command: str) -> None:
 
 @pytest.mark.parametrize("config", [AuditConfig, ConfirmConfig, TrainConfig, SftConfig])
 def test_every_setting_is_documented(config: type) -> None:
-    text = config.__doc__ or ""
+    text = "\n".join(part.__doc__ or "" for part in config.__mro__)
     for name in config.__dataclass_fields__:
         assert re.search(rf"^    {name}\n        \S", text, flags=re.MULTILINE), f"{config.__name__}.{name}"
 
@@ -231,7 +231,7 @@ def test_series_that_were_sampled_differently_are_compared_only_when_that_is_all
         config = AuditConfig(
             task="countdown", limit=2, n=2, panel=0, kernel_problems=0, temperature=temperature, out=tmp_path, name=name
         )
-        audit([countdown_series], config, write_report=False)
+        audit([countdown_series], config)
     arguments = ("report", str(tmp_path / "audit.duckdb"), "--series", "cool", "warm")
     code, _, err = run(*arguments)
     assert code == 7

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.compare import CompareResult, compare, compare_command, plan_comparison
+from diagnostics.app.compare import CompareResult, compare, plan_comparison
 from diagnostics.app.compare_config import read_comparison
 from diagnostics.records.errors import ConfigError, TrainingError
-from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store
 from reports.evidence.source import read_source
 from trainers.config import TrainConfig
@@ -209,7 +208,7 @@ def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
     train_with_other_settings(read_comparison(path, out).runs[0].config)
     before = sorted(out.rglob("*"))
     with pytest.raises(ConfigError) as caught:
-        compare_command(path, out, dry_run=dry_run, command="", progress=SilentProgress())
+        (plan_comparison if dry_run else compare)(read_comparison(path, out))
     held, *lines, audit = str(caught.value).splitlines()
     assert held == (
         f"{path} [[run]] grpo, seed 0: {out}/grpo-seed-0: holds a run with other settings (seed); choose another --out "

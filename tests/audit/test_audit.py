@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import oversharp
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
 from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
@@ -54,21 +55,21 @@ def _command(series: Path, out: Path) -> list[str]:
 
 
 def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series: Path, tmp_path: Path) -> None:
-    first = audit([countdown_series], _config(tmp_path))
+    first = oversharp.audit([countdown_series], _config(tmp_path))
     assert first.samples_drawn == 3 * 5 * (16 + 1) + 5 * 2
     with open_store(first.store_path) as store:
         before = store.frame(FINDINGS)
     page = first.report_path.read_bytes()
     first.store_path.with_suffix(".made.json").unlink()  # what stands would not be computed again
     first.report_path.unlink()
-    second = audit([countdown_series], _config(tmp_path))
+    second = oversharp.audit([countdown_series], _config(tmp_path))
     assert second.samples_drawn == 0
     with open_store(second.store_path) as store:
         assert store.frame(FINDINGS).equals(before)
     assert second.report_path.read_bytes() == page
     written_ns = second.report_path.stat().st_mtime_ns
     notes: list[str] = []
-    third = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
+    third = oversharp.audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
     assert "findings and verdict of run stand: nothing that they rest on has changed" in notes
     assert third.verdict == first.verdict
     assert third.report_path.stat().st_mtime_ns == written_ns
@@ -359,7 +360,7 @@ def test_an_adaptive_audit_that_could_save_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize("k", [1, 8])
 def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Path, k: int) -> None:
-    result = audit([countdown_series], _config(tmp_path, k=(k,)))
+    result = oversharp.audit([countdown_series], _config(tmp_path, k=(k,)))
     assert result.report_path.is_file()
 
 

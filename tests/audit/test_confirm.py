@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
@@ -68,14 +69,13 @@ def audited(tmp_path_factory: pytest.TempPathFactory, make_checkpoint: Callable[
     )
     config = AuditConfig(problems=problems, n=N, n_base=N_BASE, panel=0, kernel_problems=0, entropy_samples=0)
     config = replace(config, max_tokens=1, sampler="transformers", batch_size=16, out=folder / "out", name="run")
-    audit([folder / "run"], config, write_report=False)
+    audit([folder / "run"], config)
     return folder
 
 
 def _confirm(place: Path, *, progress: ProgressSink | None = None, **changes: object) -> ConfirmResult:
-    """Confirm without the report, which takes longer than the rest."""
     config = ConfirmConfig(**{"fresh": FRESH, "batch_size": 16, **changes})
-    return confirm(place, config, progress=progress, write_report=False)
+    return confirm(place, config, progress=progress)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_planted_loss_and_gain_are_confirmed_and_what_stayed_is_not(place: Pat
 
 def test_what_is_confirmed_is_in_the_store_and_the_report_is_written_again(place: Path) -> None:
     assert not (place.parent / "report.html").exists()
-    page = confirm(place, ConfirmConfig(fresh=FRESH)).report_path.read_bytes()
+    page = oversharp.confirm(place, ConfirmConfig(fresh=FRESH)).report_path.read_bytes()
     query = """
     SELECT p.source_id, f.change, f.step, f.n_base, f.n_late, f.confirmed
     FROM confirmed_problems AS f
@@ -121,7 +121,7 @@ def test_what_is_confirmed_is_in_the_store_and_the_report_is_written_again(place
         ["lost-1", "lost", 20, FRESH, FRESH, True],
         ["lost-2", "lost", 20, FRESH, FRESH, True],
     ]
-    assert confirm(place, ConfirmConfig(fresh=FRESH)).report_path.read_bytes() == page
+    assert oversharp.confirm(place, ConfirmConfig(fresh=FRESH)).report_path.read_bytes() == page
 
 
 def test_fresh_samples_never_count_in_the_audit(place: Path) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.audit import freshness as standing
-from diagnostics.audit.freshness import findings_and_verdict, report, tree_hash
+from diagnostics.app.report import write_report
+from diagnostics.audit import derivations, freshness
+from diagnostics.audit.derivations import Derivation, recorded_derivations, tree_hash
+from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.records.progress import SilentProgress
 from diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse
 from diagnostics.store import Store
@@ -67,12 +69,12 @@ def _computed(folder: Path, key: AuditKey) -> bool:
     return bool(stages.titles)
 
 
-def _made(folder: Path, key: AuditKey, failed: dict[str, str] | None = None) -> standing.Made:
+def _made(folder: Path, key: AuditKey, failed: dict[str, str] | None = None) -> Derivation:
     """What the record must say for findings and verdict to stand."""
     with Store.open(folder / "audit.duckdb") as store:
-        evidence = standing._evidence(store, key, failed or {}, {})
+        evidence = freshness._evidence(store, key, failed or {}, {})
         assert evidence is not None
-        return standing._results(store, key, evidence)
+        return freshness._results(store, key, evidence)
 
 
 def _change(folder: Path, sql: str) -> None:
@@ -168,20 +170,20 @@ def test_another_series_in_the_store_changes_nothing_for_this_one(tmp_path: Path
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"findings of run": 3}', '{"findings of run": {"made": "x"}}'])
 def test_a_damaged_record_is_no_record(tmp_path: Path, key: AuditKey, text: str) -> None:
     record = tmp_path / "audit.made.json"
-    assert standing._recorded(tmp_path / "audit.duckdb")
+    assert recorded_derivations(tmp_path / "audit.duckdb")
     record.write_text(text)
-    assert not standing._recorded(tmp_path / "audit.duckdb")
+    assert not recorded_derivations(tmp_path / "audit.duckdb")
 
 
 def test_other_code_measures_anew(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_CODE", "edited")
+    monkeypatch.setattr(freshness, "_CODE", "edited")
     assert _computed(tmp_path, key)
 
 
 def test_measures_of_other_packages_never_stand(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
-    outside = EntryPoint(name="outside", value="outside:MEASURE", group=standing.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(standing, "entry_points", lambda group: (outside,) if group == outside.group else ())
-    monkeypatch.setattr(standing, "_CODE", standing._code())
+    outside = EntryPoint(name="outside", value="outside:MEASURE", group=derivations.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(derivations, "entry_points", lambda group: (outside,) if group == outside.group else ())
+    monkeypatch.setattr(freshness, "_CODE", derivations.code_hash("diagnostics"))
     assert _computed(tmp_path, key)
     assert _computed(tmp_path, key)
 
@@ -206,10 +208,10 @@ def test_a_report_is_written_again_only_where_it_or_its_store_changed(tmp_path: 
 
     def written_again() -> bool:
         before_ns = page.stat().st_mtime_ns
-        report(store_path, page)
+        write_report(store_path, page)
         return page.stat().st_mtime_ns != before_ns
 
-    report(store_path, page)
+    write_report(store_path, page)
     first = page.read_bytes()
     assert not written_again()
     page.write_bytes(first + b"<!-- by hand -->")

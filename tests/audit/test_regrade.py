@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.config import ConfirmConfig
 from diagnostics.audit.confirm import confirm
@@ -73,7 +74,7 @@ def regraded(once: Path, tmp_path_factory: pytest.TempPathFactory) -> RegradeRes
     """The same, graded by the math verifier too; no test writes to it."""
     folder = tmp_path_factory.mktemp("regraded") / "out"
     shutil.copytree(once, folder)
-    return regrade(folder / "audit.duckdb", "math")
+    return oversharp.regrade(folder / "audit.duckdb", "math")
 
 
 @pytest.fixture
@@ -140,9 +141,9 @@ def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: Re
 
 
 def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Path) -> None:
-    first = regrade(store, "exact")
+    first = oversharp.regrade(store, "exact")
     page = first.report_path.read_bytes()
-    again = regrade(store, "exact")
+    again = oversharp.regrade(store, "exact")
     assert (again.n_graded, again.verdict) == (0, first.verdict)
     assert first.n_graded > 0
     assert again.report_path.read_bytes() == page
@@ -197,7 +198,7 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
         opened._database.rows("UPDATE checkpoints SET kind = 'full'")
         opened._database.rows("UPDATE problems SET verifier = 'exact'")
         opened._database.rows("UPDATE grades SET verifier = 'exact'")
-    result = regrade(store, "math", series="val")
+    result = oversharp.regrade(store, "math", series="val")
     assert result.own_verifiers == ("exact",)
     assert table(store, "SELECT DISTINCT verifier FROM grades ORDER BY 1")["verifier"].tolist() == ["exact", "math"]
     assert "run oversharp confirm on the series that was graded first" in result.report_path.read_text(encoding="utf-8")

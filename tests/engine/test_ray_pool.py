@@ -23,6 +23,7 @@ from diagnostics.app.cli import main
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig
 from diagnostics.engine import ray_pool as distributed
+from diagnostics.engine.config import EngineConfig
 from diagnostics.engine.local import EngineSpec
 from diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
 from diagnostics.engine.ray_worker import (
@@ -74,6 +75,11 @@ def _config(out: Path, **changes: object) -> AuditConfig:
     small = {"task": "countdown", "limit": 5, "n": 16, "panel": 2, "entropy_samples": 4, "batch_size": 8}
     rest = {"kernel_problems": 1, "kernel_responses": 3, "sampler": "transformers", "device": "cpu", "name": "run"}
     return AuditConfig(**{**small, **rest, "out": out, **changes})
+
+
+def _spec(**changes: Any) -> EngineSpec:
+    config = EngineConfig(device="cpu", **changes)
+    return EngineSpec(config=config, dtype="float32", sampler_name="transformers", why="", lora_ranks={})
 
 
 def _contents(store_path: Path) -> dict[str, bytes]:
@@ -149,7 +155,7 @@ def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_th
         except (CheckpointError, SamplerError) as error:
             failed[checkpoint.label] = error
 
-    with open_pool(spec.config, note=said.append) as pool:
+    with open_pool("local", spec.config, note=said.append) as pool:
         engine = pool.engine(spec)
         engine.run([task(engine, job.checkpoint), task(engine, away)])
     assert isinstance(failed["checkpoint-40"], CheckpointError)
@@ -165,7 +171,7 @@ def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_th
 def _job(series: Path, tmp_path: Path) -> tuple[EngineSpec, SampleJob]:
     problems = load_problems(None, "countdown", limit=4, seed=0)
     checkpoint = find_series([series]).checkpoints[1]
-    spec = EngineSpec(config=_config(tmp_path, batch_size=None), sampler_name="transformers", why="", lora_ranks={})
+    spec = _spec(batch_size=None)
     missing = {problem.problem_id: (tuple(range(6)), True) for problem in problems}
     settings = SamplingSettings(sampler="transformers", max_tokens=8)
     return spec, SampleJob(checkpoint=checkpoint, problems=problems, settings=settings, missing=missing)
@@ -176,7 +182,7 @@ def test_parts_of_one_plan_are_the_whole_whatever_a_worker_would_have_planned(
 ) -> None:
     spec, job = _job(countdown_series, tmp_path)
     plan = BatchPlan(n_batches=6, rows_per_batch=5)
-    lead = EngineSpec(config=_config(tmp_path, batch_size=5), sampler_name="transformers", why="", lora_ranks={})
+    lead = _spec(batch_size=5)
     workers = [Worker(spec, socket.gethostname()) for _ in range(2)]
     assert Worker(lead, socket.gethostname()).work(job, Unit(part=None)).result == plan
     assert workers[0].work(job, Unit(part=None)).result == BatchPlan(n_batches=1, rows_per_batch=1024)
@@ -242,7 +248,7 @@ def test_ray_that_is_not_installed_or_not_there_is_one_line(tmp_path: Path, monk
         planted.setitem(sys.modules, "ray", None)
         with (
             pytest.raises(ConfigError, match=r"--ray: Ray is not installed; pip install '\.\[ray\]'"),
-            open_pool(_config(tmp_path, ray=""), note=print),
+            open_pool("", EngineConfig(device="cpu"), note=print),
         ):
             pass
     with socket.socket() as nobody_listens:
@@ -275,7 +281,7 @@ def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_a
     countdown_series: Path, tmp_path: Path
 ) -> None:
     config = _config(tmp_path / "alone", limit=3, k=(1, 2), adaptive=True, kernel_problems=0)
-    audit([countdown_series], config, write_report=False)
+    audit([countdown_series], config)
     command = [sys.executable, "-W", "error", "-c", "from diagnostics.app.cli import main; main()", "audit"]
     flags = ["--task", "countdown", "--limit", "3", "--n", "16", "--k", "1,2", "--adaptive", "--panel", "2"]
     flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "0", "--sampler", "transformers"]

@@ -11,9 +11,10 @@ import pytest
 
 from diagnostics.app.cli import main
 from diagnostics.export.contract import EVERYTHING
-from diagnostics.export.export import MARKER, export
+from diagnostics.export.export import MARKER
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
+from oversharp import export
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import oversharp
 from diagnostics.app.cli import main
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.ingest import choose, import_samples, preview
@@ -56,7 +57,7 @@ def table(tmp_path: Path, sql: str) -> pd.DataFrame:
 
 
 def test_a_dump_becomes_counts_findings_verdict_and_report(tmp_path: Path) -> None:
-    result = import_samples([dump(tmp_path / "val")], config(tmp_path), command="oversharp import val")
+    result = oversharp.import_samples(dump(tmp_path / "val"), config(tmp_path), command="oversharp import val")
     (series,) = result.series
     assert (series.name, series.steps, series.n_problems, series.n) == ("val", (0, 10, 20), PROBLEMS, REPEATS)
     assert not result.incomplete

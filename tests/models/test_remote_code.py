@@ -74,7 +74,7 @@ def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_pa
     with pytest.raises(CheckpointError, match="--trust-remote-code"):
         audit([series], config(trust=False))
     assert not ran.exists()
-    assert audit([series], config(trust=True)).report_path.is_file()
+    assert audit([series], config(trust=True)).store_path.is_file()
     assert ran.exists()
 
 

@@ -134,7 +134,7 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
     run: Path, countdown_series: Path, tmp_path: Path
 ) -> None:
     stores = [
-        audit([series], _config(tmp_path / name, name=name, kernel_problems=0), write_report=False).store_path
+        audit([series], _config(tmp_path / name, name=name, kernel_problems=0)).store_path
         for name, series in (("one", countdown_series), ("two", run))
     ]
     result = merge(stores, tmp_path / "both")

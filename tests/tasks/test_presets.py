@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from diagnostics.app.compare_config import read_comparison
-from diagnostics.audit.audit import audit, sampling_settings
+from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig
+from diagnostics.audit.prepare import sampling_settings
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.progress import SilentProgress
 from diagnostics.records.types import SamplingSettings
@@ -116,7 +117,7 @@ def test_what_the_preset_set_is_shown_and_recorded(countdown_series: Path, tmp_p
         kernel_problems=0,
         out=tmp_path,
     )
-    audit([countdown_series], config, progress=notes, write_report=False)
+    audit([countdown_series], config, progress=notes)
     assert 'preset two_stage sets {"temperature": 0.6, "top_p": 0.95}' in notes.told
     with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
         origin = store.frame("SELECT CAST(provenance AS VARCHAR) AS p FROM current_audits")["p"].iloc[0]

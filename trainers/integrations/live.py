@@ -28,9 +28,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.app.cli_shared import LEFT_OUT_EXIT_CODE
 from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError, OversharpError
+from diagnostics.records.errors import LEFT_OUT_EXIT_CODE, ConfigError, OversharpError
 from diagnostics.tasks import load_problems
 from diagnostics.verdict.record import Verdict
 from trainers.integrations.live_config import arguments

@@ -9,6 +9,7 @@ step of the training takes.
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import sys
 import time
@@ -39,9 +40,7 @@ def main() -> None:
     sys.argv = ["oversharp", *sys.argv[3:]]  # what the store records as the command
     Thread(target=_end_in_time, args=(training, budget_s), daemon=True).start()
 
-    from diagnostics.app.cli import main as oversharp
-
-    oversharp(sys.argv[1:])
+    runpy.run_module("oversharp", run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diagnostics.export.contract import PictureFormat
 from diagnostics.measures import all_measures
 from diagnostics.records.names import slug, slugs
 from diagnostics.records.progress import ProgressSink
 from diagnostics.store import Store
-from reports.page import build_page, page_figures, read_context
-from reports.pictures.files import figure_pictures
-from reports.records import Figure
+
+if TYPE_CHECKING:
+    from reports.records import Figure
 
 INDEX = "README.md"
 _NUMBERED = re.compile(r"(.+)-\d+")
@@ -24,17 +25,20 @@ def write_plots(
     series: tuple[str, ...],
     formats: Sequence[PictureFormat],
     folder: Path,
-    say: ProgressSink,
+    progress: ProgressSink,
 ) -> int:
     """Write every picture in every format into ``folder``, with an index of titles and captions.
 
     Returns the number of pictures.
     """
+    from reports.page import build_page, page_figures, read_context  # they bring matplotlib
+    from reports.pictures.files import figure_pictures
+
     context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
     figures = page_figures(build_page(context))
     names = slugs(_name(figure, panel.title) for figure in figures for panel in figure.panels)
     lines = ["# Figures", ""]
-    with say.stage("plots", len(figures)) as advance:
+    with progress.stage("plots", len(figures)) as advance:
         for figure in figures:
             for picture in figure_pictures(figure):
                 name = names[_name(figure, picture.panel)]

@@ -1,0 +1,51 @@
+"""Writes the report of a store, where it is not up to date.
+
+It is made from every row of every table of the store, where the store lies, and the source of the audit and the report;
+see ``diagnostics.audit.derivations``.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+from diagnostics.audit.derivations import (
+    Derivation,
+    code_hash,
+    digest,
+    record_derivation,
+    recorded_derivations,
+    relation_states,
+)
+from diagnostics.store import Store
+from reports import build_report
+
+_WHAT = "report"
+#: Taken as the code is loaded, as for findings.
+_CODE = code_hash("diagnostics", "reports")
+
+
+def write_report(store_path: Path, report_path: Path) -> None:
+    """Write the report on all series of the store, or keep the one that is up to date. Raises ``StoreError``."""
+    made_from = None if _CODE is None else _made_from(_CODE, store_path, report_path)
+    held = recorded_derivations(store_path).get(_WHAT)
+    if held is not None and made_from is not None and held == _derivation(report_path, made_from):
+        return
+    build_report(store_path, report_path)
+    if made_from is not None and (made := _derivation(report_path, made_from)) is not None:
+        record_derivation(store_path, _WHAT, made)
+
+
+def _made_from(code: str, store_path: Path, report_path: Path) -> str:
+    with Store.open(store_path, read_only=True) as store:
+        tables = store.frame("SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY table_name")
+        states = relation_states(store, [f'FROM "{name}" AS r' for name in tables["table_name"]])
+    return digest(code, states, os.path.relpath(store_path.resolve(), report_path.resolve().parent))
+
+
+def _derivation(report_path: Path, made_from: str) -> Derivation | None:
+    try:
+        return Derivation(made_from=made_from, made=sha256(report_path.read_bytes()).hexdigest())
+    except OSError:
+        return None

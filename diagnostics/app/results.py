@@ -1,0 +1,301 @@
+"""Prints the results of the commands, as text or as JSON; each function returns the command's exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diagnostics.records.errors import LEFT_OUT_EXIT_CODE
+
+if TYPE_CHECKING:
+    from diagnostics.app.api import (
+        AuditResult,
+        CompareResult,
+        ConfirmResult,
+        ExportResult,
+        ImportConfig,
+        ImportResult,
+        MergeResult,
+        Plan,
+        RegradeResult,
+        ShardResult,
+        Verdict,
+    )
+    from diagnostics.app.compare import ComparisonPlan
+    from diagnostics.ingest.plan import ImportPlan
+    from diagnostics.ingest.read import FileResult
+
+
+def show_audit(result: AuditResult, as_json: bool) -> int:
+    """Files and verdict; as JSON with the findings at the last checkpoint."""
+    if as_json:
+        _print_json(
+            {
+                "series": result.series,
+                "store": str(result.store_path),
+                "report": str(result.report_path),
+                "samples_drawn": result.samples_drawn,
+                "left_out": dict(result.left_out),
+                "without_kernel": dict(result.without_kernel),
+                "verdict": _verdict(result.verdict),
+                "findings": _headline_findings(result.store_path, result.series),
+            }
+        )
+    else:
+        print(f"report  {result.report_path}\nstore   {result.store_path}\nverdict  {result.verdict.sentence}")
+    _warn_left_out(result.left_out)
+    for label, reason in result.without_kernel.items():
+        _warn(f"no gradient kernel of {label}: {reason}")
+    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel else 0
+
+
+def show_shard(result: ShardResult, as_json: bool) -> int:
+    """Where the share is, and what to do when all are done."""
+    if as_json:
+        _print_json({**asdict(result), "shard": str(result.shard)})
+    else:
+        problems = "1 problem" if result.n_problems == 1 else f"{result.n_problems} problems"
+        print(f"shard   {result.shard} of {result.series}: {problems}\nstore   {result.store_path}")
+        print(
+            f"next    when all {result.shard.of} are done: oversharp merge STORES --out DIR, then this audit "
+            "without --shard"
+        )
+    _warn_left_out(result.left_out)
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def show_import(result: ImportResult, as_json: bool) -> int:
+    """A verdict per series; warnings of files, steps and records that were left out."""
+    if as_json:
+        _print_json(_import_summary(result))
+    else:
+        for one in result.series:
+            if one.verdict is None:
+                print(f"series  {one.name}: {one.why}")
+            else:
+                print(f"series  {one.name}: {len(one.steps)} steps, {one.n_problems} problems, {one.n} samples each")
+                print(f"verdict of {one.name}: {one.verdict.sentence}")
+        if result.report_path is not None:
+            print(f"report  {result.report_path}")
+        print(f"store   {result.store_path}")
+    _warn_files(result.files)
+    for path in result.unknown:
+        print(f"note: {path}: nobody's format, not read", file=sys.stderr)
+    for one in result.series:
+        for label, why in one.left_out.items():
+            _warn(f"{one.name}: {label} left out: {why}")
+    return LEFT_OUT_EXIT_CODE if result.incomplete else 0
+
+
+def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -> int:
+    """What an import would read, by file and step; nothing is written."""
+    from diagnostics.ingest.ingest import preview, refused
+
+    files = [(series, one) for series, results in preview(plan, config).items() for one in results]
+    if as_json:
+        rows = [
+            {
+                **_file_summary(one),
+                "series": series,
+                "steps": [{"step": step, "samples": n, "problems": p} for step, n, p in _by_step(one)],
+            }
+            for series, one in files
+        ]
+        rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused(plan)]
+        _print_json({"files": rows, "unknown": [str(path) for path in plan.unknown]})
+    else:
+        for series, one in files:
+            print(f"{one.path}  {one.format}  series {series}")
+            for step, n_samples, n_problems in _by_step(one):
+                print(f"  step {step}: {n_samples} samples of {n_problems} problems")
+    every = [*(one for _, one in files), *refused(plan)]
+    _warn_files(every)
+    if not as_json:
+        for path in plan.unknown:
+            print(f"{path}  nobody's format, not read")
+        print("nothing was written")
+    return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for one in every) else 0
+
+
+def show_plan(result: Plan, as_json: bool) -> int:
+    """Power and cost of every size that was considered."""
+    if as_json:
+        _print_json(asdict(result))
+    else:
+        from diagnostics.app.console_tables import print_plan
+
+        print_plan(result)
+    return 0
+
+
+def show_confirm(result: ConfirmResult, as_json: bool) -> int:
+    """The problems that were drawn again, and which are confirmed."""
+    if as_json:
+        _print_json(
+            {
+                "series": result.series,
+                "checkpoint": result.checkpoint,
+                "step": result.step,
+                "fresh": result.fresh,
+                "samples_drawn": result.samples_drawn,
+                "n_earlier": result.n_earlier,
+                "store": str(result.store_path),
+                "report": str(result.report_path),
+                "problems": [{**asdict(one), "confirmed": one.confirmed} for one in result.tested],
+            }
+        )
+    else:
+        from diagnostics.app.console_tables import print_confirmations
+
+        print_confirmations(result)
+        print(f"report  {result.report_path}\nstore   {result.store_path}")
+    return 0
+
+
+def show_regrade(result: RegradeResult, as_json: bool) -> int:
+    """The verdict under each verifier, and where they disagree."""
+    from diagnostics.verifiers.names import listed_graders
+
+    if as_json:
+        of_verdict = None if result.of_verdict is None else _verdict(result.of_verdict)
+        _print_json({**asdict(result), "verdict": _verdict(result.verdict), "of_verdict": of_verdict})
+    else:
+        first = "none yet" if result.of_verdict is None else result.of_verdict.sentence
+        print(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
+        print(f"verdict of {result.series}: {result.verdict.sentence}")
+        print(f"they disagree on {result.n_disagreed:,} of {result.n_samples:,} samples")
+        print(f"report  {result.report_path}\nstore   {result.store_path}")
+    if result.left_out:
+        label, why = next(iter(result.left_out.items()))
+        problems = "1 problem" if len(result.left_out) == 1 else f"{len(result.left_out)} problems"
+        _warn(f"{problems} left out, the first is {label}: {why}")
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def show_report(path: Path, as_json: bool) -> int:
+    """Where the report is."""
+    print(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
+    return 0
+
+
+def show_export(result: ExportResult, as_json: bool) -> int:
+    """What was written."""
+    if as_json:
+        written = [{"what": one.what, "path": str(one.path), "n": one.n} for one in result.written]
+        _print_json({"series": result.series, "written": written})
+    else:
+        for one in result.written:
+            print(f"{one.what:16} {one.path}  ({one.n:,})")
+    return 0
+
+
+def show_merge(result: MergeResult, as_json: bool) -> int:
+    """What was joined, and what comes next."""
+    if as_json:
+        _print_json(asdict(result))
+    else:
+        print(f"store   {result.store_path}: {', '.join(result.series)}; {result.samples_added:,} samples added")
+        if result.to_conclude:
+            out = result.store_path.parent
+            print(f"next    the audit of {', '.join(result.to_conclude)} without --shard, with --out {out}")
+        else:
+            print(f"next    oversharp report {result.store_path}")
+    for label, reason in result.left_out.items():
+        _warn(f"{label} was left out: {reason}")
+    return 0
+
+
+def show_compare(result: ComparisonPlan | CompareResult, as_json: bool) -> int:
+    """The comparison, or the plan of it."""
+    print(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines))
+    return LEFT_OUT_EXIT_CODE if result.incomplete else 0
+
+
+def _print_json(summary: Mapping[str, Any]) -> None:
+    print(json.dumps(summary, indent=2, default=str))
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def _warn_left_out(left_out: Mapping[str, str]) -> None:
+    for label, reason in left_out.items():
+        _warn(f"left out {label}: {reason}")
+
+
+def _verdict(verdict: Verdict) -> Any:
+    return json.loads(verdict.to_json())
+
+
+def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, Any]]:
+    """The findings for the whole problem set at the last checkpoint: what a script wants to read."""
+    from diagnostics.store import Store
+
+    with Store.open(store_path, read_only=True) as store:
+        frame = store.frame(
+            """
+            SELECT checkpoint, step, measure, k, value, low, high, n, unit, why
+            FROM findings
+            WHERE series = $series AND scope = 'all'
+            QUALIFY step = max(step) OVER ()
+            ORDER BY measure, k
+            """,
+            series=series,
+        )
+    return json.loads(frame.to_json(orient="records"))
+
+
+def _import_summary(result: ImportResult) -> dict[str, Any]:
+    return {
+        "store": str(result.store_path),
+        "report": None if result.report_path is None else str(result.report_path),
+        "files": [{**_file_summary(file), "imported_before": file.known} for file in result.files],
+        "unknown": [str(path) for path in result.unknown],
+        "series": [
+            {
+                "series": one.name,
+                "steps": list(one.steps),
+                "problems": one.n_problems,
+                "n": one.n,
+                "why_no_verdict": one.why,
+                "left_out": dict(one.left_out),
+                "notes": list(one.notes),
+                "verdict": None if one.verdict is None else _verdict(one.verdict),
+            }
+            for one in result.series
+        ],
+    }
+
+
+def _file_summary(file: FileResult) -> dict[str, Any]:
+    return {
+        "path": str(file.path),
+        "format": file.format,
+        "samples": file.n_samples,
+        "left_out": file.why,
+        "faults": {why: {"n": count.n, "first_line": count.first_line} for why, count in file.faults.items()},
+        "notes": list(file.notes),
+    }
+
+
+def _by_step(file: FileResult) -> list[tuple[int, int, int]]:
+    """Step, samples, problems."""
+    steps = sorted({step for step, _ in file.counted})
+    of = {step: [n for (at, _), n in file.counted.items() if at == step] for step in steps}
+    return [(step, sum(counts), len(counts)) for step, counts in of.items()]
+
+
+def _warn_files(files: Iterable[FileResult]) -> None:
+    for file in files:
+        for note in file.notes:
+            _warn(f"{file.path} {note}")
+        if file.why:
+            _warn(f"{file.path}: left out: {file.why}")
+        for why, count in file.faults.items():
+            records = "1 record" if count.n == 1 else f"{count.n} records"
+            _warn(f"{file.path}: {records} left out, the first in line {count.first_line}: {why}")

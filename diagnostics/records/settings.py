@@ -1,0 +1,45 @@
+"""Converters and checks that the settings of the commands share. Messages name the flag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cyclopts import Token
+
+from diagnostics.records.errors import ConfigError
+
+#: Largest whole number that the store and the engines take.
+MOST = 2**31 - 1
+
+
+def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    """``--k 1,8,64`` and ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` all mean the same."""
+    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
+    try:
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{','.join(parts)!r} is not a list of whole numbers such as 1,8,64") from None
+
+
+def one_or_none(_type: Any, tokens: Sequence[Token]) -> str:
+    """The value of a flag that may stand alone; then it is empty."""
+    return tokens[0].value if tokens else ""
+
+
+def require_at_least(flag: str, value: int | None, least: int) -> None:
+    """Raise ``ConfigError`` for a value of ``flag`` that is too small."""
+    if value is not None and value < least:
+        raise ConfigError(f"{flag} {value}: must be at least {least}")
+
+
+def require_storable(flag: str, value: int | None) -> None:
+    """Raise ``ConfigError`` for a value of ``flag`` that is larger than ``MOST``."""
+    if value is not None and value > MOST:
+        raise ConfigError(f"{flag} {value}: must be below {MOST + 1}")
+
+
+def require_name(name: str | None) -> None:
+    """Raise ``ConfigError`` for a ``--name`` that is empty or cannot be printed."""
+    if name is not None and (not name or not name.isprintable()):
+        raise ConfigError(f"--name {name!r}: must be printable text")
