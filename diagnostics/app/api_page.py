@@ -109,7 +109,7 @@ def _fields(record: Any, meanings: Mapping[str, str]) -> str:
         ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
     )
     for one in fields(record):
-        kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", one.type).replace("|", "\\|")
+        kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", str(one.type)).replace("|", "\\|")
         told = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
         rows.append(f"| `{one.name}` | {kind} |{told}")
     return "\n".join(rows)

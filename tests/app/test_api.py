@@ -95,7 +95,7 @@ def test_an_audit_records_the_call_without_what_is_default(countdown_series: Pat
     result = oversharp.audit(countdown_series, config)
     with oversharp.open_store(result.store_path) as store:
         command = store.frame("SELECT provenance ->> '$.command' AS command FROM current_audits")["command"].iloc[0]
-    expected = f"task='countdown', limit=2, n=2, out={tmp_path!r}, name='run', panel=0, kernel_problems=0"
+    expected = f"task='countdown', limit=2, out={tmp_path!r}, name='run', n=2, panel=0, kernel_problems=0"
     assert command == f"oversharp.audit(['{countdown_series}'], AuditConfig({expected}))"
 
 

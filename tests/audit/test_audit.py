@@ -243,7 +243,7 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     def choose(name: str, *_: object, **__: object) -> tuple[str, str]:
         return ("vllm" if name == "auto" else name), "planted"
 
-    monkeypatch.setattr("diagnostics.audit.audit.choose_sampler", choose)
+    monkeypatch.setattr("diagnostics.audit.prepare.choose_sampler", choose)
     monkeypatch.setattr("diagnostics.engine.local.make_sampler", refuse)
     notes: list[str] = []
     result = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))

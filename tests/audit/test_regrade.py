@@ -222,7 +222,7 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path) -> None:
-    page = (store.parent / "report.html").read_text(encoding="utf-8")
+    page = oversharp.report(store).read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
     assert "16 times per problem by verl; temperature, top-p, most tokens and seed are not told by verl." in text
     assert "correct is told by the reward that verl recorded" in text
