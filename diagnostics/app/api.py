@@ -91,42 +91,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-
-__all__ = [
-    "AuditConfig",
-    "AuditResult",
-    "CompareResult",
-    "ConfirmConfig",
-    "ConfirmResult",
-    "ConsoleProgress",
-    "ExportResult",
-    "Exported",
-    "ImportConfig",
-    "ImportResult",
-    "MergeResult",
-    "OversharpError",
-    "Plan",
-    "PlannedAudit",
-    "RegradeResult",
-    "ShardResult",
-    "Store",
-    "TrainConfig",
-    "Verdict",
-    "audit",
-    "audit_shard",
-    "compare",
-    "confirm",
-    "explain",
-    "export",
-    "import_samples",
-    "merge",
-    "open_store",
-    "plan",
-    "regrade",
-    "report",
-    "train",
-    "version",
-]
+__all__ = sorted((*VERBS, *RECORDS, "OversharpError", "version"))  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
