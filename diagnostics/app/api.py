@@ -91,7 +91,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-__all__ = sorted((*VERBS, *RECORDS, "OversharpError", "version"))  # noqa: PLE0605
+__all__ = sorted((*VERBS, *RECORDS, "OversharpError", "version"))
 
 
 def __getattr__(name: str) -> Any:

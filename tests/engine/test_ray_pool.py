@@ -32,9 +32,9 @@ from diagnostics.engine.ray_worker import (
     UnitResult,
     Worker,
     forced_from_parquet,
+    forced_to_parquet,
     samples_from_parquet,
     samples_to_parquet,
-    scores_to_parquet,
     units_of,
 )
 from diagnostics.records import errors
@@ -215,7 +215,7 @@ def test_numbers_keep_all_their_bits_on_the_way() -> None:
         token_logps=logps,
         token_entropies=logps,
     )
-    assert forced_from_parquet(scores_to_parquet([score])) == [score]
+    assert forced_from_parquet(forced_to_parquet([score])) == [score]
 
 
 def test_a_worker_that_has_not_the_same_checkpoints_says_which_and_where(
