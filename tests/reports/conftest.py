@@ -270,7 +270,7 @@ def html(page: Page) -> str:
 
 @pytest.fixture(scope="session")
 def hostile_html(written: Callable[..., Path], measures: tuple[Measure, ...]) -> str:
-    with Store.open(written(texts=HOSTILE), read_only=True) as store:
+    with Store.open(written(texts=HOSTILE, names=("grpo",)), read_only=True) as store:
         return render_page(load_page(store, measures, store_name="audit.duckdb"))
 
 

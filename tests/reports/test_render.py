@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -118,7 +120,8 @@ def test_a_very_long_response_is_cut_and_says_so(hostile_html: str) -> None:
 
 
 def test_control_characters_are_replaced(page_of: Any) -> None:
-    html = render_page(page_of(texts=("nul \x00 escape \x1b[31m", "fine"), names=("grpo",)))
+    page = page_of(texts=("nul \x00 escape \x1b[31m", "fine"), names=("grpo",))
+    html = render_page(replace(page, sections=tuple(s for s in page.sections if s.section_id == "problems")))
     assert "nul \N{REPLACEMENT CHARACTER} escape \N{REPLACEMENT CHARACTER}[31m" in html
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
 
@@ -160,6 +163,7 @@ def test_build_report_writes_the_whole_file_with_the_installed_measures(session_
     assert text.endswith("</html>\n")
     assert stat.S_IMODE(out.stat().st_mode) == 0o644
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+    assert f'href="{os.path.relpath(session_store, out.parent)}"' in text, "the link leads from the report to the store"
 
 
 def test_a_report_that_cannot_be_written_says_where(tmp_path: Path) -> None:

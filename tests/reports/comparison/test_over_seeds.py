@@ -243,7 +243,6 @@ def test_the_page_holds_the_section_before_the_comparison(context: Context) -> N
     page = build_page(seeded(context))
     order = [section.section_id for section in page.sections]
     assert order.index("seeds") == order.index("compare") - 1
-    html = render_page(page)
-    assert html == render_page(build_page(seeded(context)))
+    html = render_page(replace(page, sections=(page.sections[order.index("seeds")],)))
     start = html.index('id="seeds"')
     assert len(html[start : html.index("</section>", start)]) < 20_000

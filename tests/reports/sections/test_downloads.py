@@ -6,11 +6,9 @@ import base64
 import gzip
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 
-from reports import build_report
 from reports.context import Context
 from reports.records import Download, Link
 from reports.sections.downloads import findings_csv, packed
@@ -45,8 +43,3 @@ def test_the_method_offers_the_findings_and_links_the_store(context: Context) ->
 def test_packing_has_no_clock() -> None:
     assert packed("a,b\n" * 1000) == packed("a,b\n" * 1000)
     assert len(packed("a,b\n" * 1000)) < 100
-
-
-def test_the_link_leads_from_the_report_to_the_store(session_store: Path, tmp_path: Path) -> None:
-    out = build_report(session_store, session_store.parent / "deep" / "report.html", series=("grpo",))
-    assert 'href="../audit.duckdb"' in out.read_text(encoding="utf-8")

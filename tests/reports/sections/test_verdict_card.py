@@ -177,7 +177,7 @@ def test_a_series_without_a_comparison_shows_why_and_no_empty_table(context: Con
 
 
 def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) -> None:
-    html = render_page(page_with(context, VERDICT))
+    html = render_page(replace(page_with(context, VERDICT), sections=()))
     title, sentence = html.index("</span> Over-sharpened</h3>"), html.index(VERDICT.sentence)
     change = html.index("What would change this:")
     assert (
