@@ -6,6 +6,7 @@ Text that came from a model or a problem file is plain ``str`` everywhere: the t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +33,15 @@ class Cell:
     code: bool = False
     href: str = ""
 
+    @classmethod
+    def count(cls, number: float) -> Cell:
+        """A whole number.
+
+        >>> Cell.count(40.0)
+        Cell(text='40', sort=40.0, code=False, href='')
+        """
+        return cls(text=str(int(number)), sort=float(number))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -39,6 +49,15 @@ class Column:
 
     name: str
     numeric: bool = True
+
+
+def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
+    """Columns of text, then columns of numbers.
+
+    >>> [(column.name, column.numeric) for column in columns("series", numbers=("k", "change"))]
+    [('series', False), ('k', True), ('change', True)]
+    """
+    return (*(Column(name=name, numeric=False) for name in texts), *(Column(name=name) for name in numbers))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from reports.evidence.comparable import Difference, differences
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, line_of, series_colour, step_ticks
 from reports.findings.tables import Display
-from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
+from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table, columns
 from reports.wording import known
 
 LEVELS = 4
@@ -220,8 +220,8 @@ def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
             body += [
                 (
                     Cell(text=series.name),
-                    Cell(text=str(one_k), sort=float(one_k)),
-                    Cell(text=str(int(step)), sort=float(step)),
+                    Cell.count(one_k),
+                    Cell.count(step),
                     display.cell(value, low, high),
                 )
                 for step, value, low, high in zip(rows["step"], rows["value"], rows["low"], rows["high"], strict=True)
@@ -239,12 +239,7 @@ def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
         y_range=(0.0, 1.0),
         table=Table(
             title="pass@k by step: data",
-            columns=(
-                Column(name="series", numeric=False),
-                Column(name="k"),
-                Column(name="step"),
-                Column(name=f"{kind}pass@k"),
-            ),
+            columns=columns("series", numbers=("k", "step", f"{kind}pass@k")),
             rows=tuple(body),
             folded=True,
         ),
@@ -263,16 +258,11 @@ def _description(lines: list[tuple[int, str, pd.DataFrame]], k: int) -> str:
 def _path_table(lines: list[tuple[int, str, pd.DataFrame]], k: int) -> Table:
     return Table(
         title="pass@1 and coverage: data",
-        columns=(
-            Column(name="series", numeric=False),
-            Column(name="step"),
-            Column(name="pass@1"),
-            Column(name=f"pass@{k}"),
-        ),
+        columns=columns("series", numbers=("step", "pass@1", f"pass@{k}")),
         rows=tuple(
             (
                 Cell(text=name),
-                Cell(text=str(step), sort=float(step)),
+                Cell.count(step),
                 Cell(text=numbers.fixed(p1, 3), sort=p1),
                 Cell(text=numbers.fixed(pk, 3), sort=pk),
             )

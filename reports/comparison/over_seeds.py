@@ -12,7 +12,7 @@ from reports.comparison.seeds import Quantities, Quantity, SeededObjective, Seed
 from reports.context import Context
 from reports.evidence.comparable import differences
 from reports.evidence.source import SeriesSource
-from reports.findings.tables import Display, display_of
+from reports.findings.tables import POINTS, Display, display_of
 from reports.records import Block, Missing, Section
 
 TITLE = "Objectives over seeds"
@@ -20,7 +20,6 @@ LIMITS = (
     "Intervals here are Student's t over training seeds: they say how far another run of the same objective would "
     "move, on these problems and from this base. Few seeds make them wide."
 )
-_POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 
 def over_seeds(context: Context) -> Section | None:
@@ -93,7 +92,7 @@ def _difference_sentence(first: SeededObjective, second: SeededObjective, quanti
         value = "unknown" if over.mean is None else f"{numbers.points(over.mean)} points"
         return f"{start}{value}, without an interval: {over.why}."
     reading = "" if over.low > 0 or over.high < 0 else ": these seeds show no difference"
-    return f"{start}{_text(_POINTS, over)} points over {numbers.plural(over.n, 'seed')}{reading}."
+    return f"{start}{_text(POINTS, over)} points over {numbers.plural(over.n, 'seed')}{reading}."
 
 
 def _left_out(context: Context, chosen: Sequence[SeededObjective]) -> tuple[str, ...]:

@@ -16,12 +16,11 @@ from reports import numbers
 from reports.comparison.seeds import may_pair
 from reports.context import Context
 from reports.evidence.source import SeriesSource
-from reports.findings.tables import Display
+from reports.findings.tables import POINTS
 from reports.records import Cell, Column, Missing, Table
 
 #: From here on an adjusted p says that there is a difference.
 LEVEL = 0.05
-_POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +138,11 @@ def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
 def _row(row: RunDifference) -> tuple[Cell, ...]:
     return (
         Cell(text=row.task),
-        Cell(text=str(row.k), sort=float(row.k)),
+        Cell.count(row.k),
         *(Cell(text=numbers.fixed(value, 3), sort=value) for value in (row.first, row.second)),
-        _POINTS.cell(row.difference, row.low, row.high),
+        POINTS.cell(row.difference, row.low, row.high),
         *(Cell(text=numbers.number(p, "p-value"), sort=p) for p in (row.p, row.p_adjusted)),
-        Cell(text=str(row.n_problems), sort=float(row.n_problems)),
+        Cell.count(row.n_problems),
     )
 
 

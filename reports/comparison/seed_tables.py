@@ -10,7 +10,7 @@ from reports.comparison.seeds import Quantities, Quantity, SeededObjective, Seed
 from reports.context import Context
 from reports.findings.figures import described, series_colour, step_ticks
 from reports.findings.tables import Display, display_of
-from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table
+from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table, columns
 
 
 def _columns(made: Sequence[Quantity]) -> tuple[Column, ...]:
@@ -52,7 +52,7 @@ def mean_table(chosen: Sequence[SeededObjective], made: Quantities, place: SeedP
     rows = [
         (
             Cell(text=one.name),
-            Cell(text=str(len(one.runs)), sort=float(len(one.runs))),
+            Cell.count(len(one.runs)),
             *_cells(made.all, place.values[one.name], len(one.runs)),
         )
         for one in chosen
@@ -116,17 +116,19 @@ def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places
                 display = display_of(q.unit, signed=True)
                 cells.append(Cell(text="–") if matched_on else display.cell(over.mean, over.low, over.high))
             where = (Cell(text=f"{second.name} − {first.name}"), Cell(text=place.title))
-            rows.append((*where, Cell(text=str(n), sort=float(n)), *cells))
+            rows.append((*where, Cell.count(n), *cells))
     several = " Not adjusted for several differences." if len(rows) > 1 else ""
     return Table(
         title=f"Differences between objectives, paired by seed{_exact(made)}",
-        columns=(
-            Column(name="difference", numeric=False),
-            Column(name="where", numeric=False),
-            Column(name="seeds"),
-            *(
-                Column(name=f"{q.title} (points)" if numbers.is_probability(q.unit) else f"{q.title}{_unit(q)}")
-                for q in made.all
+        columns=columns(
+            "difference",
+            "where",
+            numbers=(
+                "seeds",
+                *(
+                    f"{q.title} (points)" if numbers.is_probability(q.unit) else f"{q.title}{_unit(q)}"
+                    for q in made.all
+                ),
             ),
         ),
         rows=tuple(rows),
@@ -152,7 +154,7 @@ def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quan
                 (
                     Cell(text=one.name),
                     Cell(text=q.title),
-                    Cell(text=str(step), sort=float(step)),
+                    Cell.count(step),
                     display_of(q.unit, signed=False).cell(over.mean, over.low, over.high),
                 )
                 for step, over in zip(steps, means, strict=True)
@@ -170,12 +172,7 @@ def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quan
         y_range=(0.0, 1.0),
         table=Table(
             title="Means over seeds by step: data",
-            columns=(
-                Column(name="objective", numeric=False),
-                Column(name="quantity", numeric=False),
-                Column(name="step"),
-                Column(name="mean over seeds"),
-            ),
+            columns=columns("objective", "quantity", numbers=("step", "mean over seeds")),
             rows=tuple(body),
             folded=True,
         ),
@@ -201,7 +198,7 @@ def seed_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequ
     rows = [
         (
             Cell(text=one.name),
-            Cell(text=str(seed), sort=float(seed)),
+            Cell.count(seed),
             Cell(text="–" if run.verdict is None else run.verdict.title),
             Cell(text=place.title),
             *(

@@ -53,10 +53,13 @@ class Display:
         return Cell(text=text, sort=value_f)
 
 
+POINTS = Display(factor=100.0, unit="points", is_difference=True)
+
+
 def display_of(unit: str, *, signed: bool) -> Display:
     """How values of a measure are shown: signed probabilities in points, everything else as it is."""
     if signed and numbers.is_probability(unit):
-        return Display(factor=100.0, unit="points", is_difference=True)
+        return POINTS
     return Display(factor=1.0, unit=unit, is_difference=False)
 
 
@@ -117,7 +120,7 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
             if all(cell is None for cell in cells):
                 continue
             lead = [Cell(text=series.name)] if several else []
-            lead.append(Cell(text=str(step), sort=float(step)))
+            lead.append(Cell.count(step))
             values = [
                 Cell(text="–") if cell is None else display.cell(cell["value"], cell["low"], cell["high"])
                 for cell in cells

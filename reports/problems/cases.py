@@ -79,7 +79,7 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
     shown = spread(steps, SHOWN_STEPS)
     body = []
     for step in shown:
-        cells = [Cell(text=str(step), sort=float(step))]
+        cells = [Cell.count(step)]
         for series in own:
             row = at.get((series.name, step))
             if row is None:
@@ -116,10 +116,7 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
         cells = [Cell(text=str(mode), code=True), Cell(text="yes" if correct else "no")]
         for series in own:
             row = at.get((series.name, mode, correct))
-            cells += [
-                Cell(text="–") if row is None else Cell(text=str(int(row[name])), sort=float(row[name]))
-                for name in ("n_base", "n_late")
-            ]
+            cells += [Cell(text="–") if row is None else Cell.count(row[name]) for name in ("n_base", "n_late")]
         body.append(tuple(cells))
     names = [f"{series.name}: " if several else "" for series in own]
     totals = modes.groupby("series", sort=False)["n_modes"].max()

@@ -11,10 +11,10 @@ from reports.context import Context
 from reports.evidence.problem_changes import lost_by_chance, problem_changes
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, series_colour
-from reports.findings.tables import Display
+from reports.findings.tables import POINTS
 from reports.problems.cases import problem_cases
 from reports.problems.table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
-from reports.records import Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table
+from reports.records import Block, Cell, Figure, Line, Missing, Panel, Section, Table, columns
 
 MEASURES = (
     "problems_lost",
@@ -26,7 +26,6 @@ MEASURES = (
 LEAST_HALF = 4
 _GROUPS, _LEAST_GROUP = 10, 10
 _LEAST_CHANCE = 0.1
-_POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 
 def problems(context: Context) -> Section:
@@ -100,10 +99,7 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
         body.append(
             (
                 Cell(text=series.name),
-                *(
-                    Cell(text=str(int(states.get(state, 0))), sort=float(states.get(state, 0)))
-                    for state in ("lost", "fell", "unchanged", "rose", "gained")
-                ),
+                *(Cell.count(states.get(state, 0)) for state in ("lost", "fell", "unchanged", "rose", "gained")),
             )
         )
     return Figure(
@@ -120,10 +116,7 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
         x_ticks=(0.0, 0.25, 0.5, 0.75, 1.0),
         table=Table(
             title="Problems by what became of them: data",
-            columns=(
-                Column(name="series", numeric=False),
-                *(Column(name=name) for name in ("lost", "fell", "unchanged", "rose", "gained")),
-            ),
+            columns=columns("series", numbers=("lost", "fell", "unchanged", "rose", "gained")),
             rows=tuple(body),
             note="Lost: no correct sample left. Gained: a first one. Single problems are in the tables below.",
             folded=True,
@@ -151,8 +144,8 @@ def _gains(context: Context, held: tuple[SeriesSource, ...], changes: dict[str, 
                 (
                     Cell(text=series.name),
                     Cell(text=f"{low:.2f} to {high:.2f}", sort=low),
-                    Cell(text=str(len(group)), sort=float(len(group))),
-                    _POINTS.cell(interval.mean, interval.low, interval.high),
+                    Cell.count(len(group)),
+                    POINTS.cell(interval.mean, interval.low, interval.high),
                 )
             )
         lines.append(
@@ -175,17 +168,12 @@ def _gains(context: Context, held: tuple[SeriesSource, ...], changes: dict[str, 
         f"Band: {numbers.NINETY_FIVE} interval over problems.",
         x_label="success rate of the base (probability)",
         y_label="change of success (points)",
-        panels=(described(panel, title, _POINTS, "base success"),),
+        panels=(described(panel, title, POINTS, "base success"),),
         x_ticks=(0.0, 0.25, 0.5, 0.75, 1.0),
         zero_line=True,
         table=Table(
             title=f"{title}: data",
-            columns=(
-                Column(name="series", numeric=False),
-                Column(name="success of the base"),
-                Column(name="problems"),
-                Column(name="mean change (points)"),
-            ),
+            columns=columns("series", numbers=("success of the base", "problems", "mean change (points)")),
             rows=tuple(body),
             note=f"Brackets: {numbers.NINETY_FIVE} interval over problems. {_SPLIT if is_split else _NOT_SPLIT}",
             folded=True,

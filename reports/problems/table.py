@@ -12,7 +12,7 @@ from reports.context import Context
 from reports.evidence.problem_changes import STATES
 from reports.evidence.problem_details import ProblemDetails
 from reports.evidence.source import SeriesSource
-from reports.records import Cell, Column, SideBySide, Table
+from reports.records import Cell, Column, SideBySide, Table, columns
 
 #: Rows of all filterable tables together, and of the lists of lost and gained problems.
 SHOWN_ROWS = 1000
@@ -71,11 +71,7 @@ def _end(context: Context, title: str, rows: pd.DataFrame) -> Table:
     no_rows = "" if body else "None."
     return Table(
         title=f"{title}: {count}",
-        columns=(
-            Column(name="problem", numeric=False),
-            Column(name="correct, base"),
-            Column(name="correct, last"),
-        ),
+        columns=columns("problem", numbers=("correct, base", "correct, last")),
         rows=body,
         note=f"The {len(shown)} largest of {count}; the table below goes on." if len(shown) < len(rows) else no_rows,
     )

@@ -14,7 +14,7 @@ from reports import numbers
 from reports.context import Context
 from reports.evidence.comparable import not_alike
 from reports.evidence.source import SeriesSource
-from reports.findings.tables import display_of
+from reports.findings.tables import POINTS
 from reports.published import published_tables
 from reports.records import Block, Cell, Column, Missing, Section, Table
 from reports.wording import bound
@@ -25,7 +25,6 @@ FULL_DATA = "reports.published.published_tables()"
 PLAIN = "GRPO"
 CAUTION = "Tasks, models, training and sampling differ: this is a scale for the size of a change, not a comparison."
 _DASH = Cell(text="–")
-_DIFFERENCE = display_of("probability", signed=True)
 _UNITS = {"percent": 0.01, "bits": math.log(2.0), "unstated": 1.0}  # to probabilities and nats; unstated as printed
 _DECIMALS = 4  # the papers print percents to two: beyond that stand the traces of the division by 100
 
@@ -203,7 +202,7 @@ def _pair_row(pair: PublishedPair, ks: tuple[int, ...]) -> tuple[Cell, ...]:
         if (levels := pair.levels("pass@k", near)) is None:
             cells += [_DASH] * 2
         else:
-            cells += [_path(*levels), _DIFFERENCE.cell(round(levels[1] - levels[0], _DECIMALS), None, None)]
+            cells += [_path(*levels), POINTS.cell(round(levels[1] - levels[0], _DECIMALS), None, None)]
     return (*_pair_head(pair), *cells)
 
 
@@ -215,7 +214,7 @@ def _own_row(context: Context, series: SeriesSource, ks: tuple[int, ...]) -> tup
         if change is None:
             cells += [_DASH] * 2
         else:
-            cells += [_path(change.before, change.after), _DIFFERENCE.cell(change.delta, change.low, change.high)]
+            cells += [_path(change.before, change.after), POINTS.cell(change.delta, change.low, change.high)]
     return (*_own_head(context, series), *cells)
 
 

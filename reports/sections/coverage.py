@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from reports.context import Context, told_once
 from reports.evidence.source import SeriesSource
-from reports.findings.tables import display_of
+from reports.findings.tables import POINTS
 from reports.numbers import NINETY_FIVE, k_range, listing, plural
-from reports.records import Cell, Column, Section, Table
+from reports.records import Cell, Section, Table, columns
 from reports.sections.coverage_figures import (
     BAND,
     POINTWISE,
@@ -91,22 +91,17 @@ def _by_task(context: Context) -> tuple[Table, ...]:
     if rows.empty:
         return ()
     ks = [int(k) for k in sorted(rows["k"].dropna().unique())]
-    display = display_of("probability", signed=True)
     body = []
     for (series, scope), own in rows.groupby(["series", "scope"], sort=True):
         by_k = {int(row["k"]): row for row in own.to_dict("records")}
         cells = [
-            display.cell(by_k[k]["value"], by_k[k]["low"], by_k[k]["high"]) if k in by_k else Cell(text="–") for k in ks
+            POINTS.cell(by_k[k]["value"], by_k[k]["low"], by_k[k]["high"]) if k in by_k else Cell(text="–") for k in ks
         ]
         body.append((Cell(text=str(series)), Cell(text=str(scope).removeprefix(TASK)), *cells))
     return (
         Table(
             title="Change of pass@k by task, base to last checkpoint",
-            columns=(
-                Column(name="series", numeric=False),
-                Column(name="task", numeric=False),
-                *(Column(name=f"k = {k}") for k in ks),
-            ),
+            columns=columns("series", "task", numbers=(f"k = {k}" for k in ks)),
             rows=tuple(body),
             note=f"Unit: points. Brackets: {NINETY_FIVE} interval, not corrected for the number of tasks.",
         ),

@@ -10,14 +10,13 @@ import pandas as pd
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
-from reports.findings.tables import Display
-from reports.records import STEP_LABEL, Block, Cell, ChangeMap, Column, Figure, Mark, Missing, Panel, Table
+from reports.findings.tables import POINTS
+from reports.records import STEP_LABEL, Block, Cell, ChangeMap, Column, Figure, Mark, Missing, Panel, Table, columns
 from reports.sections.verdict_card import decline_text, k_star_text, lost_coverage, window_text
 from reports.wording import bound, known
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
-POINTS = Display(factor=100.0, unit="points", is_difference=True)
 #: What the darkest shade of the map stands for, in points: the least of these that holds all values.
 SCALES = (5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0)
 
@@ -186,7 +185,7 @@ def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
                 Cell(text="–") if row is None else POINTS.cell(row["value"], row["low"], row["high"]) for row in at_step
             ]
             lead = [Cell(text=series.name)] if several else []
-            body.append((*lead, Cell(text=str(step), sort=float(step)), *cells))
+            body.append((*lead, Cell.count(step), *cells))
     return Table(
         title="Changes of all checkpoints and k: data",
         columns=(
@@ -212,7 +211,7 @@ def ends_table(context: Context) -> tuple[Table, ...]:
             band = context.source.value_at(SIMULTANEOUS, series.name, series.last_step, k=k)
             rows.append(
                 (
-                    Cell(text=str(k), sort=float(k)),
+                    Cell.count(k),
                     Cell(text=numbers.fixed(change.before, 3), sort=change.before),
                     Cell(text=numbers.fixed(change.after, 3), sort=change.after),
                     POINTS.cell(change.delta, change.low, change.high),
@@ -227,13 +226,7 @@ def ends_table(context: Context) -> tuple[Table, ...]:
 def _ends_of(series: SeriesSource, rows: tuple[tuple[Cell, ...], ...], *, several: bool) -> Table:
     return Table(
         title=f"pass@k of base and last checkpoint{f': {series.name}' if several else ''}",
-        columns=(
-            Column(name="k"),
-            Column(name="base"),
-            Column(name="last"),
-            Column(name="change (points)"),
-            Column(name="simultaneous"),
-        ),
+        columns=columns(numbers=("k", "base", "last", "change (points)", "simultaneous")),
         rows=rows,
         note=f"Brackets: {numbers.NINETY_FIVE} interval of each change by itself; the {BAND} is for all k and "
         "checkpoints together.",

@@ -36,9 +36,9 @@ def _table(series: str, rows: pd.DataFrame) -> Table:
         ),
         rows=tuple(
             (
-                Cell(text=str(row["step"]), sort=float(row["step"])),
+                Cell.count(row["step"]),
                 Cell(text=str(row["source_id"] or row["problem_id"]), code=True),
-                Cell(text=str(row["n"]), sort=float(row["n"])),
+                Cell.count(row["n"]),
                 Cell(text=str(row["verifier"]) if row["correct"] else grader_name(str(row["own_verifier"]))),
                 Cell(text=_answer(str(row["own_answer"]), str(row["own_state"]))),
                 Cell(text=_answer(str(row["answer"]), str(row["state"]))),

@@ -13,8 +13,8 @@ from reports.context import Context
 from reports.evidence.comparable import not_alike
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, interval_end, line_of, series_colour
-from reports.findings.tables import Display
-from reports.records import Card, Cell, Column, Direction, Figure, Headline, Missing, Panel, Table
+from reports.findings.tables import POINTS
+from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.sections.verdict_card import verdict_text, window_text
 from reports.wording import WITH_MODES, Change, change_of_probability, known
@@ -224,7 +224,6 @@ def _limits(context: Context) -> tuple[str, ...]:
 def _figure(context: Context) -> Figure | Missing:
     """Difference to base of the last checkpoint over k: sharpening left, coverage right."""
     title = "Change of pass@k from base to last checkpoint"
-    display = Display(factor=100.0, unit="points", is_difference=True)
     rows = known(context.source.findings, "pass_at_k_delta")
     lines, body = [], []
     for i, series in enumerate(context.series):
@@ -233,12 +232,12 @@ def _figure(context: Context) -> Figure | Missing:
             continue
         lines.append(line_of(own, x="k", label=series.name, colour=series_colour(i), style=i, factor=100.0))
         body += [
-            (Cell(text=series.name), Cell(text=str(int(k)), sort=float(k)), display.cell(value, low, high))
+            (Cell(text=series.name), Cell.count(k), POINTS.cell(value, low, high))
             for k, value, low, high in zip(own["k"], own["value"], own["low"], own["high"], strict=True)
         ]
     if not lines:
         return Missing(title=title, why=("the store holds no paired differences of pass@k to the base",))
-    panel = described(Panel(title="", lines=tuple(lines)), title, display, "k")
+    panel = described(Panel(title="", lines=tuple(lines)), title, POINTS, "k")
     return Figure(
         figure_id="headline-delta",
         title=title,
@@ -252,7 +251,7 @@ def _figure(context: Context) -> Figure | Missing:
         zero_line=True,
         table=Table(
             title="Change of pass@k: data",
-            columns=(Column(name="series", numeric=False), Column(name="k"), Column(name="change (points)")),
+            columns=columns("series", numbers=("k", "change (points)")),
             rows=tuple(body),
             folded=True,
         ),

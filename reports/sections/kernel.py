@@ -11,7 +11,7 @@ from reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
 from reports.evidence.source import SeriesSource
 from reports.findings.scopes import by_scope, rests_on
 from reports.findings.tables import display_of
-from reports.records import Block, Cell, Column, Figure, Folded, Missing, Section, Table
+from reports.records import Block, Cell, Figure, Folded, Missing, Section, Table, columns
 from reports.sections.kernel_figures import heat_map, last_step
 from reports.wording import bound, known
 
@@ -113,11 +113,10 @@ def _numbers(context: Context) -> tuple[Table, ...]:
         for series in context.series
         for role, step in (("base", series.base_step), ("last", series.last_step))
     ]
-    columns = (Column(name="quantity", numeric=False), *(Column(name=name) for name in names))
     return (
         Table(
             title="Base and last checkpoint",
-            columns=columns,
+            columns=columns("quantity", numbers=names),
             rows=tuple(body),
             narrow=len(context.series) == 1,
             note=f"Brackets: {numbers.NINETY_FIVE} interval over problems. A base ends no step, so none was foretold.",

@@ -90,7 +90,7 @@ def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]
     means = {step: _block_means(rows, problem_ids) for step, rows in drawn.items()}
     body = []
     for i, problem in enumerate(problem_ids):
-        cells = [Cell(text=str(i + 1), sort=float(i + 1)), Cell(text=str(prompts.get(problem, problem))[:_PROMPT])]
+        cells = [Cell.count(i + 1), Cell(text=str(prompts.get(problem, problem))[:_PROMPT])]
         cells += [
             Cell(text="–") if value is None else Cell(text=numbers.fixed(value, 3), sort=value)
             for step in drawn
@@ -170,7 +170,7 @@ def _points(prediction: Prediction, scaled_M: np.ndarray) -> Table:
     numbers_of = {problem: i for i, problem in enumerate(sorted(set(map(str, prediction.problem_M))), start=1)}
     body = tuple(
         (
-            Cell(text=str(numbers_of[str(problem)]), sort=float(numbers_of[str(problem)])),
+            Cell.count(numbers_of[str(problem)]),
             Cell(text="correct" if correct else "not correct"),
             Cell(text=numbers.fixed(float(x), 3), sort=float(x)),
             Cell(text=numbers.fixed(float(y), 3), sort=float(y)),

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from reports import citations, numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
-from reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table
+from reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table, columns
 from reports.sections.downloads import findings_download
 
 #: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
@@ -49,7 +49,7 @@ def method(context: Context) -> Section:
             blocks.append(
                 Table(
                     title=f"Versions and machine{suffix}",
-                    columns=(Column(name="what", numeric=False), Column(name="value", numeric=False)),
+                    columns=columns("what", "value"),
                     rows=tuple((Cell(text=name), Cell(text=value, code=True)) for name, value in versions),
                     folded=True,
                 )
@@ -138,7 +138,7 @@ def _settings(context: Context) -> Table:
     names = tuple(series.name for series in context.series)
     return Table(
         title="Sampling settings",
-        columns=(Column(name="setting", numeric=False), *(Column(name=name, numeric=False) for name in names)),
+        columns=columns("setting", *names),
         rows=tuple(row for _, row in rows),
     )
 
@@ -157,7 +157,7 @@ def _checkpoints(context: Context) -> Table:
     rows = tuple(
         (
             Cell(text=series.name),
-            Cell(text=str(row["step"]), sort=float(row["step"])),
+            Cell.count(row["step"]),
             Cell(text=f"{row['checkpoint']}{' (base)' if row['is_base'] else ''}"),
             Cell(text=str(row["checkpoint_id"]), code=True),
             Cell(text=str(row["path"]), code=True),
@@ -220,13 +220,7 @@ def _events(context: Context) -> Table | Missing:
         return Missing(title="What ran", why=("the store holds no record of stages",))
     return Table(
         title="What ran",
-        columns=(
-            Column(name="series", numeric=False),
-            Column(name="stage", numeric=False),
-            Column(name="runs"),
-            Column(name="wall time (s)"),
-            Column(name="rows written"),
-        ),
+        columns=columns("series", "stage", numbers=("runs", "wall time (s)", "rows written")),
         rows=tuple(
             (
                 Cell(text=str(row["series"])),

@@ -10,7 +10,7 @@ from reports import numbers
 from reports.context import Context
 from reports.findings.figures import described, series_colour
 from reports.findings.tables import Display
-from reports.records import STEP_LABEL, Block, Cell, Column, Constant, Figure, Line, Panel, Section, Table
+from reports.records import STEP_LABEL, Block, Cell, Constant, Figure, Line, Panel, Section, Table, columns
 
 #: Shown first, by substring, in this order; trainers differ in their names.
 PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")
@@ -84,7 +84,7 @@ def _resting(context: Context, logged: pd.DataFrame, names: list[str]) -> Consta
         text=f"{'; '.join(parts)}.",
         table=Table(
             title="Constant metrics: data",
-            columns=(Column(name="series", numeric=False), Column(name="metric", numeric=False), Column(name="value")),
+            columns=columns("series", "metric", numbers=("value",)),
             rows=tuple(body),
             folded=True,
         ),
@@ -123,7 +123,7 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
         panels=(described(Panel(title="", lines=tuple(lines)), name, display, "step"),),
         table=Table(
             title=f"{name}: data",
-            columns=(Column(name="step"), *(Column(name=series) for series in tabled)),
+            columns=columns(numbers=("step", *tabled)),
             rows=_by_step(tabled),
             note=f"At most {MAX_ROWS} rows: means over neighbouring steps. The store has every step: training_metrics."
             if len(rows) > MAX_ROWS
@@ -162,12 +162,7 @@ def _rest(rows: pd.DataFrame) -> Table:
         )
     return Table(
         title="Other metrics",
-        columns=(
-            Column(name="series", numeric=False),
-            Column(name="metric", numeric=False),
-            Column(name="first"),
-            Column(name="last"),
-        ),
+        columns=columns("series", "metric", numbers=("first", "last")),
         rows=tuple(body),
         folded=True,
     )

@@ -10,7 +10,7 @@ from diagnostics.verdict.record import Estimate, Rates, Remedy, Verdict, Verdict
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.evidence.source import SeriesSource
-from reports.records import Cell, Column, Table, VerdictText
+from reports.records import Cell, Table, VerdictText, columns
 
 NO_VERDICT = (
     "No verdict: this audit was made before verdicts were written. Run the same audit again; what was sampled is kept."
@@ -136,7 +136,7 @@ def _facts(verdict: Verdict) -> Table:
             rows.append(("decline began", decline_text(verdict.decline_began)))
     return Table(
         title="What the verdict rests on",
-        columns=(Column(name="what", numeric=False), Column(name="value", numeric=False)),
+        columns=columns("what", "value"),
         rows=tuple((Cell(text=name), Cell(text=value)) for name, value in rows),
         note="A small p says that the loss is more than the luck of the draw. Key 1 resamples the counts of these very "
         f"problems, key 2 the problems; each looks at all k at once.{_averaged(verdict)}",
@@ -233,7 +233,7 @@ def _minority(verdict: Verdict) -> str:
 def _changes(verdict: Verdict) -> Table:
     rows = tuple(
         (
-            Cell(text=str(change.k), sort=float(change.k)),
+            Cell.count(change.k),
             Cell(text=numbers.fixed(change.base, 3), sort=change.base),
             Cell(text=numbers.fixed(change.late, 3), sort=change.late),
             Cell(text=_points(change.change, change.low, change.high), sort=change.change),
@@ -243,7 +243,7 @@ def _changes(verdict: Verdict) -> Table:
     late = "Late: the mean over these checkpoints. " if len(verdict.window) > 1 else ""
     return Table(
         title=f"pass@k of the base and of {window_text(verdict.window)}",
-        columns=(Column(name="k"), Column(name="base"), Column(name="late"), Column(name="change (points)")),
+        columns=columns(numbers=("k", "base", "late", "change (points)")),
         rows=rows,
         note=f"{late}Brackets: {numbers.NINETY_FIVE} interval over problems, paired, each k by itself.",
         folded=True,
@@ -264,7 +264,7 @@ def _rates(rates: tuple[Rates, ...]) -> Table:
         told = f"{told} where known"
     rows = tuple(
         (
-            Cell(text=str(rate.step), sort=float(rate.step)),
+            Cell.count(rate.step),
             *(
                 Cell(text=numbers.UNKNOWN if share is None else numbers.percent(share), sort=share)
                 for share in (rate.truncated, rate.not_parsed, rate.timed_out)
@@ -274,7 +274,7 @@ def _rates(rates: tuple[Rates, ...]) -> Table:
     )
     return Table(
         title=f"Samples cut off, not parsed or out of time: {told}",
-        columns=(Column(name="step"), Column(name="cut off"), Column(name="not parsed"), Column(name="out of time")),
+        columns=columns(numbers=("step", "cut off", "not parsed", "out of time")),
         rows=rows,
         note="Such samples count as not correct, so a rise of these rates looks like a loss.",
         folded=True,
