@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from reports import numbers
@@ -52,6 +53,7 @@ class PublishedPair:
         return self.values.get((metric, k))
 
 
+@cache
 def pairs() -> tuple[PublishedPair, ...]:
     """Every base and trained model that stand in the same table, in the order of print.
 
