@@ -119,8 +119,8 @@ def _common_k(context: Context, *, exact: bool) -> int | None:
 
 def _path(context: Context, series: SeriesSource, k: int, *, exact: bool) -> pd.DataFrame:
     """Columns ``p1`` and ``pk`` indexed by step, where both are known."""
-    columns = {"p1": _trajectory(context, series, 1, exact=exact), "pk": _trajectory(context, series, k, exact=exact)}
-    return pd.DataFrame(columns).dropna().sort_index()
+    values = {"p1": _trajectory(context, series, 1, exact=exact), "pk": _trajectory(context, series, k, exact=exact)}
+    return pd.DataFrame(values).dropna().sort_index()
 
 
 def matched_levels(paths: Mapping[str, pd.DataFrame]) -> tuple[MatchedLevel, ...]:

@@ -26,7 +26,7 @@ from diagnostics.records.types import (
 from diagnostics.store import Store
 from reports.context import Context
 from reports.evidence.source import read_source
-from reports.page import load_page
+from reports.page import build_page, load_page, read_context
 from reports.records import Page
 from reports.render import render_page
 
@@ -275,14 +275,20 @@ def hostile_html(written: Callable[..., Path], measures: tuple[Measure, ...]) ->
 
 
 @pytest.fixture
-def page_of(store_of: Callable[..., Path], measures: tuple[Measure, ...]) -> Callable[..., Page]:
-    """The page of a store of this test alone."""
+def context_of(store_of: Callable[..., Path], measures: tuple[Measure, ...]) -> Callable[..., Context]:
+    """What a report reads of a store of this test alone: enough for a test of one section."""
 
-    def make(**choices: Any) -> Page:
+    def make(**choices: Any) -> Context:
         with Store.open(store_of(**choices), read_only=True) as store:
-            return load_page(store, measures, store_name="audit.duckdb")
+            return read_context(store, measures, store_name="audit.duckdb")
 
     return make
+
+
+@pytest.fixture
+def page_of(context_of: Callable[..., Context]) -> Callable[..., Page]:
+    """The page of a store of this test alone."""
+    return lambda **choices: build_page(context_of(**choices))
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from diagnostics.records.types import Finding
 from diagnostics.verdict.record import ChangeAtK, Verdict
 from reports.citations import with_sources
 from reports.context import Context
-from reports.page import build_page
 from reports.records import Figure, Missing, Page, Section
 from reports.render import render_page
+from reports.sections.headline import headline
 from reports.wording import known
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
@@ -41,7 +41,7 @@ def test_letters_of_papers_are_explained_in_the_section_that_uses_them(page: Pag
     assert [source[:3] for source in page.sections[-1].sources] == ["[A]", "[B]", "[C]"]
 
 
-def test_the_largest_k_stands_beside_a_k_chosen_for_its_fall(page_of: Callable[..., Page]) -> None:
+def test_the_largest_k_stands_beside_a_k_chosen_for_its_fall(context_of: Callable[..., Context]) -> None:
     def with_k2(findings: list[Finding]) -> list[Finding]:
         """The fall of k = 4 moves to k = 2; k = 4 itself hardly moves."""
         twos = [replace(f, k=2) for f in findings if f.k == 4]
@@ -51,17 +51,17 @@ def test_the_largest_k_stands_beside_a_k_chosen_for_its_fall(page_of: Callable[.
         ]
         return [*twos, *flat]
 
-    card = (page := page_of(names=("grpo",), edit=with_k2)).headline.cards[0]
+    card = (top := headline(context_of(names=("grpo",), edit=with_k2))).cards[0]
     assert card.reading == "pass@1 rose while pass@2 fell"
     assert [tile.title for tile in card.tiles][:3] == ["pass@1", "pass@2, the largest fall", "pass@4"]
     assert card.tiles[1].change.endswith("k chosen after looking")
-    assert any("chosen after looking" in limit for limit in page.headline.limits)
+    assert any("chosen after looking" in limit for limit in top.limits)
 
 
-def test_without_a_fall_no_k_is_called_chosen(page_of: Callable[..., Page]) -> None:
-    page = page_of(names=("iac",))
-    assert [tile.title for tile in page.headline.cards[0].tiles][:2] == ["pass@1", "pass@4"]
-    assert not any("chosen after looking" in limit for limit in page.headline.limits)
+def test_without_a_fall_no_k_is_called_chosen(context_of: Callable[..., Context]) -> None:
+    top = headline(context_of(names=("iac",)))
+    assert [tile.title for tile in top.cards[0].tiles][:2] == ["pass@1", "pass@4"]
+    assert not any("chosen after looking" in limit for limit in top.limits)
 
 
 def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callable[..., Page]) -> None:
@@ -74,25 +74,25 @@ def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callab
     assert "no change detected" not in render_page(replace(page, sections=(coverage,)))
 
 
-def test_an_interval_does_not_go_where_a_probability_cannot(page_of: Callable[..., Page]) -> None:
+def test_an_interval_does_not_go_where_a_probability_cannot(context_of: Callable[..., Context]) -> None:
     def saturated(findings: list[Finding]) -> list[Finding]:
         return [
             replace(f, value=1.0, low=0.9, high=1.0) if f.k == 4 and f.measure == "pass_at_k" and f.value == 0.8 else f
             for f in findings
         ]
 
-    page = page_of(names=("iac",), edit=saturated)
-    assert page.headline.cards[0].tiles[1].change == ("no change detected: −1.0 points, 95\xa0% interval −4.0 to 0.0")
-    assert isinstance(page.headline.figure, Figure)
-    assert page.headline.figure.panels[0].lines[0].high[-1] == 0.0
+    top = headline(context_of(names=("iac",), edit=saturated))
+    assert top.cards[0].tiles[1].change == ("no change detected: −1.0 points, 95\xa0% interval −4.0 to 0.0")
+    assert isinstance(top.figure, Figure)
+    assert top.figure.panels[0].lines[0].high[-1] == 0.0
 
 
-def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(page_of: Callable[..., Page]) -> None:
-    page = page_of(names=("grpo",), edit=lambda found: [*found, exact("problems_over_sharpened", 0.8)])
-    tiles = {tile.title: tile for tile in page.headline.cards[0].tiles}
+def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(context_of: Callable[..., Context]) -> None:
+    top = headline(context_of(names=("grpo",), edit=lambda found: [*found, exact("problems_over_sharpened", 0.8)]))
+    tiles = {tile.title: tile for tile in top.cards[0].tiles}
     assert tiles["over-sharpened (Definition 2.1)"].value == "80.0\xa0%"
     assert tiles["over-sharpened (Definition 2.1)"].change == ("of 5 problems, 95\xa0% interval 70.0\xa0% to 90.0\xa0%")
-    assert not any("as Definition 2.1 asks" in limit for limit in page.headline.limits)
+    assert not any("as Definition 2.1 asks" in limit for limit in top.limits)
 
 
 @pytest.mark.parametrize("measure", ["problems_over_sharpened", "modes_fallen_10x"])
@@ -143,7 +143,7 @@ def with_exact(context: Context, *, without: tuple[int, ...] = ()) -> Context:
 
 def test_the_exact_change_stands_at_the_k_and_in_the_window_of_the_verdict(context: Context) -> None:
     """GRPO: pass@4 goes from 0.80 to 0.70 at step 20 and 0.60 at step 30."""
-    card = build_page(with_exact(context)).headline.cards[0]
+    card = headline(with_exact(context)).cards[0]
     assert (
         "Free of sampling noise, exact pass@4 changed by −15.0 points over steps 20 to 30, the mean of −10.0 at step "
         "20, −20.0 at step 30."
@@ -151,6 +151,6 @@ def test_the_exact_change_stands_at_the_k_and_in_the_window_of_the_verdict(conte
 
 
 def test_an_exact_change_of_a_part_of_the_window_is_not_the_verdicts(context: Context) -> None:
-    card = build_page(with_exact(context, without=(20,))).headline.cards[0]
+    card = headline(with_exact(context, without=(20,))).cards[0]
     (exact,) = [sentence for sentence in card.sentences if "exact" in sentence]
     assert exact.startswith("Free of sampling noise, at the last checkpoint alone, exact pass@4 fell from 0.800")
