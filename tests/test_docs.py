@@ -97,6 +97,11 @@ def test_files_modules_commands_and_targets_that_a_page_names_exist(page: Path) 
     assert benchmarks <= BENCHMARKS.keys()
 
 
+@pytest.mark.parametrize("name", ["Makefile", ".ci/run", "pyproject.toml"])
+def test_files_that_the_workshop_names_exist(name: str) -> None:
+    assert missing_files(text_of(ROOT / name)) == []
+
+
 def test_what_is_not_there_is_found() -> None:
     assert missing_files("see `diagnostics/nowhere.py`, diagnostics/store and audit/audit.duckdb") == [
         "diagnostics/nowhere.py"
