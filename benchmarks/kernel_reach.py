@@ -29,7 +29,7 @@ from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, res
 from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
 from diagnostics.tasks import countdown
-from trainers.objectives.grpo import standardised
+from trainers.objectives.estimators.grpo import standardised
 
 BASE = Path(__file__).parents[1] / "runs" / "demo" / "base" / "checkpoint-1200"
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=countdown.RESPONSE_TOKENS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -40,17 +40,14 @@ class RolloutBatch:
     def of_prompts(self, first: int, last: int) -> RolloutBatch:
         """The rollouts of prompts ``first`` … ``last - 1``."""
         rows = slice(first * self.group_size, last * self.group_size)
-        return RolloutBatch(
-            group_size=self.group_size,
-            prompt_ids_PL=self.prompt_ids_PL[first:last],
-            prompt_mask_PL=self.prompt_mask_PL[first:last],
-            response_ids_BT=self.response_ids_BT[rows],
-            response_mask_BT=self.response_mask_BT[rows],
-            behaviour_logp_BT=self.behaviour_logp_BT[rows],
-            logp_sum_B=self.logp_sum_B[rows],
-            entropy_sum_B=self.entropy_sum_B[rows],
-            truncated_B=self.truncated_B[rows],
+        cut = {name: getattr(self, name)[rows] for name in _BY_ROW}
+        return replace(
+            self, prompt_ids_PL=self.prompt_ids_PL[first:last], prompt_mask_PL=self.prompt_mask_PL[first:last], **cut
         )
+
+
+#: The tensors with one row per response.
+_BY_ROW = tuple(field.name for field in fields(RolloutBatch) if field.name.endswith(("_B", "_BT")))
 
 
 def joined(parts: Sequence[RolloutBatch]) -> RolloutBatch:
@@ -60,14 +57,39 @@ def joined(parts: Sequence[RolloutBatch]) -> RolloutBatch:
     def widened(tensor_PL: Tensor) -> Tensor:
         return functional.pad(tensor_PL, (width - tensor_PL.shape[1], 0))
 
-    return RolloutBatch(
-        group_size=parts[0].group_size,
+    return replace(
+        parts[0],
         prompt_ids_PL=torch.cat([widened(part.prompt_ids_PL) for part in parts]),
         prompt_mask_PL=torch.cat([widened(part.prompt_mask_PL) for part in parts]),
-        response_ids_BT=torch.cat([part.response_ids_BT for part in parts]),
-        response_mask_BT=torch.cat([part.response_mask_BT for part in parts]),
-        behaviour_logp_BT=torch.cat([part.behaviour_logp_BT for part in parts]),
-        logp_sum_B=torch.cat([part.logp_sum_B for part in parts]),
-        entropy_sum_B=torch.cat([part.entropy_sum_B for part in parts]),
-        truncated_B=torch.cat([part.truncated_B for part in parts]),
+        **{name: torch.cat([getattr(part, name) for part in parts]) for name in _BY_ROW},
     )
+
+
+def positions(mask_BL: Bool[Tensor, "row length"]) -> Int[Tensor, "row length"]:
+    """Position of each token counted without the padding on its left.
+
+    >>> positions(torch.tensor([[False, True, True]])).tolist()
+    [[0, 0, 1]]
+    """
+    return (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+def distinct_rollouts(
+    rollouts: RolloutBatch, used_B: Bool[Tensor, " row"]
+) -> tuple[Int[Tensor, " distinct"], Int[Tensor, " row"]]:
+    """One row for each distinct response to a prompt among the used rows, and for every row its place among these.
+
+    Copies have one and the same log-probability, and a policy that sharpens samples more and more of them. The place
+    of a row that is not used is -1.
+    """
+    row_B = torch.arange(len(used_B), device=used_B.device)
+    copy_of_B = torch.full_like(row_B, -1)
+    used_R = row_B[used_B]
+    if len(used_R) == 0:
+        return used_R, copy_of_B
+    response_RT = rollouts.response_ids_BT.masked_fill(~rollouts.response_mask_BT, -1)[used_R]
+    prompt_R1 = (used_R // rollouts.group_size)[:, None]
+    distinct, copy_of_R = torch.cat([prompt_R1, response_RT], dim=1).unique(dim=0, return_inverse=True)
+    copy_of_B[used_R] = copy_of_R
+    first_U = torch.full((len(distinct),), len(used_B), device=used_B.device)
+    return first_U.scatter_reduce(0, copy_of_R, used_R, reduce="amin"), copy_of_B

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -12,15 +12,16 @@ from diagnostics.models.load import LoadedModel, load_path, model_folder, pick_d
 from diagnostics.records.progress import ProgressSink
 from trainers.checking import checked_start, first_model, model_outlines, needs_reference, own_base, policy_source
 from trainers.config import TrainConfig
-from trainers.model.device_memory import EngineFootprint, measure, note_memory, plan_memory
+from trainers.model.device_memory import EngineFootprint, measure_footprint, plan_device_memory
 from trainers.model.forward import ForwardSettings
 from trainers.model.policy import forward_settings, policy_network, prepare_policy, reference_network
 from trainers.objectives.contract import Objective
 from trainers.rollouts.engine import OwnEngine, RolloutEngine
-from trainers.rollouts.memory_network import BETAS, Memory, warm_start
+from trainers.rollouts.memory_network import BETAS, MemoryNetwork
 from trainers.run import checkpointing
 from trainers.run.directory import run_parts
 from trainers.run.model_card import card_record, model_card
+from trainers.seeds import batch_positions, stream_seed
 from trainers.sft import train_base
 from trainers.step import Learner
 
@@ -50,9 +51,9 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         weight_decay=config.weight_decay,
         fused=True,
     )
-    memory = None
+    memory_network = None
     if objective.decoding is not None:
-        memory = Memory(objective.decoding, policy, start=first, learning_rate=config.learning_rate)
+        memory_network = MemoryNetwork(objective.decoding, policy, start=first, learning_rate=config.learning_rate)
     own_reference = needs_reference(objective) and (config.reference is not None or not config.lora_rank)
     reference = load_path(config.reference or first, device=device, dtype="float32") if own_reference else None
 
@@ -61,33 +62,26 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     rows_per_pass = None if state is None else cast("int | None", state.get("rows_per_pass"))
     longest_prompt = max(map(len, asked.prompts))
     network = policy_network(config, policy)
-    plan = plan_memory(
-        measure(network, forward_settings(config, rows_per_pass=None)),
+    plan = plan_device_memory(
+        measure_footprint(network, forward_settings(config, rows_per_pass=None)),
         config,
         prompt_tokens=longest_prompt,
         device=device,
         rows_per_pass=rows_per_pass,
-        memory=None if memory is None else measure(memory.network, ForwardSettings(temperature=1.0)),
-        engine=engine_beside(config, policy, memory, first, longest_prompt=longest_prompt),
+        memory_network=None
+        if memory_network is None
+        else measure_footprint(memory_network.network, ForwardSettings(temperature=1.0)),
+        engine=engine_beside(config, policy, memory_network, first, longest_prompt=longest_prompt),
         rehearsal_samples=0 if objective.rehearsal is None else objective.rehearsal.samples_per_prompt,
     )
-    note_memory(plan, says)
+    says.note(plan.sentence())
 
     if done is not None and state is not None:
         checkpointing.restore(run, done, optimizer, state["optimizer"])
-        if memory is not None:
-            checkpointing.restore(run, done, memory, state.get("memory"))
-    elif memory is not None:
-        warm_start(
-            memory,
-            policy,
-            asked.prompts,
-            batch_prompts=config.batch_prompts,
-            group_size=config.group_size,
-            max_tokens=config.used_max_tokens,
-            temperature=config.temperature,
-            seed=config.seed,
-        )
+        if memory_network is not None:
+            checkpointing.restore(run, done, memory_network, state.get("memory"))
+    elif memory_network is not None:
+        warm_start(memory_network, policy, asked.prompts, config)
     learner = Learner(
         config=config,
         objective=objective,
@@ -98,7 +92,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         engine=rollout_engine(
             config,
             policy,
-            memory,
+            memory_network,
             first,
             longest_prompt=longest_prompt,
             rows_per_part=plan.rows_per_pass,
@@ -109,12 +103,33 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         rehearsal_engine=OwnEngine(reference or policy, rows_per_part=plan.rows_per_pass)
         if objective.rehearsal is not None
         else None,
-        memory=memory,
+        memory_network=memory_network,
         forward=forward_settings(config, rows_per_pass=plan.rows_per_pass),
     )
     if done is None:
         checkpointing.save_state(run, 0, states(learner))
     return learner
+
+
+def warm_start(
+    memory_network: MemoryNetwork, policy: LoadedModel, prompts: Sequence[Sequence[int]], config: TrainConfig
+) -> None:
+    """Train the memory network for ``warm_start_steps`` steps on samples that the policy alone draws.
+
+    For the beginning of a run; prompts come in an order of their own, and the noise from streams of its own.
+    """
+    engine = OwnEngine(policy)
+    order = stream_seed(config.seed, "warm start order", 0)
+    for step in range(1, memory_network.warm_start_steps + 1):
+        places = batch_positions(order, step, n_problems=len(prompts), batch_prompts=config.batch_prompts)
+        rollouts = engine.sample(
+            [prompts[place] for place in places],
+            group_size=config.group_size,
+            max_tokens=config.used_max_tokens,
+            temperature=config.temperature,
+            seed=stream_seed(config.seed, "warm start", step),
+        )
+        memory_network.learn(rollouts)
 
 
 def save(
@@ -132,7 +147,7 @@ def save(
 
 
 def engine_beside(
-    config: TrainConfig, policy: LoadedModel, memory: Memory | None, first: Path, *, longest_prompt: int
+    config: TrainConfig, policy: LoadedModel, memory_network: MemoryNetwork | None, first: Path, *, longest_prompt: int
 ) -> EngineFootprint | None:
     """What the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
     if config.engine == "own":
@@ -141,7 +156,7 @@ def engine_beside(
 
     return engine_footprint(
         policy,
-        memory,
+        memory_network,
         start=first,
         max_model_len=longest_prompt + config.used_max_tokens,
         rows=config.batch_prompts * config.group_size,
@@ -152,7 +167,7 @@ def engine_beside(
 def rollout_engine(
     config: TrainConfig,
     policy: LoadedModel,
-    memory: Memory | None,
+    memory_network: MemoryNetwork | None,
     first: Path,
     *,
     longest_prompt: int,
@@ -161,7 +176,7 @@ def rollout_engine(
 ) -> RolloutEngine:
     """Who draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
     if config.engine == "own":
-        return OwnEngine(policy, memory=memory, rows_per_part=rows_per_part)
+        return OwnEngine(policy, memory_network=memory_network, rows_per_part=rows_per_part)
     from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
     return VllmRolloutEngine(
@@ -169,7 +184,7 @@ def rollout_engine(
         start=first,
         max_model_len=longest_prompt + config.used_max_tokens,
         rows=config.batch_prompts * config.group_size,
-        memory=memory,
+        memory_network=memory_network,
         dtype=config.precision,
         cache_bytes=cache_bytes,
     )
@@ -181,8 +196,8 @@ def states(learner: Learner) -> dict[str, object]:
         "optimizer": learner.optimizer.state_dict(),
         "rows_per_pass": learner.forward.micro_batch,
     }
-    if learner.memory is not None:
-        found["memory"] = learner.memory.state_dict()
+    if learner.memory_network is not None:
+        found["memory"] = learner.memory_network.state_dict()
     return found
 
 

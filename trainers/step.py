@@ -22,7 +22,7 @@ from trainers.model.network import Network
 from trainers.model.policy import adapter_off
 from trainers.objectives.contract import Credit, GroupedRewards, Objective, is_constant
 from trainers.rollouts.engine import RolloutEngine
-from trainers.rollouts.memory_network import Memory
+from trainers.rollouts.memory_network import MemoryNetwork
 from trainers.run.directory import RolloutRow
 from trainers.seeds import batch_positions, stream_seed
 from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, frozen_logps
@@ -35,7 +35,7 @@ class Learner:
 
     ``network`` and ``reference_network`` say how policy and reference are run; the latter is None unless the objective
     needs a reference. ``rehearsal_engine`` draws the reference's samples, from the policy without its adapter where
-    that is the reference; it and ``memory`` are None unless the objective has such a part.
+    that is the reference; it and ``memory_network`` are None unless the objective has such a part.
     """
 
     config: TrainConfig
@@ -47,7 +47,7 @@ class Learner:
     engine: RolloutEngine
     reference_network: Network | None
     rehearsal_engine: RolloutEngine | None
-    memory: Memory | None
+    memory_network: MemoryNetwork | None
     forward: ForwardSettings
 
 
@@ -116,7 +116,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         reports.append(report)
         grad_norms.append(grad_norm)
     updated = time.perf_counter()
-    memory_loss = None if learner.memory is None else learner.memory.learn(rollouts)
+    memory_network_loss = None if learner.memory_network is None else learner.memory_network.learn(rollouts)
     learned = time.perf_counter()
     sync_metrics = learner.engine.sync()
     ended = time.perf_counter()
@@ -147,7 +147,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "forward_s": sum(report.forward_s for report in reports),
         "backward_s": sum(report.backward_s for report in reports),
         "update_s": updated - scored,
-        "memory_s": learned - updated,
+        "memory_network_s": learned - updated,
         "sync_s": ended - learned,
     }
     computed = [report for report in reports if report.n_used]
@@ -159,8 +159,8 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         metrics["penalty"] = sum(report.penalty for report in reports) / len(reports)
     if objective.rehearsal is not None:
         metrics["rehearsal_loss"] = sum(report.rehearsal_loss or 0.0 for report in reports) / len(reports)
-    if memory_loss is not None:
-        metrics["memory_loss"] = memory_loss
+    if memory_network_loss is not None:
+        metrics["memory_network_loss"] = memory_network_loss
     return StepOutcome(metrics=metrics, rows=rollout_rows(step, drawn, credit.advantage_PG.flatten()))
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from trainers.batch import RolloutBatch
+from trainers.batch import RolloutBatch, distinct_rollouts
 from trainers.model.forward import ForwardSettings, as_network, passes, token_logps
 from trainers.model.network import Network
 from trainers.objectives.contract import Credit, Objective, TokenLogps
@@ -168,27 +168,6 @@ def frozen_logps(
             network, rollouts, distinct_U[position_N], settings, layout=layout, entropies=False
         )
     return logp_UT[copy_of_B]
-
-
-def distinct_rollouts(
-    rollouts: RolloutBatch, used_B: Bool[Tensor, " row"]
-) -> tuple[Int[Tensor, " distinct"], Int[Tensor, " row"]]:
-    """One row for each distinct response to a prompt among the used rows, and for every row its place among these.
-
-    Copies have one and the same log-probability, and a policy that sharpens samples more and more of them. The place
-    of a row that is not used is -1.
-    """
-    row_B = torch.arange(len(used_B), device=used_B.device)
-    copy_of_B = torch.full_like(row_B, -1)
-    used_R = row_B[used_B]
-    if len(used_R) == 0:
-        return used_R, copy_of_B
-    response_RT = rollouts.response_ids_BT.masked_fill(~rollouts.response_mask_BT, -1)[used_R]
-    prompt_R1 = (used_R // rollouts.group_size)[:, None]
-    distinct, copy_of_R = torch.cat([prompt_R1, response_RT], dim=1).unique(dim=0, return_inverse=True)
-    copy_of_B[used_R] = copy_of_R
-    first_U = torch.full((len(distinct),), len(used_B), device=used_B.device)
-    return first_U.scatter_reduce(0, copy_of_R, used_R, reduce="amin"), copy_of_B
 
 
 @dataclass(kw_only=True)

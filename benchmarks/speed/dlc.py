@@ -33,9 +33,9 @@ from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, loa
 from diagnostics.tasks import countdown
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
-from trainers.objectives.dlc import Dlc
+from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine, RolloutEngine
-from trainers.rollouts.memory_network import Memory
+from trainers.rollouts.memory_network import MemoryNetwork
 from trainers.run.checkpointing import atomic_folder, checkpoint_path
 
 ROOT = Path(__file__).parents[2]
@@ -205,20 +205,23 @@ def measured(case: Case, turns: int, engine: str) -> list[dict[str, Any]]:
     policy = replace(policy, end_ids=(policy.pad_id,))
     mus = (SAME_TOKENS_MU, USED_MU) if engine == "own" else (USED_MU,)
     memories = {
-        (name, mu): Memory(Dlc(mu=mu, memory=str(path)), policy, start=case.policy, learning_rate=1e-3)
+        (name, mu): MemoryNetwork(Dlc(mu=mu, memory=str(path)), policy, start=case.policy, learning_rate=1e-3)
         for name, path in case.memories.items()
         for mu in mus
     }
-    make: Callable[[Memory | None], RolloutEngine]
+    make: Callable[[MemoryNetwork | None], RolloutEngine]
     make = _own(policy) if engine == "own" else _vllm(policy, case)
-    engines = {"plain": make(None), **{f"{name} {mu}": make(memory) for (name, mu), memory in memories.items()}}
+    engines = {
+        "plain": make(None),
+        **{f"{name} {mu}": make(memory_network) for (name, mu), memory_network in memories.items()},
+    }
     found = compared(case, engines, turns)
     for one in engines.values():
         one.close()
     plain_s, plain_tokens = found["plain"]
     rows = []
-    for (name, mu), memory in memories.items():
-        share = flops_per_token(memory.model) / flops_per_token(policy.model)
+    for (name, mu), memory_network in memories.items():
+        share = flops_per_token(memory_network.model) / flops_per_token(policy.model)
         spent_s, tokens = found[f"{name} {mu}"]
         ratio, goal = spent_s / plain_s, GOAL_FACTOR * (1 + share)
         rows.append(
@@ -239,16 +242,18 @@ def measured(case: Case, turns: int, engine: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _own(policy: LoadedModel) -> Callable[[Memory | None], RolloutEngine]:
-    return lambda memory: OwnEngine(policy, memory=memory)
+def _own(policy: LoadedModel) -> Callable[[MemoryNetwork | None], RolloutEngine]:
+    return lambda memory_network: OwnEngine(policy, memory_network=memory_network)
 
 
-def _vllm(policy: LoadedModel, case: Case) -> Callable[[Memory | None], RolloutEngine]:
+def _vllm(policy: LoadedModel, case: Case) -> Callable[[MemoryNetwork | None], RolloutEngine]:
     from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
     longest = max(map(len, case.prompts)) + case.max_tokens
     rows = len(case.prompts) * case.group_size
-    return lambda memory: VllmRolloutEngine(policy, start=case.policy, max_model_len=longest, rows=rows, memory=memory)
+    return lambda memory_network: VllmRolloutEngine(
+        policy, start=case.policy, max_model_len=longest, rows=rows, memory_network=memory_network
+    )
 
 
 def main() -> None:

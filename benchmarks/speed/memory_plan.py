@@ -18,7 +18,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
-from trainers.model.device_memory import measure, plan_memory
+from trainers.model.device_memory import measure_footprint, plan_device_memory
 from trainers.model.forward import ForwardSettings, token_logps
 from trainers.model.network import find_network
 
@@ -60,8 +60,8 @@ def planned_and_reached(vocabulary: int, recompute: bool, precision: str) -> tup
     )
     network = find_network(model, recompute=recompute)
     settings = ForwardSettings(temperature=1.0, autocast=torch.bfloat16 if precision == "bfloat16" else None)
-    plan = plan_memory(
-        measure(network, settings),
+    plan = plan_device_memory(
+        measure_footprint(network, settings),
         TrainConfig(
             model="random", task="made-up", batch_prompts=PROMPTS, group_size=GROUP, max_tokens=RESPONSE_TOKENS
         ),

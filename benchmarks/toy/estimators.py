@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives import grpo
+from trainers.objectives.estimators import grpo
 
 Advantages = Callable[[Float[Tensor, "seed group"]], Float[Tensor, "seed group"]]
 

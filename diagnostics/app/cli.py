@@ -104,7 +104,7 @@ def train(
 ) -> int:
     """See ``api.train``."""
     if list_algorithms:
-        from trainers.listing import print_objectives
+        from trainers.objectives.listing import print_objectives
 
         print_objectives()
         return 0

@@ -15,7 +15,7 @@ from diagnostics.records.errors import ConfigError
 from trainers import objectives
 from trainers.countdown_base import build_model, build_tokenizer
 from trainers.objectives.contract import GroupedRewards
-from trainers.objectives.grpo import standardised
+from trainers.objectives.estimators.grpo import standardised
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future
 

@@ -11,7 +11,7 @@ import torch
 from torch.testing import assert_close
 
 from trainers import objectives
-from trainers.objectives.grpo import standardised
+from trainers.objectives.estimators.grpo import standardised
 
 CLOSE = {"rtol": 0, "atol": 1e-6}
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from trainers import objectives
 from trainers.objectives.contract import TokenLogps
-from trainers.objectives.kl import kl_estimate
+from trainers.objectives.penalties.kl import kl_estimate
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 AGGREGATIONS = {

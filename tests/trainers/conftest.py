@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.trainers.runs import FinishedRun, Notes
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_model, build_tokenizer
+from trainers.loop import train
 
 
 @pytest.fixture(scope="session")
@@ -31,13 +34,13 @@ def easy_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def config(model_path: Path, easy_problems: Path, tmp_path: Path) -> TrainConfig:
-    """A run of a few seconds whose rewards vary from the first step."""
+@pytest.fixture(scope="session")
+def session_config(model_path: Path, easy_problems: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    """A run of a second whose rewards vary from the first step, in a directory of the session's."""
     return TrainConfig(
         model=str(model_path),
         problems=easy_problems,
-        output_dir=tmp_path / "run",
+        output_dir=tmp_path_factory.mktemp("trained") / "run",
         max_steps=6,
         save_every=2,
         batch_prompts=3,
@@ -45,3 +48,16 @@ def config(model_path: Path, easy_problems: Path, tmp_path: Path) -> TrainConfig
         max_tokens=1,
         device="cpu",
     )
+
+
+@pytest.fixture
+def config(session_config: TrainConfig, tmp_path: Path) -> TrainConfig:
+    """The same in a directory of the test's own."""
+    return replace(session_config, output_dir=tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def finished(session_config: TrainConfig) -> FinishedRun:
+    """Plain GRPO."""
+    said, config = Notes(), replace(session_config, max_steps=5)
+    return FinishedRun(config=config, path=train(config, said), notes=said.notes)

@@ -10,79 +10,56 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as parquet
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from diagnostics.models.load import encode_prompt, load_path
 from diagnostics.records.errors import CheckpointError, SamplerError, TrainingError
-from diagnostics.records.progress import SilentProgress
 from diagnostics.records.types import Grade
+from tests.trainers.runs import FinishedRun, Notes, metrics, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
 from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
 from trainers.step import as_groups
 
-TIMING = {"samples_per_s"}
 
-
-def weights(run: Path, step: int) -> str:
-    return sha256((run / f"checkpoint-{step}" / "model.safetensors").read_bytes()).hexdigest()
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {name: number for name, number in line.items() if name not in TIMING and not name.endswith("_s")}
-        for line in lines
-    ]
-
-
-def rollouts(run: Path) -> list[dict[str, Any]]:
-    return [
-        row for path in sorted((run / "rollouts").glob("*.parquet")) for row in parquet.read_table(path).to_pylist()
-    ]
-
-
-def test_a_run_leaves_a_checkpoint_series(config: TrainConfig) -> None:
-    run = train(replace(config, max_steps=5))
-    steps = [int(path.name.split("-")[1]) for path in run.glob("checkpoint-*")]
+def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
+    steps = [int(path.name.split("-")[1]) for path in finished.path.glob("checkpoint-*")]
     assert sorted(steps) == [0, 2, 4, 5]
-    assert len({weights(run, step) for step in steps}) == 4
-    assert AutoModelForCausalLM.from_pretrained(run / "checkpoint-5").generation_config.max_new_tokens == 6
-    assert AutoTokenizer.from_pretrained(run / "checkpoint-5")("1 2")["input_ids"]
+    assert len({weights(finished.path, step) for step in steps}) == 4
+    assert AutoModelForCausalLM.from_pretrained(finished.path / "checkpoint-5").generation_config.max_new_tokens == 6
+    assert AutoTokenizer.from_pretrained(finished.path / "checkpoint-5")("1 2")["input_ids"]
 
 
-def test_step_0_is_the_model_it_started_from(config: TrainConfig, model_path: Path) -> None:
-    run = train(replace(config, max_steps=1))
-    start, saved = (AutoModelForCausalLM.from_pretrained(path) for path in (model_path, run / "checkpoint-0"))
+def test_step_0_is_the_model_it_started_from(finished: FinishedRun, model_path: Path) -> None:
+    start, saved = (AutoModelForCausalLM.from_pretrained(path) for path in (model_path, finished.path / "checkpoint-0"))
     assert all(torch.equal(a, b) for a, b in zip(start.parameters(), saved.parameters(), strict=True))
 
 
-def test_every_step_writes_a_line_and_its_rollouts(config: TrainConfig) -> None:
-    run = train(replace(config, max_steps=3))
-    lines, rows = metrics(run), rollouts(run)
-    assert [line["step"] for line in lines] == [1, 2, 3]
-    assert [path.name for path in sorted((run / "rollouts").iterdir())] == [
-        "step_000002.parquet",
-        "step_000003.parquet",
-    ]
-    assert len(rows) == 3 * config.batch_prompts * config.group_size
+def test_every_step_writes_a_line_and_its_rollouts(finished: FinishedRun) -> None:
+    lines, rows, group_size = metrics(finished.path), rollouts(finished.path), finished.config.group_size
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
+    files = sorted(path.name for path in (finished.path / "rollouts").iterdir())
+    assert files == [f"step_00000{step}.parquet" for step in (2, 4, 5)]
+    assert len(rows) == 5 * finished.config.batch_prompts * group_size
     for line in lines:
         own = [row for row in rows if row["step"] == line["step"]]
         assert line["reward_mean"] == pytest.approx(sum(row["reward"] for row in own) / len(own))
         assert line["samples_skipped"] == sum(row["advantage"] == 0 for row in own)
         assert line["response_tokens_mean"] == sum(row["n_tokens"] for row in own) / len(own) == 1.0
         assert 0 < line["token_entropy_nats"] < 4.68  # ln 107
-    assert {row["sample_index"] for row in rows} == set(range(config.group_size))
+    assert {row["sample_index"] for row in rows} == set(range(group_size))
     assert all(row["correct"] == (row["response"].isdigit() and int(row["response"]) % 2 == 0) for row in rows)
     assert all(row["truncated"] for row in rows)
+
+
+def test_the_memory_that_a_run_needs_is_said_before_it_starts(finished: FinishedRun) -> None:
+    assert any(note.startswith("device memory: parameters") and "free on cpu" in note for note in finished.notes)
 
 
 def test_rewards_move_the_policy_towards_them(config: TrainConfig) -> None:
@@ -116,22 +93,20 @@ def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(config: TrainConfig
     assert final["grpo"] == final["zero"] != final["iac"]
 
 
-def test_a_longer_run_continues_a_shorter_one_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:
-    whole = train(replace(config, output_dir=tmp_path / "whole"))
-    parts = train(replace(config, output_dir=tmp_path / "parts", max_steps=4))
-    train(replace(config, output_dir=parts, resume=True))
-    assert weights(whole, 6) == weights(parts, 6)
-    assert metrics(whole) == metrics(parts)
-    assert rollouts(whole) == rollouts(parts)
+def test_a_longer_run_continues_a_shorter_one_bit_for_bit(config: TrainConfig, finished: FinishedRun) -> None:
+    for steps in (3, 5):
+        parts = train(replace(config, max_steps=steps, resume=True))
+    assert weights(finished.path, 5) == weights(parts, 5)
+    assert metrics(finished.path, timed=False) == metrics(parts, timed=False)
+    assert rollouts(finished.path) == rollouts(parts)
 
 
-def test_a_finished_run_returns_at_once(config: TrainConfig) -> None:
-    run = train(replace(config, max_steps=2))
-    before = {path: path.stat().st_mtime_ns for path in run.glob("checkpoint-*/*")}
-    started = time.perf_counter()
-    assert train(replace(config, max_steps=2, resume=True)) == run
-    assert time.perf_counter() - started < 1.0
-    assert {path: path.stat().st_mtime_ns for path in run.glob("checkpoint-*/*")} == before
+def test_a_finished_run_returns_without_writing_a_checkpoint(finished: FinishedRun) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.path.glob("checkpoint-*/*")}
+    said = Notes()
+    assert train(replace(finished.config, resume=True), said) == finished.path
+    assert said.notes == [f"{finished.path}: finished at step 5, nothing to do"]
+    assert {path: path.stat().st_mtime_ns for path in finished.path.glob("checkpoint-*/*")} == before
 
 
 CHILD = """
@@ -164,7 +139,7 @@ def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
     train(replace(config, output_dir=killed, max_steps=30, save_every=3, resume=True))
     for step in range(0, 31, 3):
         assert weights(killed, step) == weights(whole, step), f"killed at {steps}: checkpoint-{step} differs"
-    assert metrics(killed) == metrics(whole), f"killed at {steps}"
+    assert metrics(killed, timed=False) == metrics(whole, timed=False), f"killed at {steps}"
     assert rollouts(killed) == rollouts(whole), f"killed at {steps}"
     assert not list(killed.rglob("tmp-*"))
 
@@ -200,13 +175,6 @@ def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -
 
 
 def test_a_part_with_a_caution_says_it_when_the_run_starts(config: TrainConfig) -> None:
-    class Notes(SilentProgress):
-        def __init__(self) -> None:
-            self.notes: list[str] = []
-
-        def note(self, text: str) -> None:
-            self.notes.append(text)
-
     said = Notes()
     train(replace(config, max_steps=1, algorithm="reinforce_pp_baseline"), said)
     assert any("groups of equal rewards are not silent" in note for note in said.notes)
@@ -240,9 +208,9 @@ def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generat
     settings = replace(config, group_size=200, max_tokens=16)
     policy = load_path(path, device=torch.device("cpu"), dtype="float32")
     prompts = [encode_prompt(policy.tokenizer, problem, settings) for problem in training_problems(settings)]
-    rollouts = OwnEngine(policy).sample(prompts, group_size=200, max_tokens=16, temperature=1.0, seed=1)
+    drawn = OwnEngine(policy).sample(prompts, group_size=200, max_tokens=16, temperature=1.0, seed=1)
     last = set()
-    for ids, length in zip(rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist(), strict=True):
+    for ids, length in zip(drawn.response_ids_BT.tolist(), drawn.n_tokens_B.tolist(), strict=True):
         assert not {1, 9} & set(ids[: length - 1])
         last.add(ids[length - 1])
     assert {1, 9} <= last

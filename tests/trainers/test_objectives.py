@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import inspect
 from dataclasses import FrozenInstanceError, fields, is_dataclass
-from importlib import import_module
 from typing import Any, get_args
 
 import pytest
@@ -14,15 +13,15 @@ from torch import Tensor
 
 from diagnostics.records.errors import ConfigError
 from trainers import objectives
-from trainers.objectives import grpo
 from trainers.objectives.contract import Credit, GroupedRewards, Need, Preset, TokenLogps
+from trainers.objectives.estimators import grpo
 
 #: Settings without which a part cannot be.
 MUST_BE_GIVEN = {"overlong": "length=6"}
 #: Estimators that compare rollouts of one prompt with each other.
 GROUP_RELATIVE = ("dr_grpo", "grpo", "reinforce_pp_baseline", "rloo")
 
-ENTRIES = {name: import_module(f"trainers.objectives.{name}") for name in objectives.names()}
+ENTRIES = {name: objectives.module_of(name) for name in objectives.names()}
 PARTS = {name: module.PART for name, module in ENTRIES.items() if hasattr(module, "PART")}
 PRESETS = {name: module.PRESET for name, module in ENTRIES.items() if hasattr(module, "PRESET")}
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainers import objectives
+from trainers.objectives.calibrations.easy_filter import easiest
+from trainers.objectives.calibrations.iac import calibrated
+from trainers.objectives.calibrations.reference_weighting import rarity
 from trainers.objectives.contract import Credit, GroupedRewards, is_constant
-from trainers.objectives.dr_grpo import centred
-from trainers.objectives.easy_filter import easiest
-from trainers.objectives.grpo import CONVENTIONS, standardised
-from trainers.objectives.iac import calibrated
-from trainers.objectives.reference_weighting import rarity
-from trainers.objectives.reinforce_pp import whitened_over_tokens
-from trainers.objectives.rloo import leave_one_out
+from trainers.objectives.estimators.dr_grpo import centred
+from trainers.objectives.estimators.grpo import CONVENTIONS, standardised
+from trainers.objectives.estimators.reinforce_pp import whitened_over_tokens
+from trainers.objectives.estimators.rloo import leave_one_out
 
 binary_groups = st.integers(2, 16).flatmap(
     lambda size: st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=size, max_size=size), min_size=1, max_size=6)

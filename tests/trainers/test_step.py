@@ -2,31 +2,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.trainers.runs import metrics, weights
 from trainers import objectives
 from trainers.batch import RolloutBatch, joined
 from trainers.config import TrainConfig
 from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def weights(run: Path, step: int) -> bytes:
-    return (run / f"checkpoint-{step}" / "model.safetensors").read_bytes()
-
-
-def digest(run: Path, step: int) -> str:
-    return sha256(weights(run, step)).hexdigest()
-
 
 #: The tests' responses are one token long: a punishment of length needs a limit above that.
 SETTINGS = {"overlong": "overlong:length=4,buffer=2"}
@@ -36,7 +23,7 @@ SETTINGS = {"overlong": "overlong:length=4,buffer=2"}
 def test_every_part_trains(config: TrainConfig, name: str) -> None:
     run = train(replace(config, algorithm=SETTINGS.get(name, name), max_steps=2))
     # every response of these runs is cut off, so that filter leaves nothing to learn from
-    assert (digest(run, 0) != digest(run, 2)) == (name != "overlong_filter")
+    assert (weights(run, 0) != weights(run, 2)) == (name != "overlong_filter")
     assert all(line.get("sampler_logp_gap_max", 0.0) < 1e-4 for line in metrics(run)) or "dlc" in name
 
 
@@ -98,7 +85,7 @@ def test_a_run_with_a_memory_network_goes_on_bit_for_bit(config: TrainConfig, tm
     whole = train(replace(settings, output_dir=tmp_path / "whole"))
     parts = train(replace(settings, output_dir=tmp_path / "parts", max_steps=4))
     train(replace(settings, output_dir=parts, resume=True))
-    assert digest(whole, 6) == digest(parts, 6)
+    assert weights(whole, 6) == weights(parts, 6)
 
 
 def test_a_penalty_to_the_reference_holds_the_policy_back(config: TrainConfig, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_log_probabilities_are_those_of_each_response_alone(
     model: PreTrainedModel, rollouts: RolloutBatch, temperature: float
 ) -> None:
     network = find_network(model)
-    assert network.layouts == ("rows", "tree", "prefix")
+    assert network.layouts == ("rows", "tree", "packed")
     for layout in network.layouts:
         logp_RT, _ = token_logps(
             network, rollouts, torch.tensor([4, 0, 2]), ForwardSettings(temperature=temperature), layout=layout
@@ -172,7 +172,6 @@ def test_a_bare_model_gives_the_same_gradient(model: PreTrainedModel, rollouts: 
 def test_recomputed_activations_give_the_same_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
     network, batch = find_network(model, recompute=True), batch_of(rollouts, ADVANTAGES)
     assert network.recomputed
-    assert "prefix" not in network.layouts
     assert_same(run(network, batch)[1], run(find_network(model), batch)[1], within=1e-5)
     assert not any("forward" in vars(layer) for layer in network.recomputed)
 
@@ -213,7 +212,7 @@ def test_padding_tokens_carry_no_gradient(model: PreTrainedModel, rollouts: Roll
         response_ids_BT=torch.where(rollouts.response_mask_BT, rollouts.response_ids_BT, 77),
         prompt_ids_PL=torch.where(rollouts.prompt_mask_PL, rollouts.prompt_ids_PL, 66),
     )
-    for layout in ("rows", "tree", "prefix"):
+    for layout in ("rows", "tree", "packed"):
         network = replace(find_network(model), layouts=(layout,))
         expected = run(network, batch_of(rollouts, ADVANTAGES))[1]
         assert_same(run(network, batch_of(dirty, ADVANTAGES))[1], expected, within=1e-5)

@@ -38,10 +38,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from diagnostics.records.errors import ConfigError
+from trainers.objectives.calibrations.iac import calibrated
 from trainers.objectives.contract import scale_matched
-from trainers.objectives.dr_grpo import centred
-from trainers.objectives.grpo import CONVENTIONS, standardised
-from trainers.objectives.iac import calibrated
+from trainers.objectives.estimators.dr_grpo import centred
+from trainers.objectives.estimators.grpo import CONVENTIONS, standardised
 
 VERDICT_KEY = "acc"
 

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from diagnostics.records.errors import TrainingError
-from diagnostics.records.progress import ProgressSink
 from trainers.model.forward import ForwardSettings, autocast
 from trainers.model.head import LOGITS_PER_CHUNK
+from trainers.model.kv_cache import takes_fixed_cache
 from trainers.model.network import Network
-from trainers.rollouts.kv_cache import takes_fixed_cache
 
 if TYPE_CHECKING:
     from trainers.config import TrainConfig
@@ -89,7 +88,7 @@ class EngineFootprint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryPart:
+class DeviceMemoryPart:
     """Bytes that a part of the run takes, and when."""
 
     name: str
@@ -98,13 +97,13 @@ class MemoryPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryPlan:
+class DeviceMemoryPlan:
     """What a run needs of ``free`` bytes, part by part, and the responses that go through the model together.
 
     ``engine_cache`` are the bytes of keys and values that an engine beside the trainer gets, None without one.
     """
 
-    parts: tuple[MemoryPart, ...]
+    parts: tuple[DeviceMemoryPart, ...]
     free: float
     rows_per_pass: int
     n_rows: int
@@ -125,10 +124,11 @@ class MemoryPlan:
         """One line for the user."""
         listed = ", ".join(f"{part.name} {_text(part.n_bytes)}" for part in self.parts if part.n_bytes)
         passes = "" if self.rows_per_pass >= self.n_rows else f"; {self.rows_per_pass:,} responses per pass"
-        return f"memory: {listed}; needs {_text(self.needed)} more, {_text(self.free)} free on {self.device}{passes}"
+        total = f"needs {_text(self.needed)} more, {_text(self.free)} free on {self.device}"
+        return f"device memory: {listed}; {total}{passes}"
 
 
-def measure(network: Network, settings: ForwardSettings) -> Footprint:
+def measure_footprint(network: Network, settings: ForwardSettings) -> Footprint:
     """Count what three short rows leave behind in a forward pass. Nothing of the model changes."""
     long = min(_PROBE_TOKENS, getattr(network.config, "max_position_embeddings", None) or _PROBE_TOKENS)
     lengths = torch.tensor([long // 4, long // 2, long], dtype=torch.float64)
@@ -151,22 +151,22 @@ def measure(network: Network, settings: ForwardSettings) -> Footprint:
     )
 
 
-def plan_memory(
+def plan_device_memory(
     footprint: Footprint,
     config: TrainConfig,
     *,
     prompt_tokens: int,
     device: torch.device,
     rows_per_pass: int | None = None,
-    memory: Footprint | None = None,
+    memory_network: Footprint | None = None,
     engine: EngineFootprint | None = None,
     rehearsal_samples: int = 0,
     free: float | None = None,
-) -> MemoryPlan:
+) -> DeviceMemoryPlan:
     """What the run needs, with as many responses per pass as fit, or as ``micro_batch`` says.
 
     ``prompt_tokens`` is the longest prompt's length and ``rows_per_pass`` what a run that goes on began with.
-    ``memory`` is the memory network, ``engine`` draws the rollouts where the run's own decoder does not, and
+    ``memory_network`` is the memory network, ``engine`` draws the rollouts where the run's own decoder does not, and
     ``rehearsal_samples`` are drawn from the reference for each prompt. Raises ``TrainingError`` if the run needs more
     than the share ``USABLE`` of what is free, with the responses per pass that are asked for or with one.
     """
@@ -175,7 +175,7 @@ def plan_memory(
         config=config,
         prompt_tokens=prompt_tokens,
         device=device,
-        memory=memory,
+        memory_network=memory_network,
         engine=engine,
         rehearsal_samples=rehearsal_samples,
         free=free_bytes(device) if free is None else free,
@@ -201,11 +201,6 @@ def plan_memory(
     return plan
 
 
-def note_memory(plan: MemoryPlan, says: ProgressSink) -> None:
-    """Tell the user."""
-    says.note(plan.sentence())
-
-
 def free_bytes(device: torch.device) -> float:
     """Memory that this process could still take: of the GPU, or of the machine and its control group."""
     if device.type == "cuda":
@@ -226,13 +221,13 @@ def free_bytes(device: torch.device) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What a plan is made from; see ``plan_memory``."""
+    """What a plan is made from; see ``plan_device_memory``."""
 
     footprint: Footprint
     config: TrainConfig
     prompt_tokens: int
     device: torch.device
-    memory: Footprint | None
+    memory_network: Footprint | None
     engine: EngineFootprint | None
     rehearsal_samples: int
     free: float
@@ -247,21 +242,23 @@ class _Run:
         """Length of the longest prompt and response together."""
         return self.prompt_tokens + self.config.used_max_tokens
 
-    def planned(self, rows: int) -> MemoryPlan:
+    def planned(self, rows: int) -> DeviceMemoryPlan:
         """The plan with so many responses per pass."""
         own = self.footprint
         on_top = _ON_TOP_CPU if self.device.type == "cpu" else _ON_TOP_GPU
         activations = own.per_pass + rows * own.row_bytes(self.tokens) * (1 + on_top)
         parts = [
-            MemoryPart(name="parameters", n_bytes=own.parameters, phase="loaded"),
-            MemoryPart(name="gradients", n_bytes=own.trained, phase="always"),
-            MemoryPart(name="optimizer", n_bytes=2 * own.trained, phase="always"),
-            MemoryPart(name="activations", n_bytes=activations, phase="update"),
-            MemoryPart(name="logits", n_bytes=own.logit_bytes(rows * self.config.used_max_tokens), phase="update"),
+            DeviceMemoryPart(name="parameters", n_bytes=own.parameters, phase="loaded"),
+            DeviceMemoryPart(name="gradients", n_bytes=own.trained, phase="always"),
+            DeviceMemoryPart(name="optimizer", n_bytes=2 * own.trained, phase="always"),
+            DeviceMemoryPart(name="activations", n_bytes=activations, phase="update"),
+            DeviceMemoryPart(
+                name="logits", n_bytes=own.logit_bytes(rows * self.config.used_max_tokens), phase="update"
+            ),
         ]
-        if self.memory is not None:
+        if self.memory_network is not None:
             # its weights are loaded already
-            training = MemoryPart(name="memory network", n_bytes=3 * self.memory.trained, phase="always")
+            training = DeviceMemoryPart(name="memory network", n_bytes=3 * self.memory_network.trained, phase="always")
             parts.append(training)
         parts += self._decoders(rows)
         cache = None
@@ -270,10 +267,10 @@ class _Run:
             cache = max(self.engine.least_cache, min(self.engine.cache, USABLE * self.free - taken))
             phase: Phase = "generation" if self.engine.rests else "always"
             parts += [
-                MemoryPart(name="vLLM weights", n_bytes=self.engine.weights, phase=phase),
-                MemoryPart(name="vLLM cache", n_bytes=cache, phase=phase),
+                DeviceMemoryPart(name="vLLM weights", n_bytes=self.engine.weights, phase=phase),
+                DeviceMemoryPart(name="vLLM cache", n_bytes=cache, phase=phase),
             ]
-        return MemoryPlan(
+        return DeviceMemoryPlan(
             parts=tuple(parts),
             free=self.free,
             rows_per_pass=rows,
@@ -282,9 +279,9 @@ class _Run:
             engine_cache=cache,
         )
 
-    def _decoders(self, rows: int) -> list[MemoryPart]:
+    def _decoders(self, rows: int) -> list[DeviceMemoryPart]:
         """What draws rollouts and, from a reference that is taken to be as large as the policy, samples to rehearse."""
-        networks = [self.footprint] if self.memory is None else [self.footprint, self.memory]
+        networks = [self.footprint] if self.memory_network is None else [self.footprint, self.memory_network]
         n_rollouts = self.config.batch_prompts * self.config.group_size
         if self.engine is None:
             drawn = min(max(rows, self.config.group_size), n_rollouts)  # it takes whole groups
@@ -292,12 +289,12 @@ class _Run:
         else:
             n_bytes = sum(one.decoder_bytes(n_rollouts, 0) for one in networks)  # keys and values are the engine's own
         stays = self.engine is None and all(one.fixed_cache for one in networks)
-        parts = [MemoryPart(name="decoding", n_bytes=n_bytes, phase="always" if stays else "generation")]
+        parts = [DeviceMemoryPart(name="decoding", n_bytes=n_bytes, phase="always" if stays else "generation")]
         if self.rehearsal_samples:
             n_samples = self.config.batch_prompts // self.config.updates_per_batch * self.rehearsal_samples
             drawn = min(max(rows, self.rehearsal_samples), n_samples)
             parts.append(
-                MemoryPart(
+                DeviceMemoryPart(
                     name="rehearsal",
                     n_bytes=self.footprint.decoder_bytes(drawn, self.tokens),
                     phase="always" if self.footprint.fixed_cache else "rehearsal",
@@ -306,12 +303,12 @@ class _Run:
         return parts
 
 
-def _taken(parts: Sequence[MemoryPart], phase: Phase) -> float:
+def _taken(parts: Sequence[DeviceMemoryPart], phase: Phase) -> float:
     """Bytes that are taken at that time."""
     return sum(part.n_bytes for part in parts if part.phase in ("always", phase))
 
 
-def _mend(run: _Run, plan: MemoryPlan) -> str:
+def _mend(run: _Run, plan: DeviceMemoryPlan) -> str:
     """What a user may change where one response per pass is too much."""
     config = run.config
     ways = {

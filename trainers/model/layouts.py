@@ -1,12 +1,12 @@
-"""How prompts and responses lie in a forward pass: four layouts with the same hidden states, to rounding.
+"""How prompts and responses lie in a forward pass: three layouts with the same hidden states, to rounding.
 
 - ``rows``: every response behind a copy of its prompt, padded to a rectangle. For any model.
 - ``tree``: the responses of a prompt behind one copy of it, as a tree: what two of them begin with is computed once.
   A token sees its ancestors alone. Attention costs the square of the tree, so this is for short ones.
-- ``prefix``: each prompt is read once, its keys and values are repeated for its responses.
-- ``packed``: rows end to end without padding, for attention kernels that find the borders in the position ids.
+- ``packed``: rows end to end without padding; transformers finds the borders in the position ids. Attention costs the
+  square of them all, so this is for few rows of very different lengths.
 
-``tree``, ``prefix`` and ``packed`` are for models whose every layer attends to all that came before.
+``tree`` and ``packed`` are for models whose every layer attends to all that came before.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainers.batch import RolloutBatch
-from trainers.rollouts.decode import positions
+from trainers.batch import RolloutBatch, positions
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-Layout = Literal["rows", "tree", "prefix", "packed"]
+Layout = Literal["rows", "tree", "packed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +62,6 @@ def hidden_states(
     """The hidden state that predicts each response token, in the order of ``given.mask_RT.nonzero()``."""
     if layout == "tree":
         return _tree(trunk, config, given)
-    if layout == "prefix":
-        return _prefix(trunk, config, given)
     if layout == "packed":
         return _packed(trunk, given)
     return _rows(trunk, given)
@@ -92,31 +89,10 @@ def _rows(trunk: Callable[..., Any], given: PassInput) -> Tensor:
 def _packed(trunk: Callable[..., Any], given: PassInput) -> Tensor:
     ids_RS = torch.cat([given.ids_PL[given.prompt_R], given.response_RT], dim=1)
     mask_RS = torch.cat([given.mask_PL[given.prompt_R], given.mask_RT], dim=1)
-    # kernels find where a row begins in positions that start again; a mask would make them unpack it all
+    # without a mask the library takes a new row to begin where positions start again
     hidden_1ND = trunk(input_ids=ids_RS[mask_RS][None], position_ids=positions(mask_RS)[mask_RS][None], use_cache=False)
     is_response_N = torch.cat([torch.zeros_like(given.mask_PL[given.prompt_R]), given.mask_RT], dim=1)[mask_RS]
     found: Tensor = hidden_1ND[0][0, is_response_N.roll(-1)]  # a row starts with its prompt, so this wraps to False
-    return found
-
-
-def _prefix(trunk: Callable[..., Any], config: PretrainedConfig, given: PassInput) -> Tensor:
-    from transformers import DynamicCache
-
-    cache = DynamicCache(config=config)
-    padded = not bool(given.mask_PL.all())
-    arguments: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
-    masks = {"attention_mask": given.mask_PL.long(), "position_ids": positions(given.mask_PL)} if padded else {}
-    last_PD = trunk(input_ids=given.ids_PL, **arguments, **masks)[0][:, -1]
-    hidden_RTD = last_PD[given.prompt_R][:, None]
-    if given.response_RT.shape[1] > 1:
-        cache.batch_select_indices(given.prompt_R)
-        if padded:
-            mask_RS = torch.cat([given.mask_PL[given.prompt_R], torch.ones_like(given.mask_RT[:, :-1])], dim=1)
-            at = slice(given.ids_PL.shape[1], None)
-            masks = {"attention_mask": mask_RS.long(), "position_ids": positions(mask_RS)[:, at]}
-        hidden_RSD = trunk(input_ids=given.response_RT[:, :-1], **arguments, **masks)[0]
-        hidden_RTD = torch.cat([hidden_RTD, hidden_RSD], dim=1)
-    found: Tensor = hidden_RTD[given.mask_RT]
     return found
 
 

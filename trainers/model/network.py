@@ -75,13 +75,8 @@ def _candidates(network: Network) -> tuple[Layout, ...]:
     windowed = getattr(config, "sliding_window", None) is not None and getattr(config, "use_sliding_window", True)
     if kinds != {"full_attention"} or model._is_stateful or (windowed and not hasattr(config, "layer_types")):
         return ("rows",)
-    attention = str(config._attn_implementation)
-    if attention.startswith("flash_attention"):
-        return ("rows", "packed") if model.device.type == "cuda" else ("rows",)
-    if attention not in ("sdpa", "eager"):
-        return ("rows",)
-    # a cache that is written again in the backward pass would hold everything twice
-    return ("rows", "tree") if network.recomputed else tuple(name for name in get_args(Layout) if name != "packed")
+    # kernels of other kinds take no mask of our own
+    return get_args(Layout) if config._attn_implementation in ("sdpa", "eager") else ("rows",)
 
 
 def _agrees(network: Network, layout: Layout) -> bool:

@@ -131,13 +131,9 @@ def cost_tokens(rows: Sequence[int], lengths: Lengths, layout: Layout, device: s
     if layout == "tree":
         slots = length + max(inputs.values())
         tokens, pairs = n_prompts * slots, n_prompts * slots**2
-    elif layout == "prefix":
-        tokens = n_prompts * length + n_rows * (width - 1)
-        pairs = n_prompts * length**2 + n_rows * (width - 1) * (length + width)
-        started *= 2
     elif layout == "packed":
-        each = [lengths.prompt[row] + lengths.response[row] for row in rows]
-        tokens, pairs = sum(each), sum(tokens**2 for tokens in each)
+        tokens = sum(lengths.prompt[row] + lengths.response[row] for row in rows)
+        pairs = tokens**2
     else:
         tokens, pairs = n_rows * (length + width - 1), n_rows * (length + width - 1) ** 2
     return started + tokens + pairs / (4 * lengths.width)

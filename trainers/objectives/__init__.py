@@ -1,9 +1,9 @@
 """Objectives by expression: ``grpo``, ``iac:alpha=0.5``, ``rloo+negative_only+kl:kind=k3,beta=0.01+token_mean``.
 
-One file in this folder is one part of an objective, or a preset; the file's name is its name. A file ``NAME.py``
-that defines ``PART`` (a class of settings) or ``PRESET`` is all it takes to add one. An expression joins names with
-``+``; settings follow a name after ``:``. What nobody names is GRPO's: its estimator, surrogate and aggregation. A part
-that can have no effect beside the others is refused. Listing names imports none of them.
+One file in a folder beside this one is one part of an objective, or a preset; the file's name is its name. A file
+``NAME.py`` that defines ``PART`` (a class of settings) or ``PRESET`` is all it takes to add one. An expression joins
+names with ``+``; settings follow a name after ``:``. What nobody names is GRPO's: its estimator, surrogate and
+aggregation. A part that can have no effect beside the others is refused. Listing names imports none of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from diagnostics.records.errors import ConfigError
@@ -23,7 +24,6 @@ from diagnostics.records.errors import ConfigError
 if TYPE_CHECKING:
     from trainers.objectives.contract import Objective, Part, Preset
 
-_NOT_OBJECTIVES = frozenset({"contract", "composition"})
 #: What holds where an expression says nothing.
 DEFAULTS = "grpo+clip+seq_mean_token_mean"
 #: A plus sign before a digit belongs to a number such as 1e+3.
@@ -39,7 +39,24 @@ def names() -> tuple[str, ...]:
     >>> "grpo" in names() and "iac" in names() and "contract" not in names()
     True
     """
-    return tuple(sorted({module.name for module in iter_modules(__path__)} - _NOT_OBJECTIVES))
+    return tuple(sorted(_paths()))
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a part or preset, imported."""
+    return import_module(_paths()[name])
+
+
+@cache
+def _paths() -> Mapping[str, str]:
+    """Import path of each part and preset by its name."""
+    here = Path(__file__).parent
+    folders = [folder.name for folder in iter_modules([str(here)]) if folder.ispkg]
+    return {
+        module.name: f"{__name__}.{folder}.{module.name}"
+        for folder in folders
+        for module in iter_modules([str(here / folder)])
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +218,7 @@ def _check_name(name: str, expression: str) -> None:
 
 
 def _load(name: str) -> type[Part] | Preset:
-    module = import_module(f"{__name__}.{name}")
+    module = module_of(name)
     entry: type[Part] | Preset = module.PRESET if hasattr(module, "PRESET") else module.PART
     return entry
 

@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 import torch
 
 from trainers.objectives.contract import Credit, Estimator, GroupedRewards, Objective, Part, name_of
-from trainers.objectives.grpo import Grpo
+from trainers.objectives.estimators.grpo import Grpo
 
 
 def faults(objective: Objective) -> list[str]:

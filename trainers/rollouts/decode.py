@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainers.batch import RolloutBatch
-from trainers.rollouts.kv_cache import new_cache
+from trainers.batch import RolloutBatch, positions
+from trainers.model.kv_cache import new_cache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -283,15 +283,6 @@ class Slots:
         token_S = torch.zeros(self._width, dtype=token_R.dtype, device=token_R.device)
         token_S[slot_R] = token_R
         return token_S
-
-
-def positions(mask_BL: Bool[Tensor, "row length"]) -> Int[Tensor, "row length"]:
-    """Position of each token counted without the padding on its left.
-
-    >>> positions(torch.tensor([[False, True, True]])).tolist()
-    [[0, 0, 1]]
-    """
-    return (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
 def _below_largest(logits_SV: Float[Tensor, "slot vocabulary"]) -> Float[Tensor, "slot vocabulary"]:

@@ -9,12 +9,12 @@ import torch
 
 from diagnostics.models.load import LoadedModel, left_padded
 from trainers.batch import RolloutBatch, joined
+from trainers.model.kv_cache import takes_fixed_cache
 from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
-from trainers.rollouts.kv_cache import takes_fixed_cache
 from trainers.rollouts.static_decode import FixedReader
 
 if TYPE_CHECKING:
-    from trainers.rollouts.memory_network import Memory
+    from trainers.rollouts.memory_network import MemoryNetwork
 
 
 class RolloutEngine(Protocol):
@@ -46,14 +46,14 @@ class OwnEngine:
         self,
         policy: LoadedModel,
         *,
-        memory: Memory | None = None,
+        memory_network: MemoryNetwork | None = None,
         rows_per_part: int | None = None,
         static: bool | None = None,
     ) -> None:
         self._policy = policy
-        self._memory = memory if memory is not None and memory.mu else None
+        self._memory_network = memory_network if memory_network is not None and memory_network.mu else None
         self._rows_per_part = rows_per_part
-        models = [policy.model] if self._memory is None else [policy.model, self._memory.model]
+        models = [policy.model] if self._memory_network is None else [policy.model, self._memory_network.model]
         on_gpu = policy.device.type == "cuda"
         self._fixed: list[FixedReader] | None = None
         if (on_gpu if static is None else static) and all(map(takes_fixed_cache, models)):
@@ -64,7 +64,7 @@ class OwnEngine:
         self, prompts: Sequence[Sequence[int]], *, group_size: int, max_tokens: int, temperature: float, seed: int
     ) -> RolloutBatch:
         """See ``RolloutEngine.sample``."""
-        mu = 0.0 if self._memory is None else self._memory.mu
+        mu = 0.0 if self._memory_network is None else self._memory_network.mu
         noise_BT = uniform_noise(seed, rows=len(prompts) * group_size, max_tokens=max_tokens)
         return self._drawn(prompts, noise_BT, DecodingLaw(temperature=temperature, mu=mu))
 

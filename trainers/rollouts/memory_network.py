@@ -1,8 +1,7 @@
-"""DLC's memory network: what the policy has been saying, so that it can be told to say something else."""
+"""DLC's memory network: a model of what the policy has been sampling, trained beside it and decoded against."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +9,10 @@ import torch
 
 from diagnostics.models.load import load_path, model_folder
 from diagnostics.records.errors import TrainingError
-from trainers.batch import RolloutBatch
+from trainers.batch import RolloutBatch, distinct_rollouts
 from trainers.model.forward import ForwardSettings, token_logps
 from trainers.model.network import find_network
 from trainers.objectives.contract import Decoding
-from trainers.rollouts.engine import OwnEngine
-from trainers.seeds import batch_positions, stream_seed
-from trainers.update import distinct_rollouts
 
 if TYPE_CHECKING:
     from diagnostics.models.load import LoadedModel
@@ -26,7 +22,7 @@ BETAS = (0.9, 0.999)
 _LOGITS_PER_PASS = 1 << 27
 
 
-class Memory:
+class MemoryNetwork:
     """A causal language model m_φ with the policy's tokenizer, trained by cross-entropy on each step's samples.
 
     ``start`` is the checkpoint that a copy is made of. ``learning_rate`` is the policy's, which the settings may
@@ -86,43 +82,14 @@ class Memory:
         self._optimizer.load_state_dict(state_dict["optimizer"])
 
 
-def warm_start(
-    memory: Memory,
-    policy: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    *,
-    batch_prompts: int,
-    group_size: int,
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-) -> None:
-    """Let the memory learn from samples that the policy alone draws, ``memory.warm_start_steps`` times.
-
-    For the beginning of a run; prompts come in an order of their own, and the noise from streams of its own.
-    """
-    engine = OwnEngine(policy)
-    order = stream_seed(seed, "warm start order", 0)
-    for step in range(1, memory.warm_start_steps + 1):
-        places = batch_positions(order, step, n_problems=len(prompts), batch_prompts=batch_prompts)
-        rollouts = engine.sample(
-            [prompts[place] for place in places],
-            group_size=group_size,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            seed=stream_seed(seed, "warm start", step),
-        )
-        memory.learn(rollouts)
-
-
-def require_same_tokens(policy: LoadedModel, memory: LoadedModel, path: str | Path) -> None:
+def require_same_tokens(policy: LoadedModel, memory_network: LoadedModel, path: str | Path) -> None:
     """Raise ``TrainingError`` unless the logits of both are over the same tokens; ``path`` names the memory."""
-    if memory.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+    if memory_network.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise TrainingError(
             f"{path}: the memory network's tokenizer is not the policy's; name a model of the same family"
         )
-    if memory.vocabulary_size != policy.vocabulary_size:
+    if memory_network.vocabulary_size != policy.vocabulary_size:
         raise TrainingError(
-            f"{path}: the memory network has logits for {memory.vocabulary_size:,} tokens, the policy for "
+            f"{path}: the memory network has logits for {memory_network.vocabulary_size:,} tokens, the policy for "
             f"{policy.vocabulary_size:,}; name a model whose embedding is as large"
         )

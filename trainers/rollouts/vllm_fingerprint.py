@@ -58,7 +58,7 @@ def chosen_prompts(prompts: Sequence[Sequence[int]], *, max_model_len: int) -> l
 
 def own_columns(
     policy: LoadedModel,
-    memory: LoadedModel | None,
+    memory_network: LoadedModel | None,
     mu: float,
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
@@ -66,8 +66,8 @@ def own_columns(
     """The columns at temperature 1, from the networks themselves."""
     policy_TV = next_token_logp(policy, prompt_ids, token_ids)
     law_TV = policy_TV
-    if memory is not None and mu:
-        law_TV = (policy_TV - mu * next_token_logp(memory, prompt_ids, token_ids)).log_softmax(dim=-1)
+    if memory_network is not None and mu:
+        law_TV = (policy_TV - mu * next_token_logp(memory_network, prompt_ids, token_ids)).log_softmax(dim=-1)
     token_T1 = torch.tensor(list(token_ids))[:, None]
     columns = (
         law_TV.gather(1, token_T1)[:, 0],

@@ -16,7 +16,7 @@ from trainers.model.device_memory import EngineFootprint
 from trainers.model.plain_weights import count_plain_weights
 
 if TYPE_CHECKING:
-    from trainers.rollouts.memory_network import Memory
+    from trainers.rollouts.memory_network import MemoryNetwork
 
 #: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
 _CACHE_SHARE = 0.5
@@ -27,13 +27,24 @@ _CPU_CODE_BYTES = 256 << 20
 
 
 def engine_plan(
-    policy: LoadedModel, memory: Memory | None, start: Path, *, max_model_len: int, rows: int, dtype: Dtype
+    policy: LoadedModel,
+    memory_network: MemoryNetwork | None,
+    start: Path,
+    *,
+    max_model_len: int,
+    rows: int,
+    dtype: Dtype,
 ) -> EnginePlan:
     """How the engine is built, with room for the keys and values of all rows at their longest.
 
-    But for no more than half of a GPU's free memory or 2 GiB of a CPU's. ``memory`` is None where it is not read.
+    But for no more than half of a GPU's free memory or 2 GiB of a CPU's. ``memory_network`` is None where it is not
+    read.
     """
-    per_network = [token_bytes(one.model.config, dtype) for one in (policy, memory.loaded if memory else None) if one]
+    per_network = [
+        token_bytes(one.model.config, dtype)
+        for one in (policy, memory_network.loaded if memory_network else None)
+        if one
+    ]
     on_gpu = policy.device.type != "cpu"
     room = (
         int(torch.cuda.mem_get_info(policy.device)[0] * _CACHE_SHARE) >> 30 if on_gpu else EngineSettings.cpu_cache_gib
@@ -54,10 +65,16 @@ def engine_plan(
 
 
 def engine_footprint(
-    policy: LoadedModel, memory: Memory | None, *, start: Path, max_model_len: int, rows: int, dtype: Dtype
+    policy: LoadedModel,
+    memory_network: MemoryNetwork | None,
+    *,
+    start: Path,
+    max_model_len: int,
+    rows: int,
+    dtype: Dtype,
 ) -> EngineFootprint:
     """What a ``VllmEngine`` of these settings will hold; nothing is started."""
-    read = memory if memory is not None and memory.mu else None
+    read = memory_network if memory_network is not None and memory_network.mu else None
     plan = engine_plan(policy, read, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
     models = [policy.model] if read is None else [policy.model, read.model]
     weights = sum(map(count_plain_weights, models)) * getattr(torch, dtype).itemsize

@@ -35,7 +35,7 @@ from trainers.rollouts.vllm_plan import engine_plan
 from trainers.rollouts.vllm_sampler import EXTRA_COLUMNS, LawColumns
 
 if TYPE_CHECKING:
-    from trainers.rollouts.memory_network import Memory
+    from trainers.rollouts.memory_network import MemoryNetwork
 
 #: vLLM raises lower temperatures to this.
 LEAST_TEMPERATURE = 0.01
@@ -61,17 +61,19 @@ class VllmRolloutEngine:
         start: Path,
         max_model_len: int,
         rows: int,
-        memory: Memory | None = None,
+        memory_network: MemoryNetwork | None = None,
         dtype: Dtype = "float32",
         cache_bytes: float | None = None,
     ) -> None:
         self._policy = policy
-        self._memory = memory if memory is not None and memory.mu else None
-        for folder in [start] if self._memory is None else [start, self._memory.path]:
+        self._memory_network = memory_network if memory_network is not None and memory_network.mu else None
+        for folder in [start] if self._memory_network is None else [start, self._memory_network.path]:
             require_vllm(policy.device, folder, name=str(folder))
-        self._plan = engine_plan(policy, self._memory, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
+        self._plan = engine_plan(
+            policy, self._memory_network, start, max_model_len=max_model_len, rows=rows, dtype=dtype
+        )
         cache = self._plan.cache_bytes if cache_bytes is None else min(self._plan.cache_bytes, int(cache_bytes))
-        self._llm = _started(self._plan, _pair_arguments(policy, self._memory), cache_bytes=cache)
+        self._llm = _started(self._plan, _pair_arguments(policy, self._memory_network), cache_bytes=cache)
         # everything runs in this process, so the worker and the model in it are ours to hold
         self._worker: Any = self._llm.collective_rpc(_itself)[0]
         self._model: Any = self._worker.model_runner.get_model()
@@ -91,7 +93,7 @@ class VllmRolloutEngine:
         generator = torch.Generator().manual_seed(seed)
         # response i of a request is drawn with its seed + i: far apart, two prompts never share their noise
         seeds = torch.randint(1 << 62, (len(prompts),), generator=generator).tolist()
-        mu = 0.0 if self._memory is None else self._memory.mu
+        mu = 0.0 if self._memory_network is None else self._memory_network.mu
         rows = self._drawn(prompts, seeds, n=group_size, max_tokens=max_tokens, temperature=temperature, mu=mu)
         self._rest()
         return self._batch(prompts, rows, group_size=group_size, max_tokens=max_tokens)
@@ -122,10 +124,10 @@ class VllmRolloutEngine:
     # ---------------------------------------------------------------- weights
 
     def _overwrite_weights(self) -> None:
-        if self._memory is None:
+        if self._memory_network is None:
             weights = plain_weights(self._policy.model)
         else:
-            halves = (("policy", self._policy.model), ("memory", self._memory.model))
+            halves = (("policy", self._policy.model), ("memory", self._memory_network.model))
             weights = chain.from_iterable(
                 ((f"{half}.{name}", tensor) for name, tensor in plain_weights(model)) for half, model in halves
             )
@@ -144,12 +146,14 @@ class VllmRolloutEngine:
 
     def _prove(self) -> float:
         """The gap in nats. Raises ``TrainingError`` if the engine does not compute what the networks compute."""
-        memory, mu = (None, 0.0) if self._memory is None else (self._memory.loaded, self._memory.mu)
+        memory_network, mu = (
+            (None, 0.0) if self._memory_network is None else (self._memory_network.loaded, self._memory_network.mu)
+        )
         rows = self._drawn(
             self._probe, [0] * len(self._probe), n=1, max_tokens=PROBE_TOKENS, temperature=1.0, mu=mu, to_the_end=True
         )
         own = [
-            own_columns(self._policy, memory, mu, prompt, token_ids)
+            own_columns(self._policy, memory_network, mu, prompt, token_ids)
             for prompt, (token_ids, _) in zip(self._probe, rows, strict=True)
         ]
         now = Fingerprint(engine_N3=np.concatenate([columns for _, columns in rows]), own_N3=np.concatenate(own))
@@ -186,7 +190,7 @@ class VllmRolloutEngine:
         from vllm.sampling_params import RequestOutputKind
 
         self._columns.temperature = temperature
-        if self._memory is not None:
+        if self._memory_network is not None:
             self._model.mu = mu
         parameters = [
             SamplingParams(
@@ -285,12 +289,12 @@ def require_vllm(device: torch.device, folder: Path, *, name: str) -> None:
         raise TrainingError(f"{name}: {reason.replace('--sampler transformers', '--engine own')}")
 
 
-def _pair_arguments(policy: LoadedModel, memory: Memory | None) -> dict[str, Any]:
-    if memory is None:
+def _pair_arguments(policy: LoadedModel, memory_network: MemoryNetwork | None) -> dict[str, Any]:
+    if memory_network is None:
         return {}
     inner: Any = policy.model
     architecture = type(inner.get_base_model() if hasattr(inner, "get_base_model") else inner).__name__
-    return {"hf_overrides": pair_overrides(policy_architecture=architecture, memory_path=str(memory.path))}
+    return {"hf_overrides": pair_overrides(policy_architecture=architecture, memory_path=str(memory_network.path))}
 
 
 def _started(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: int) -> Any:

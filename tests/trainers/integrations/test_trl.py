@@ -9,9 +9,9 @@ import torch
 
 from diagnostics.records.errors import ConfigError
 from trainers.integrations.trl import CalibratedGRPOConfig, calibrations, recalibrated
+from trainers.objectives.calibrations.iac import Iac
+from trainers.objectives.calibrations.negative_only import NegativeOnly
 from trainers.objectives.contract import GroupedRewards
-from trainers.objectives.iac import Iac
-from trainers.objectives.negative_only import NegativeOnly
 
 
 def rewards() -> GroupedRewards:

@@ -71,7 +71,7 @@ def gradient(model: PreTrainedModel, states_ND: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("layout", ["rows", "tree", "prefix", "packed"])
+@pytest.mark.parametrize("layout", ["rows", "tree", "packed"])
 def test_every_layout_gives_the_states_and_gradients_of_rows_one_by_one(
     model: PreTrainedModel, layout: Layout, padded: bool
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_response_of_one_token_needs_no_token_behind_the_prompt(model: PreTrai
         mask_RT=torch.ones(2, 1, dtype=torch.bool),
     )
     expected = one_by_one(model, of_pass)
-    for layout in ("rows", "tree", "prefix", "packed"):
+    for layout in ("rows", "tree", "packed"):
         torch.testing.assert_close(
             hidden_states(model.base_model, model.config, of_pass, layout), expected, rtol=1e-4, atol=1e-5
         )

@@ -91,7 +91,7 @@ def test_the_reference_of_an_adapter_is_the_model_under_it(config: TrainConfig, 
     with adapter_off(policy):
         assert torch.equal(logits(policy.model), before)
     network = find_network(policy.model)
-    assert network.layouts == ("rows", "tree", "prefix")
+    assert network.layouts == ("rows", "tree", "packed")
     reference = reference_network(config, network, None)
     assert reference is not None
     with reference.running():

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from diagnostics.models.load import LoadedModel, load_path
-from trainers.objectives.dlc import Dlc
+from trainers.model.kv_cache import takes_fixed_cache
+from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
-from trainers.rollouts.kv_cache import takes_fixed_cache
-from trainers.rollouts.memory_network import Memory
+from trainers.rollouts.memory_network import MemoryNetwork
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41], [9, 50, 60]]
 
@@ -25,15 +25,15 @@ def policy(model_path: Path) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def memory(policy: LoadedModel, model_path: Path) -> Memory:
-    return Memory(Dlc(mu=0.5), policy, start=model_path, learning_rate=1e-3)
+def memory_network(policy: LoadedModel, model_path: Path) -> MemoryNetwork:
+    return MemoryNetwork(Dlc(mu=0.5), policy, start=model_path, learning_rate=1e-3)
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it(policy: LoadedModel, memory: Memory) -> None:
+def test_a_row_does_not_depend_on_the_rows_beside_it(policy: LoadedModel, memory_network: MemoryNetwork) -> None:
     settings = {"group_size": 8, "max_tokens": 8, "temperature": 1.0, "seed": 0}
-    whole = OwnEngine(policy, memory=memory).sample(PROMPTS, **settings)
-    parts = OwnEngine(policy, memory=memory, rows_per_part=8).sample(PROMPTS, **settings)
-    fixed = OwnEngine(policy, memory=memory, static=True).sample(PROMPTS, **settings)
+    whole = OwnEngine(policy, memory_network=memory_network).sample(PROMPTS, **settings)
+    parts = OwnEngine(policy, memory_network=memory_network, rows_per_part=8).sample(PROMPTS, **settings)
+    fixed = OwnEngine(policy, memory_network=memory_network, static=True).sample(PROMPTS, **settings)
     for other in (parts, fixed):
         assert torch.equal(whole.response_ids_BT, other.response_ids_BT)
         assert torch.equal(whole.response_mask_BT, other.response_mask_BT)
@@ -59,9 +59,9 @@ def test_fixed_buffers_serve_one_batch_after_another(policy: LoadedModel) -> Non
 
 
 def test_the_memory_changes_what_is_drawn_and_leaves_the_greedy_response_alone(
-    policy: LoadedModel, memory: Memory
+    policy: LoadedModel, memory_network: MemoryNetwork
 ) -> None:
-    plain, against = OwnEngine(policy), OwnEngine(policy, memory=memory)
+    plain, against = OwnEngine(policy), OwnEngine(policy, memory_network=memory_network)
     draws = [
         engine.sample(PROMPTS, group_size=32, max_tokens=4, temperature=1.0, seed=0) for engine in (plain, against)
     ]
@@ -73,13 +73,13 @@ def test_the_memory_changes_what_is_drawn_and_leaves_the_greedy_response_alone(
 
 
 def test_without_mu_a_memory_is_not_even_read(policy: LoadedModel, model_path: Path) -> None:
-    memory = Memory(Dlc(mu=0.0), policy, start=model_path, learning_rate=1e-3)
+    memory_network = MemoryNetwork(Dlc(mu=0.0), policy, start=model_path, learning_rate=1e-3)
     with torch.no_grad():
-        for parameter in memory.model.parameters():
+        for parameter in memory_network.model.parameters():
             parameter.fill_(float("nan"))
     settings = {"group_size": 8, "max_tokens": 4, "temperature": 1.0, "seed": 0}
     assert torch.equal(
-        OwnEngine(policy, memory=memory).sample(PROMPTS, **settings).behaviour_logp_BT,
+        OwnEngine(policy, memory_network=memory_network).sample(PROMPTS, **settings).behaviour_logp_BT,
         OwnEngine(policy).sample(PROMPTS, **settings).behaviour_logp_BT,
     )
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from diagnostics.models.load import LoadedModel, load_path
 from diagnostics.records.errors import TrainingError
 from trainers.batch import RolloutBatch
+from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
-from trainers.objectives.dlc import Dlc
+from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
-from trainers.rollouts.memory_network import Memory, warm_start
+from trainers.rollouts.memory_network import MemoryNetwork
+from trainers.starting import warm_start
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
 
@@ -42,9 +45,11 @@ def gpt2_at(path: Path, vocabulary_size: int) -> Path:
 def test_a_copy_begins_as_the_policy_and_its_loss_is_the_samples_own(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
-    memory = Memory(Dlc(), policy, start=model_path, learning_rate=1e-3)
+    memory_network = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
     n_tokens = rollouts.n_tokens_B.sum()
-    assert memory.learn(rollouts) == pytest.approx(-rollouts.logp_sum_B.sum().item() / n_tokens.item(), abs=1e-5)
+    assert memory_network.learn(rollouts) == pytest.approx(
+        -rollouts.logp_sum_B.sum().item() / n_tokens.item(), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
@@ -52,8 +57,8 @@ def test_it_learns_what_was_drawn(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path, optimizer: str
 ) -> None:
     decoding = Dlc(optimizer=optimizer, learning_rate={"adamw": 3e-3, "sgd": 0.2}[optimizer])  # type: ignore[arg-type]
-    memory = Memory(decoding, policy, start=model_path, learning_rate=1e9)
-    losses = [memory.learn(rollouts) for _ in range(8)]
+    memory_network = MemoryNetwork(decoding, policy, start=model_path, learning_rate=1e9)
+    losses = [memory_network.learn(rollouts) for _ in range(8)]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0] - 0.2
 
@@ -61,8 +66,8 @@ def test_it_learns_what_was_drawn(
 def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
-    memory = Memory(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
-    memory.learn(rollouts)
+    memory_network = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
+    memory_network.learn(rollouts)
     twin = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
     logp_sum = torch.zeros(())
     for row in range(32):  # every row by itself, copies too
@@ -71,7 +76,7 @@ def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
         logits = twin(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
         logp_sum = logp_sum + logits.log_softmax(-1).gather(1, response[:, None]).sum()
     (-logp_sum / rollouts.n_tokens_B.sum()).backward()
-    for moved, start in zip(memory.model.parameters(), twin.parameters(), strict=True):
+    for moved, start in zip(memory_network.model.parameters(), twin.parameters(), strict=True):
         assert start.grad is not None
         assert torch.allclose(moved, start - 0.5 * start.grad, atol=1e-6)
 
@@ -81,9 +86,9 @@ def test_the_rate_is_the_policys_unless_it_has_its_own(
 ) -> None:
     after = []
     for own, of_policy in ((None, 1e-3), (1e-3, 5.0), (2e-3, 5.0)):
-        memory = Memory(Dlc(learning_rate=own), policy, start=model_path, learning_rate=of_policy)
-        memory.learn(rollouts)
-        after.append(memory.learn(rollouts))
+        memory_network = MemoryNetwork(Dlc(learning_rate=own), policy, start=model_path, learning_rate=of_policy)
+        memory_network.learn(rollouts)
+        after.append(memory_network.learn(rollouts))
     assert after[0] == after[1] != after[2]
 
 
@@ -91,19 +96,19 @@ def test_another_architecture_with_the_same_tokens_will_do(
     policy: LoadedModel, rollouts: RolloutBatch, tmp_path: Path
 ) -> None:
     path = gpt2_at(tmp_path / "small", 107)
-    memory = Memory(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
-    assert memory.learn(rollouts) > memory.learn(rollouts)
+    memory_network = MemoryNetwork(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
+    assert memory_network.learn(rollouts) > memory_network.learn(rollouts)
 
 
 def test_a_memory_goes_on_bit_for_bit_from_its_state(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
-    whole = Memory(Dlc(), policy, start=model_path, learning_rate=1e-3)
+    whole = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
     whole.learn(rollouts)
     file = io.BytesIO()
     torch.save(whole.state_dict(), file)
     file.seek(0)
-    later = Memory(Dlc(), policy, start=model_path, learning_rate=1e-3)
+    later = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
     later.load_state_dict(torch.load(file, weights_only=True))
     assert [whole.learn(rollouts) for _ in range(2)] == [later.learn(rollouts) for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), later.model.parameters(), strict=True))
@@ -118,24 +123,26 @@ def test_another_tokenizer_is_refused_in_one_line(policy: LoadedModel, model_pat
     )
     tokenizer.save_pretrained(path)
     with pytest.raises(TrainingError, match=r"foreign: the memory network's tokenizer is not the policy's; [^\n]*$"):
-        Memory(Dlc(memory=str(path)), policy, start=model_path, learning_rate=1e-3)
+        MemoryNetwork(Dlc(memory=str(path)), policy, start=model_path, learning_rate=1e-3)
 
 
 def test_another_number_of_logits_is_refused_in_one_line(policy: LoadedModel, tmp_path: Path) -> None:
     path = gpt2_at(tmp_path / "wide", 128)
     with pytest.raises(TrainingError, match=r"wide: the memory network has logits for 128 tokens, the policy for 107"):
-        Memory(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
+        MemoryNetwork(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
 
 
 def test_a_loss_that_is_not_finite_is_refused(policy: LoadedModel, rollouts: RolloutBatch, model_path: Path) -> None:
-    memory = Memory(Dlc(), policy, start=model_path, learning_rate=1.0)
+    memory_network = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1.0)
     with torch.no_grad():
-        memory.model.get_input_embeddings().weight[11] = float("nan")
+        memory_network.model.get_input_embeddings().weight[11] = float("nan")
     with pytest.raises(TrainingError, match="lower learning_rate"):
-        memory.learn(rollouts)
+        memory_network.learn(rollouts)
 
 
-def test_a_warm_start_brings_the_memory_nearer_to_the_policy(model_path: Path, tmp_path: Path) -> None:
+def test_a_warm_start_brings_the_memory_network_nearer_to_the_policy(
+    config: TrainConfig, model_path: Path, tmp_path: Path
+) -> None:
     policy = load_path(model_path, device=torch.device("cpu"), dtype="float32")
     with torch.no_grad():
         policy.model.get_input_embeddings().weight.mul_(2)  # a policy with preferences to learn
@@ -143,9 +150,10 @@ def test_a_warm_start_brings_the_memory_nearer_to_the_policy(model_path: Path, t
     path = str(gpt2_at(tmp_path / "small", 107))
     losses = []
     for steps in (0, 5, 40):
-        memory = Memory(Dlc(memory=path, warm_start_steps=steps), policy, start=tmp_path, learning_rate=3e-3)
-        settings = {"batch_prompts": 1, "group_size": 32, "max_tokens": 5, "temperature": 1.0, "seed": 0}
-        warm_start(memory, policy, PROMPTS, **settings)  # type: ignore[arg-type]
-        losses.append(memory.learn(later))
+        memory_network = MemoryNetwork(
+            Dlc(memory=path, warm_start_steps=steps), policy, start=tmp_path, learning_rate=3e-3
+        )
+        warm_start(memory_network, policy, PROMPTS, replace(config, batch_prompts=1, group_size=32, max_tokens=5))
+        losses.append(memory_network.learn(later))
     assert losses[0] > losses[1] + 0.005
     assert losses[1] > losses[2] + 0.005

@@ -16,15 +16,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from diagnostics.models.load import Dtype, LoadedModel, load_path
 from diagnostics.records.errors import TrainingError
-from diagnostics.records.progress import SilentProgress
+from tests.trainers.runs import Notes, metrics, model_on_hub
 from tests.vllm_here import runs_or_must_run
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
 from trainers.loop import train
-from trainers.objectives.dlc import Dlc
+from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
-from trainers.rollouts.memory_network import Memory
+from trainers.rollouts.memory_network import MemoryNetwork
 from trainers.rollouts.vllm_plan import engine_footprint
 from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
@@ -107,13 +107,23 @@ def loaded_from(path: Path) -> LoadedModel:
 class Trained:
     """A policy, its memory or none, and the engine that both are synced to."""
 
-    def __init__(self, start: Path, memory_path: Path | None, dtype: Dtype = "float32") -> None:
+    def __init__(
+        self, start: Path, memory_path: Path | None, dtype: Dtype = "float32", cache_bytes: float | None = None
+    ) -> None:
         self.policy = loaded_from(start)
         self.memory = None
         if memory_path is not None:
-            self.memory = Memory(Dlc(mu=MU, memory=str(memory_path)), self.policy, start=start, learning_rate=1e-2)
+            self.memory = MemoryNetwork(
+                Dlc(mu=MU, memory=str(memory_path)), self.policy, start=start, learning_rate=1e-2
+            )
         self.engine = VllmRolloutEngine(
-            self.policy, start=start, max_model_len=320, rows=64, memory=self.memory, dtype=dtype
+            self.policy,
+            start=start,
+            max_model_len=320,
+            rows=64,
+            memory_network=self.memory,
+            dtype=dtype,
+            cache_bytes=cache_bytes,
         )
 
     def sample(self, **changes: float) -> RolloutBatch:
@@ -156,7 +166,8 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def plain(start: Path) -> Iterator[Trained]:
-    trained = Trained(start, None)
+    whole = engine_footprint(loaded_from(start), None, start=start, max_model_len=320, rows=64, dtype="float32")
+    trained = Trained(start, None, cache_bytes=whole.cache / 4)
     yield trained
     trained.engine.close()
 
@@ -327,11 +338,15 @@ def test_an_engine_of_half_precision_that_is_not_synced_is_found_out(
     half.engine.sync()
 
 
-def test_the_footprint_is_what_the_engine_holds_and_bounds_it(start: Path, memory_path: Path) -> None:
+def test_the_footprint_is_what_the_engine_holds_and_bounds_it(plain: Trained, start: Path, memory_path: Path) -> None:
     policy = loaded_from(start)
-    memory = Memory(Dlc(mu=MU, memory=str(memory_path)), policy, start=start, learning_rate=1e-2)
+    memory_network = MemoryNetwork(Dlc(mu=MU, memory=str(memory_path)), policy, start=start, learning_rate=1e-2)
     said = {}
-    for name, read, dtype in (("plain", None, "float32"), ("half", None, "bfloat16"), ("pair", memory, "float32")):
+    for name, read, dtype in (
+        ("plain", None, "float32"),
+        ("half", None, "bfloat16"),
+        ("pair", memory_network, "float32"),
+    ):
         said[name] = engine_footprint(policy, read, start=start, max_model_len=320, rows=64, dtype=dtype)
     # 64 rows of 10 blocks of 32 tokens and one block more; 2 layers with keys and values of one head of 32
     assert said["plain"].cache == 641 * 32 * (2 * 2 * 32 * 4)
@@ -339,33 +354,26 @@ def test_the_footprint_is_what_the_engine_holds_and_bounds_it(start: Path, memor
     assert said["half"].cache == said["plain"].cache / 2
     n_weights = sum(one.numel() for one in policy.model.parameters())
     assert said["plain"].weights - said["half"].weights == 2 * n_weights * (4 - 2)
-    n_more = sum(one.numel() for one in memory.model.parameters())
+    n_more = sum(one.numel() for one in memory_network.model.parameters())
     assert said["pair"].weights - said["plain"].weights == 2 * n_more * 4
     assert said["pair"].cache > said["plain"].cache
     assert not said["plain"].rests
-    engine = VllmRolloutEngine(policy, start=start, max_model_len=320, rows=64, cache_bytes=said["plain"].cache / 4)
-    held = sum(cache.nbytes for cache in engine._worker.model_runner.kv_caches)
-    engine.close()
+    held = sum(cache.nbytes for cache in plain.engine._worker.model_runner.kv_caches)
     assert 0.2 * said["plain"].cache < held <= 0.25 * said["plain"].cache
 
 
-class Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def test_a_run_in_half_precision_draws_in_it_and_plans_with_the_engine(config: TrainConfig, start: Path) -> None:
-    said = Notes()
-    run = train(replace(config, model=str(start), engine="vllm", precision="bfloat16", max_steps=2), said)
+def test_a_lora_run_in_half_precision_draws_in_it_and_plans_with_the_engine(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    model, said = model_on_hub(tmp_path / "hub"), Notes()
+    run = train(replace(config, model=model, lora_rank=2, engine="vllm", precision="bfloat16", max_steps=2), said)
     assert any("vLLM weights" in note and "vLLM cache" in note for note in said.notes)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert all(1e-5 < line["probe_logp_gap"] < 0.1 for line in lines)  # 3e-6 and less in float32
+    assert all(1e-5 < line["probe_logp_gap"] < 0.1 for line in metrics(run))  # 3e-6 and less in float32
+    assert json.loads((run / "checkpoint-2" / "adapter_config.json").read_text())["base_model_name_or_path"] == model
 
 
-def test_adapters_are_merged_on_the_way(start: Path) -> None:
+def test_adapters_are_merged_on_the_way(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = loaded_from(start)
     adapted = get_peft_model(policy.model, LoraConfig(r=4, target_modules="all-linear"))
     torch.manual_seed(0)
@@ -374,9 +382,11 @@ def test_adapters_are_merged_on_the_way(start: Path) -> None:
             if ".lora_B" in name:
                 parameter.normal_(std=0.1)
     policy = replace(policy, model=adapted.eval())
-    engine = VllmRolloutEngine(policy, start=start, max_model_len=64, rows=8)
-    ours, own = (one.greedy(PROMPTS, max_tokens=8) for one in (engine, OwnEngine(policy)))
-    engine.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(plain.engine, "_policy", policy)
+        plain.engine.sync()
+        ours, own = (one.greedy(PROMPTS, max_tokens=8) for one in (plain.engine, OwnEngine(policy)))
+    plain.engine.sync()
     assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
     assert torch.allclose(ours.logp_sum_B, own.logp_sum_B, atol=1e-4)
 

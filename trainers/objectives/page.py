@@ -1,4 +1,4 @@
-"""``docs/objectives.md``, rendered from the parts' docstrings; ``python -m trainers.objectives_page`` writes it."""
+"""``docs/objectives.md``, rendered from the parts' docstrings; ``python -m trainers.objectives.page`` writes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from trainers import objectives
 from trainers.objectives.contract import Need, Part, Preset
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "objectives.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "objectives.md"
 
 #: Headings by kind of part.
 HEADINGS: Mapping[str, str] = MappingProxyType(
@@ -66,8 +65,8 @@ In the formulas:
 (arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). Where [A]'s softmax worlds are mentioned, the
 findings are those of our own runs of them.
 
-A part or preset is one file in `trainers/objectives/`, and this page is made from those files' docstrings by
-`python -m trainers.objectives_page`.
+A part or preset is one file in a folder of `trainers/objectives/`, and this page is made from those files' docstrings
+by `python -m trainers.objectives.page`.
 """
 
 
@@ -92,7 +91,7 @@ def write() -> None:
 
 def _section(name: str) -> str:
     """What the page says of one part or preset."""
-    module = import_module(f"trainers.objectives.{name}")
+    module = objectives.module_of(name)
     if hasattr(module, "PRESET"):
         preset: Preset = module.PRESET
         return "\n\n".join([f"### `{name}`", f"Short for `{preset.expression}`.", _prose(module)])

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trainers.objectives.contract import GroupedRewards, PartDefaults
-from trainers.objectives.dr_grpo import centred
+from trainers.objectives.estimators.dr_grpo import centred
 
 
 def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:

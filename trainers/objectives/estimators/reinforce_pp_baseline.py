@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trainers.objectives.contract import GroupedRewards, PartDefaults
-from trainers.objectives.dr_grpo import centred
-from trainers.objectives.reinforce_pp import whitened_over_tokens
+from trainers.objectives.estimators.dr_grpo import centred
+from trainers.objectives.estimators.reinforce_pp import whitened_over_tokens
 
 
 @dataclass(frozen=True, kw_only=True)

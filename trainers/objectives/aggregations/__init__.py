@@ -1,0 +1,1 @@
+"""Parts that weigh the losses of tokens into one number."""

@@ -1,0 +1,1 @@
+"""Parts that change advantages or take samples out of the batch."""

@@ -1,0 +1,1 @@
+"""Parts that turn rewards into advantages."""

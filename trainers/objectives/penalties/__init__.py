@@ -1,0 +1,1 @@
+"""Parts that add a further loss to each token."""

@@ -1,0 +1,1 @@
+"""Whole objectives of papers, as expressions of parts."""

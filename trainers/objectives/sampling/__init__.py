@@ -1,0 +1,1 @@
+"""Parts outside the loss: correction, rehearsal, decoding and resampling of rollouts."""

@@ -1,0 +1,1 @@
+"""Parts that change rewards before anything compares them."""

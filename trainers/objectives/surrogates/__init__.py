@@ -1,0 +1,1 @@
+"""Parts that give each token its loss."""
