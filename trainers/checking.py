@@ -1,4 +1,4 @@
-"""What can be known of a run before its first step: told before anything is trained, and without reading weights."""
+"""Checks a run before its first step, without training anything or reading weights."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
 
 
 def checked_start(config: TrainConfig, objective: Objective, policy: str, outline: Outlines) -> Asked:
-    """What a run asks its policy, once every model that it needs is known to fit. ``policy`` is what that is read from.
+    """The problems of a run and their prompts, once every model that it needs is known to fit ``policy``, its source.
 
     Raises an ``OversharpError`` that names the setting: a model that is not there or not whole, a reference or memory
     network of other tokens, a prompt that cannot be encoded or leaves no room for ``max_tokens`` in a model's context,
@@ -141,7 +141,7 @@ def needs_reference(objective: Objective) -> bool:
 
 
 def own_base(config: TrainConfig) -> SftConfig:
-    """How the base of the built-in task is trained for a run that names no model."""
+    """The training of the built-in task's base, for a run that names no model."""
     return SftConfig(
         output_dir=config.output_dir / "base",
         seed=config.seed,
@@ -152,7 +152,7 @@ def own_base(config: TrainConfig) -> SftConfig:
 
 
 def first_model(config: TrainConfig) -> str:
-    """What a new run starts from: the model named, else its own base, which may have to be trained first."""
+    """The model that a new run starts from: the one named, else its own base, which may have to be trained first."""
     if config.model is not None:
         return config.model
     base = own_base(config)
@@ -160,7 +160,7 @@ def first_model(config: TrainConfig) -> str:
 
 
 def policy_source(config: TrainConfig, done: int | None) -> str:
-    """What the policy of a run is loaded from that goes on after step ``done``; None: one that starts.
+    """The model that the policy is loaded from when a run goes on after step ``done``, None where it starts.
 
     A LoRA adapter lies on the model that the run started from, whatever the step.
     """

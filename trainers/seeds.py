@@ -1,4 +1,4 @@
-"""One seed reaches everything.
+"""Seeds of all random draws of a run, made from its one seed.
 
 Every random draw comes from a stream named by (run seed, purpose, step). A stream depends on nothing that ran before
 it, so a resumed run draws what the uninterrupted one would have drawn, and no generator state has to be saved.
@@ -23,7 +23,7 @@ def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
 
 
 def batch_positions(seed: int, step: int, *, n_problems: int, batch_prompts: int) -> list[int]:
-    """Which problems belong to ``step`` (counted from 1): epochs of fresh permutations, read without a gap.
+    """Positions of the problems of ``step`` (counted from 1): epochs of fresh permutations, read without a gap.
 
     Every problem is seen once per epoch; a batch may straddle two epochs.
 

@@ -123,6 +123,6 @@ def learning_rate(step: int, config: SftConfig) -> float:
 
 
 def batch_table(config: SftConfig) -> Int[Tensor, "step example"]:
-    """Which examples each step reads; the whole table at once, so that a resumed run finds its place."""
+    """The examples that each step reads; the whole table at once, so that a resumed run finds its place."""
     generator = torch.Generator().manual_seed(config.seed)
     return torch.randint(config.n_examples, (config.max_steps, config.batch_size), generator=generator)

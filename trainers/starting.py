@@ -1,4 +1,4 @@
-"""What a run starts with: models, optimizer, engine; new, or as an interrupted run left them."""
+"""Prepares a run: models, optimizer and engine, new or as an interrupted run left them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def save(
 def engine_beside(
     config: TrainConfig, policy: LoadedModel, memory_network: MemoryNetwork | None, first: Path, *, longest_prompt: int
 ) -> EngineFootprint | None:
-    """What the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
+    """The memory that the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
     if config.engine == "own":
         return None
     from trainers.rollouts.vllm_plan import engine_footprint
@@ -174,7 +174,7 @@ def rollout_engine(
     rows_per_part: int | None,
     cache_bytes: float | None,
 ) -> RolloutEngine:
-    """Who draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
+    """The engine that draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
     if config.engine == "own":
         return OwnEngine(policy, memory_network=memory_network, rows_per_part=rows_per_part)
     from trainers.rollouts.vllm_rollout import VllmRolloutEngine

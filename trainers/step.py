@@ -69,7 +69,7 @@ class StepRollouts:
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutcome:
-    """What one step leaves behind: a line of ``metrics.jsonl`` and its rollouts."""
+    """The outcome of one step: a line of ``metrics.jsonl`` and its rollouts."""
 
     metrics: dict[str, float | int]
     rows: list[RolloutRow]
@@ -247,7 +247,7 @@ def graded(learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, 
 def grouped(
     learner: Learner, drawn: StepRollouts, reference_logp_BT: Float[Tensor, "row token"] | None, verifiers: Verifiers
 ) -> GroupedRewards:
-    """What the objective's credit is made from."""
+    """The rewards that the objective's credit is made from."""
     group_size = drawn.rollouts.group_size
     reward_PG, correct_PG = as_groups(drawn.grades, group_size)
     greedy_correct_P = None

@@ -1,4 +1,4 @@
-"""The update: from credit to gradients."""
+"""The gradient of one optimizer step, from credit to backward passes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UpdateBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateReport:
-    """What the passes of one optimizer step say.
+    """The sums over the passes of one optimizer step.
 
     ``n_used`` rows were computed. ``clip_fraction`` is the share of their tokens whose gradient the clip cut off, and
     ``logp_gap_*`` how far the trainer's log-probability of a token lies from the sampler's, in nats: rounding, unless

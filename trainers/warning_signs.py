@@ -35,7 +35,7 @@ WATCHED: Mapping[Kind, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class GroupVariety:
-    """How varied the correct responses of one step are. None where no prompt can tell.
+    """Variety of the correct responses of one step. None where no prompt can tell.
 
     ``effective_correct_responses``: exp(entropy) of the distinct correct responses of a prompt, the mean over prompts
     with a correct one; at least 1. It grows with the number of correct responses, so a run that learns lifts it while

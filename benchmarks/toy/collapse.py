@@ -1,4 +1,4 @@
-"""How many seeds collapsed, and when."""
+"""Counts the seeds that collapsed, and when."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The policy as a step computes it: log-probabilities with gradient, layouts of a pass, memory."""
+"""The policy's forward passes: log-probabilities with gradient, layouts, caches, and the device memory they need."""

@@ -1,4 +1,4 @@
-"""What a run will need of its device's memory, told before it starts; and how many responses a pass may hold.
+"""The device memory that a run needs, planned before it starts, and how many responses a pass may hold.
 
 What depends on the architecture is measured and not derived: a model reads a few tokens, and what its forward pass
 leaves for the backward pass, and in its cache, is counted.
@@ -69,7 +69,7 @@ class Footprint:
         return 16.0 * logits if self.whole_logits else 12.0 * min(logits, LOGITS_PER_CHUNK)
 
     def decoder_bytes(self, rows: int, tokens: int) -> float:
-        """What the run's own decoder takes for so many rows: keys and values, logits and what is drawn from."""
+        """Bytes that the run's own decoder takes for so many rows: keys and values, logits and what is drawn from."""
         return rows * (tokens * self.cache_per_token + 16.0 * self.vocabulary_size)
 
 
@@ -98,7 +98,7 @@ class DeviceMemoryPart:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemoryPlan:
-    """What a run needs of ``free`` bytes, part by part, and the responses that go through the model together.
+    """Memory that a run needs of ``free`` bytes, part by part, and the responses that go through the model together.
 
     ``engine_cache`` are the bytes of keys and values that an engine beside the trainer gets, None without one.
     """
@@ -163,7 +163,7 @@ def plan_device_memory(
     rehearsal_samples: int = 0,
     free: float | None = None,
 ) -> DeviceMemoryPlan:
-    """What the run needs, with as many responses per pass as fit, or as ``micro_batch`` says.
+    """The plan with as many responses per pass as fit, or as ``micro_batch`` says.
 
     ``prompt_tokens`` is the longest prompt's length and ``rows_per_pass`` what a run that goes on began with.
     ``memory_network`` is the memory network, ``engine`` draws the rollouts where the run's own decoder does not, and
@@ -221,7 +221,7 @@ def free_bytes(device: torch.device) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What a plan is made from; see ``plan_device_memory``."""
+    """The quantities that a plan is made from; see ``plan_device_memory``."""
 
     footprint: Footprint
     config: TrainConfig
@@ -280,7 +280,7 @@ class _Run:
         )
 
     def _decoders(self, rows: int) -> list[DeviceMemoryPart]:
-        """What draws rollouts and, from a reference that is taken to be as large as the policy, samples to rehearse."""
+        """The decoders of rollouts and of samples to rehearse, from a reference taken to be as large as the policy."""
         networks = [self.footprint] if self.memory_network is None else [self.footprint, self.memory_network]
         n_rollouts = self.config.batch_prompts * self.config.group_size
         if self.engine is None:
@@ -309,7 +309,7 @@ def _taken(parts: Sequence[DeviceMemoryPart], phase: Phase) -> float:
 
 
 def _mend(run: _Run, plan: DeviceMemoryPlan) -> str:
-    """What a user may change where one response per pass is too much."""
+    """The settings to change where one response per pass is too much."""
     config = run.config
     ways = {
         "--engine own": run.engine is not None,

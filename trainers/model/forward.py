@@ -1,4 +1,4 @@
-"""What the policy thinks of its rollouts: log-probabilities and entropies of response tokens, with gradient."""
+"""Log-probabilities and entropies of response tokens under the policy, with gradient."""
 
 from __future__ import annotations
 

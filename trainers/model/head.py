@@ -22,7 +22,7 @@ LOGITS_PER_CHUNK = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class LogitLaw:
-    """What a model makes of its head's output z: ``scale`` · z, or ``cap`` · tanh(``scale`` · z / ``cap``).
+    """The logits that a model makes of its head's output z: ``scale`` · z, or ``cap`` · tanh(``scale`` · z / ``cap``).
 
     Granite divides its logits, Cohere multiplies them, Gemma caps them.
     """

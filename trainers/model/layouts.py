@@ -1,4 +1,4 @@
-"""How prompts and responses lie in a forward pass: three layouts with the same hidden states, to rounding.
+"""Three layouts of prompts and responses in a forward pass, with the same hidden states, to rounding.
 
 - ``rows``: every response behind a copy of its prompt, padded to a rectangle. For any model.
 - ``tree``: the responses of a prompt behind one copy of it, as a tree: what two of them begin with is computed once.
@@ -68,7 +68,7 @@ def hidden_states(
 
 
 def rows_input(given: PassInput) -> dict[str, Any]:
-    """What a model reads in the layout ``rows``: ids, and mask and positions where padding calls for them."""
+    """The arguments of the layout ``rows``: ids, and mask and positions where padding calls for them."""
     mask_RL = given.mask_PL[given.prompt_R]
     # nothing follows the last token, so it is never an input
     ids_RS = torch.cat([given.ids_PL[given.prompt_R], given.response_RT[:, :-1]], dim=1)

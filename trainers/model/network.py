@@ -1,4 +1,4 @@
-"""A model as the passes of a step use it: what it can do is found out once, by trying."""
+"""A model and the ways in which passes may run it, found by trying them once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Network:
 
 
 def find_network(model: PreTrainedModel, *, recompute: bool = False, compiled: bool = False) -> Network:
-    """What ``model`` can do: a few passes over a handful of tokens, none of which changes it.
+    """The layouts and head of ``model``, found by a few passes over a handful of tokens, none of which changes it.
 
     ``recompute`` trades activations for time in every layer of the model. ``compiled`` hands the trunk to
     ``torch.compile``; generation goes on with the model as it is.

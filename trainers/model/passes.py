@@ -1,4 +1,4 @@
-"""Which responses go through the model together, and in which layout: what costs least, from lengths alone."""
+"""Plans the passes of a step: which responses go through the model together, in which layout, at the least cost."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _cheapest(rows: tuple[int, ...], lengths: Lengths, layouts: Sequence[Layout]
 
 
 def cost_tokens(rows: Sequence[int], lengths: Lengths, layout: Layout, device: str = "cpu") -> float:
-    """What a pass costs, in tokens that go through the layers' matrices.
+    """The cost of a pass, in tokens that go through the layers' matrices.
 
     Every pair of tokens that attention looks at counts 1 / (4 width): the arithmetic says 1 / (6 width), and a model
     of width 384 took half as much again on a CPU.

@@ -12,7 +12,7 @@ from diagnostics.records.errors import TrainingError
 
 
 def count_plain_weights(model: Any) -> int:
-    """How many numbers ``plain_weights`` gives, without making them."""
+    """The number of weights that ``plain_weights`` gives, without making them."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     return sum(parameter.numel() for name, parameter in inner.named_parameters() if ".lora_" not in name)
 

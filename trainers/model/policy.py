@@ -62,12 +62,12 @@ def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Pa
 
 
 def policy_network(config: TrainConfig, policy: LoadedModel) -> Network:
-    """How the policy is run when it is trained."""
+    """The policy's network for training."""
     return find_network(policy.model, recompute=config.gradient_checkpointing, compiled=config.compile)
 
 
 def reference_network(config: TrainConfig, policy: Network, reference: LoadedModel | None) -> Network | None:
-    """How the reference policy is run: a model of its own, or with LoRA the policy without its adapter."""
+    """The reference policy's network: a model of its own, or with LoRA the policy without its adapter."""
     if reference is not None:
         return find_network(reference.model)
     return replace(policy, adapter_off=True, recomputed=()) if config.lora_rank else None
@@ -84,7 +84,7 @@ def adapter_off(policy: LoadedModel) -> AbstractContextManager[object]:
 
 
 def forward_settings(config: TrainConfig, *, rows_per_pass: int | None) -> ForwardSettings:
-    """How passes run: temperature, precision, and at most so many responses together."""
+    """The settings of passes: temperature, precision, and at most so many responses together."""
     return ForwardSettings(
         temperature=config.temperature,
         micro_batch=rows_per_pass,

@@ -154,7 +154,7 @@ _TOLD_BY: Mapping[str, str] = MappingProxyType(
 
 
 def kind_of(part: type[Part]) -> str:
-    """Which of the ten places in an objective a part takes."""
+    """The place of a part in an objective, one of ten."""
     known = {*dir(part), *(field.name for field in fields(part))}  # type: ignore[arg-type]
     kinds = [kind for kind, told in _TOLD_BY.items() if told in known]
     if len(kinds) != 1:

@@ -24,7 +24,7 @@ def faults(objective: Objective) -> list[str]:
 
 
 def cautions(objective: Objective) -> list[str]:
-    """What to know before a run: what its parts warn of, and which have no effect if rewards are 0 and 1 alone."""
+    """Cautions before a run: those of its parts, and which parts have no effect if rewards are 0 and 1 alone."""
     binary = _faults(objective, rollouts_of_every_kind(partial_rewards=False))
     return [
         *(part.caution for part in objective.parts if part.caution),

@@ -1,4 +1,4 @@
-"""What an objective is made of: small parts of ten kinds, each a frozen record of its settings with one method.
+"""The parts of an objective: ten kinds, each a frozen record of its settings with one method.
 
 The order of a step: rewards are *shaped*, an *estimator* turns them into advantages, *calibrations* change these or
 take samples out, the *surrogate* gives every token a loss, *penalties* add to it, the *aggregation* weighs the tokens
@@ -23,7 +23,7 @@ Need = Literal["reference_logp", "greedy", "entropy"]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedRewards:
-    """What is known of the rollouts of one step before any gradient, one row per prompt.
+    """The rollouts of one step as credit sees them, before any gradient, one row per prompt.
 
     ``correct_PG`` is the verifier's word, whatever the reward. ``reference_logp_PG`` is log π_ref(y|x), summed over
     the response, in nats, and ``greedy_correct_P`` tells whether the prompt's greedy response is correct; both are
@@ -40,7 +40,7 @@ class GroupedRewards:
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """What the samples are worth: an advantage each, and whether they count in the divisor of the loss.
+    """The worth of the samples: an advantage each, and whether they count in the divisor of the loss.
 
     A sample that does not count has advantage 0 too.
     """
@@ -83,7 +83,7 @@ class SurrogateLoss:
 
 
 class Part(Protocol):
-    """What all parts have: a title, the paper and place they come from, and what they ask of the step.
+    """The common attributes of parts: a title, the paper and place they come from, and what they ask of the step.
 
     ``brings`` is an expression of other parts that belong to this one; whoever names one of their kind overrides it.
     ``acts_on`` names what a shaping or calibration changes, or what an estimator's setting weighs: the reason that is
@@ -141,7 +141,7 @@ class Surrogate(Part, Protocol):
 
 @runtime_checkable
 class Aggregation(Part, Protocol):
-    """How the losses of tokens become one number: a weight each, from lengths alone."""
+    """Weighs the losses of tokens into one number: a weight each, from lengths alone."""
 
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
@@ -251,7 +251,7 @@ class Objective:
 
 
 def name_of(part: Part) -> str:
-    """What an expression calls a part: its file's name."""
+    """The name of a part in an expression: its file's name."""
     return type(part).__module__.rpartition(".")[2]
 
 

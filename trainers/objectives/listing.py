@@ -1,4 +1,4 @@
-"""What `oversharp train --list` prints: every part of an objective, by the place that it takes."""
+"""The list of `oversharp train --list`: every part of an objective by the place that it takes."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def write() -> None:
 
 
 def _section(name: str) -> str:
-    """What the page says of one part or preset."""
+    """The section of one part or preset."""
     module = objectives.module_of(name)
     if hasattr(module, "PRESET"):
         preset: Preset = module.PRESET
@@ -132,7 +132,7 @@ def _settings(part: type[Part]) -> str:
 
 
 def _values(kind: Any) -> str:
-    """What a setting may be, in words."""
+    """The values that a setting takes, in words."""
     if get_origin(kind) is Literal:
         return ", ".join(f"`{option}`" for option in get_args(kind))
     plain = next((option for option in get_args(kind) if option is not type(None)), kind)

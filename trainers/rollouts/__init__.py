@@ -1,1 +1,1 @@
-"""Who draws rollouts: our decoder or vLLM, with DLC's memory network where there is one."""
+"""Drawing rollouts: our decoder or vLLM, with DLC's memory network where there is one."""

@@ -29,7 +29,7 @@ _LEAST = -1e4
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingLaw:
-    """What the next token is drawn from: softmax((f_θ − μ f_φ) / T), with the memory network's logits f_φ.
+    """The law of the next token: softmax((f_θ − μ f_φ) / T), with the memory network's logits f_φ.
 
     Temperature 0 stands for the likeliest token, μ = 0 for plain sampling. Source: arXiv 2601.15609, 3.2.
     """

@@ -1,4 +1,4 @@
-"""Who draws rollouts: what the training loop asks of an engine, and the engine that needs nothing but the policy."""
+"""The interface of rollout engines, and the engine that samples with the policy itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RolloutEngine(Protocol):
-    """Who draws rollouts from the policy as it is now."""
+    """Draws rollouts from the policy as it is now."""
 
     def sample(
         self, prompts: Sequence[Sequence[int]], *, group_size: int, max_tokens: int, temperature: float, seed: int

@@ -1,4 +1,4 @@
-"""Does vLLM hold the weights that are trained? A few tokens tell, drawn by the engine and read by the networks.
+"""Checks on a few tokens that vLLM holds the weights that are trained: drawn by the engine, read by the networks.
 
 A sync can fail without a word: a packed copy of the head that stays the old one, a prefix cache of the old weights, a
 tensor that no name fits.

@@ -25,7 +25,7 @@ def register_pair() -> None:
 
 
 def pair_overrides(*, policy_architecture: str, memory_path: str) -> dict[str, Any]:
-    """What the policy's configuration says more, so that vLLM builds the pair where it would build the policy."""
+    """Additions to the policy's configuration, so that vLLM builds the pair where it would build the policy."""
     return {
         "architectures": [ARCHITECTURE],
         "oversharp_policy_architecture": policy_architecture,

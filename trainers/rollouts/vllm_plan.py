@@ -1,4 +1,4 @@
-"""How vLLM is built for the rollouts of a run, and what it will hold of the device's memory."""
+"""The settings of a run's vLLM engine, and the device memory that it will hold."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine_plan(
     rows: int,
     dtype: Dtype,
 ) -> EnginePlan:
-    """How the engine is built, with room for the keys and values of all rows at their longest.
+    """The engine's settings, with room for the keys and values of all rows at their longest.
 
     But for no more than half of a GPU's free memory or 2 GiB of a CPU's. ``memory_network`` is None where it is not
     read.
@@ -73,7 +73,7 @@ def engine_footprint(
     rows: int,
     dtype: Dtype,
 ) -> EngineFootprint:
-    """What a ``VllmEngine`` of these settings will hold; nothing is started."""
+    """The memory that an engine of these settings will hold; nothing is started."""
     read = memory_network if memory_network is not None and memory_network.mu else None
     plan = engine_plan(policy, read, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
     models = [policy.model] if read is None else [policy.model, read.model]

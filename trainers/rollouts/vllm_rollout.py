@@ -1,4 +1,4 @@
-"""Rollouts with vLLM in this very process: started once, its weights overwritten in place after every update.
+"""Rollouts with vLLM in the trainer's process: started once, its weights overwritten in place after every update.
 
 The engine is not believed: before its first rollout and after each sync it draws a few tokens, and the networks that
 are trained read them (``vllm_fingerprint``).

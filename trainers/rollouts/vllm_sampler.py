@@ -1,4 +1,4 @@
-"""What the trainers need of every token that vLLM draws, computed where the logits are.
+"""Log-probabilities and entropies of the tokens that vLLM draws, computed where the logits are.
 
 vLLM ships the log-probability of the drawn token and of the likeliest ones. The columns of the likeliest carry other
 numbers here. The hook sits on one sampler of the V1 model runner, and whoever uses it checks the numbers that come.

@@ -1,1 +1,1 @@
-"""What a run leaves on disk and sends to trackers."""
+"""The run directory: checkpoints, settings, metrics, model cards and trackers."""

@@ -1,4 +1,4 @@
-"""What a run leaves on disk, written so that a kill at any moment costs at most the steps since the last save.
+"""Checkpoints and training state, written so that a kill at any moment costs at most the steps since the last save.
 
 Every file and folder is written beside its place, flushed to the disk, and renamed into it. The training state is
 written last: it is the commit. Weights live in ``checkpoint-N/`` only, the state refers to them by step.

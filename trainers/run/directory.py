@@ -135,7 +135,7 @@ def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list
 
 @dataclass(frozen=True, kw_only=True)
 class RunPart:
-    """What one part of a run was made with, from the run's start or a resume to its end: ``environment.json``.
+    """The environment of one part of a run, from the run's start or a resume to its end: ``environment.json``.
 
     ``after_step`` is the last step before it, 0 for the first. ``started`` is its time in UTC (ISO 8601). ``versions``
     are those that a result depends on, None for a package that was not installed as one. A directory of an oversharp

@@ -52,7 +52,7 @@ class CardPart:
 
 @dataclass(frozen=True, kw_only=True)
 class CardRecord:
-    """What a card says. ``start`` names the base in prose; ``hub_base`` is None unless it is a model of the Hub.
+    """The content of a card. ``start`` names the base in prose; ``hub_base`` is None unless it is a model of the Hub.
 
     ``tags`` are the objective's names as written, ``metrics`` those of ``step`` by their names in ``metrics.jsonl``
     (empty at step 0). ``versions`` are by the first step that was made with them, None for packages that are not
@@ -82,7 +82,7 @@ def card_record(
     metrics: Mapping[str, float | int],
     parts: Sequence[RunPart],
 ) -> CardRecord:
-    """What is known of the checkpoint after ``step``; ``metrics`` are those of that step, empty for step 0.
+    """The card's content for the checkpoint after ``step``; ``metrics`` are those of that step, empty for step 0.
 
     ``parts`` are those of the run so far, in the order that they were started.
     """

@@ -21,7 +21,7 @@ from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, c
 
 
 def easiest(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:
-    """Which prompts are the easiest ``share`` of the batch.
+    """Marks the easiest ``share`` of the batch's prompts.
 
     >>> easiest(torch.tensor([[False, False], [True, False], [True, True], [True, True]]), share=0.25)
     tensor([False, False,  True, False])
