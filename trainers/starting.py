@@ -79,7 +79,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     if done is not None and state is not None:
         checkpointing.restore(run, done, optimizer, state["optimizer"])
         if memory_network is not None:
-            checkpointing.restore(run, done, memory_network, state.get("memory"))
+            checkpointing.restore(run, done, memory_network, state.get("memory_network"))
     elif memory_network is not None:
         warm_start(memory_network, policy, asked.prompts, config)
     learner = Learner(
@@ -197,7 +197,7 @@ def states(learner: Learner) -> dict[str, object]:
         "rows_per_pass": learner.forward.micro_batch,
     }
     if learner.memory_network is not None:
-        found["memory"] = learner.memory_network.state_dict()
+        found["memory_network"] = learner.memory_network.state_dict()
     return found
 
 

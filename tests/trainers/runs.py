@@ -15,6 +15,21 @@ from diagnostics.records.progress import SilentProgress
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
 
+#: A tiny model of any architecture.
+SIZES = {
+    "vocab_size": 53,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
 
 class Notes(SilentProgress):
     """Keeps what is said."""

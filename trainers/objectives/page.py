@@ -63,7 +63,7 @@ In the formulas:
 
 [A] is *When Sharpening Becomes Collapse* (arXiv 2601.15609), [B] *The Debate on RLVR Reasoning Capability Boundary*
 (arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). Where [A]'s softmax worlds are mentioned, the
-findings are those of our own runs of them.
+findings are those of our own runs of them (`benchmarks/toy/`).
 
 A part or preset is one file in a folder of `trainers/objectives/`, and this page is made from those files' docstrings
 by `python -m trainers.objectives.page`.

@@ -21,21 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from tests.trainers.runs import SIZES
 from trainers.model.head import LogitLaw, ResponseHead, chunked_logps, find_head
-
-SIZES = {
-    "vocab_size": 53,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 
 
 def gpt2() -> PreTrainedModel:

@@ -10,6 +10,7 @@ from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralFo
 from diagnostics.models.load import LoadedModel, load_model, load_path
 from diagnostics.records.errors import TrainingError
 from diagnostics.series import find_series
+from tests.trainers.runs import SIZES
 from trainers.config import TrainConfig
 from trainers.model.network import find_network
 from trainers.model.policy import adapter_off, forward_settings, prepare_policy, reference_network
@@ -96,21 +97,6 @@ def test_the_reference_of_an_adapter_is_the_model_under_it(config: TrainConfig, 
     assert reference is not None
     with reference.running():
         assert torch.equal(logits(policy.model), before)
-
-
-SIZES = {
-    "vocab_size": 53,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 
 
 def test_models_with_windows_or_a_state_keep_every_response_in_a_row_of_its_own() -> None:
