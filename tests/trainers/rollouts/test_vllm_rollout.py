@@ -362,17 +362,6 @@ def test_the_footprint_is_what_the_engine_holds_and_bounds_it(plain: Trained, st
     assert 0.2 * said["plain"].cache < held <= 0.25 * said["plain"].cache
 
 
-def test_a_lora_run_in_half_precision_draws_in_it_and_plans_with_the_engine(
-    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    model, said = model_on_hub(tmp_path / "hub"), Notes()
-    run = train(replace(config, model=model, lora_rank=2, engine="vllm", precision="bfloat16", max_steps=2), said)
-    assert any("vLLM weights" in note and "vLLM cache" in note for note in said.notes)
-    assert all(1e-5 < line["probe_logp_gap"] < 0.1 for line in metrics(run))  # 3e-6 and less in float32
-    assert json.loads((run / "checkpoint-2" / "adapter_config.json").read_text())["base_model_name_or_path"] == model
-
-
 def test_adapters_are_merged_on_the_way(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = loaded_from(start)
     adapted = get_peft_model(policy.model, LoraConfig(r=4, target_modules="all-linear"))
@@ -389,6 +378,18 @@ def test_adapters_are_merged_on_the_way(plain: Trained, start: Path, monkeypatch
     plain.engine.sync()
     assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
     assert torch.allclose(ours.logp_sum_B, own.logp_sum_B, atol=1e-4)
+
+
+# the engine of a run closes with it, and takes groups of processes from those of this module: nothing may draw after it
+def test_a_lora_run_in_half_precision_draws_in_it_and_plans_with_the_engine(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    model, said = model_on_hub(tmp_path / "hub"), Notes()
+    run = train(replace(config, model=model, lora_rank=2, engine="vllm", precision="bfloat16", max_steps=2), said)
+    assert any("vLLM weights" in note and "vLLM cache" in note for note in said.notes)
+    assert all(1e-5 < line["probe_logp_gap"] < 0.1 for line in metrics(run))  # 3e-6 and less in float32
+    assert json.loads((run / "checkpoint-2" / "adapter_config.json").read_text())["base_model_name_or_path"] == model
 
 
 def test_the_process_is_left_as_it_was(plain: Trained) -> None:
