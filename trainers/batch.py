@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -40,7 +41,7 @@ class RolloutBatch:
     def of_prompts(self, first: int, last: int) -> RolloutBatch:
         """The rollouts of prompts ``first`` … ``last - 1``."""
         rows = slice(first * self.group_size, last * self.group_size)
-        cut = {name: getattr(self, name)[rows] for name in _BY_ROW}
+        cut: dict[str, Any] = {name: getattr(self, name)[rows] for name in _BY_ROW}
         return replace(
             self, prompt_ids_PL=self.prompt_ids_PL[first:last], prompt_mask_PL=self.prompt_mask_PL[first:last], **cut
         )
@@ -57,11 +58,12 @@ def joined(parts: Sequence[RolloutBatch]) -> RolloutBatch:
     def widened(tensor_PL: Tensor) -> Tensor:
         return functional.pad(tensor_PL, (width - tensor_PL.shape[1], 0))
 
+    by_row: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _BY_ROW}
     return replace(
         parts[0],
         prompt_ids_PL=torch.cat([widened(part.prompt_ids_PL) for part in parts]),
         prompt_mask_PL=torch.cat([widened(part.prompt_mask_PL) for part in parts]),
-        **{name: torch.cat([getattr(part, name) for part in parts]) for name in _BY_ROW},
+        **by_row,
     )
 
 
