@@ -35,6 +35,12 @@ ROOMS = (
     "diagnostics.export",
     "reports",
     "trainers",
+    "diagnostics.app",
+    "oversharp",
+    "trainers.integrations",
+)
+#: The same inside ``trainers``: rooms, and the modules of its root.
+ROOMS_OF_TRAINERS = (
     "trainers.seeds",
     "trainers.batch",
     "trainers.objectives",
@@ -50,9 +56,6 @@ ROOMS = (
     "trainers.step",
     "trainers.starting",
     "trainers.loop",
-    "diagnostics.app",
-    "oversharp",
-    "trainers.integrations",
 )
 #: What reports and trainers may know of the audit.
 KNOWN_TO_REPORTS = {"records", "statistics", "measures", "verdict", "verifiers", "store"}
@@ -115,6 +118,18 @@ def test_a_room_imports_only_what_stands_below_it(room: str) -> None:
             assert not upward, f"{name} imports {sorted(upward)}"
 
 
+def test_inside_the_trainers_a_room_imports_only_what_stands_below_it() -> None:
+    heights = {
+        name: height
+        for name in _modules()
+        for height, room in enumerate(ROOMS_OF_TRAINERS)
+        if f"{name}.".startswith(f"{room}.")
+    }
+    assert heights.keys() == {name for name in _modules() if _room(name) == "trainers"} - {"trainers"}
+    upward = [(name, one) for name in heights for one in _ours(name) & heights.keys() if heights[one] > heights[name]]
+    assert not upward
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     try:
         list(TopologicalSorter({name: _ours(name) for name in _modules()}).static_order())
@@ -133,8 +148,8 @@ def test_measures_statistics_theory_and_verdict_are_pure(room: str) -> None:
 @pytest.mark.parametrize(("package", "known"), [("reports", KNOWN_TO_REPORTS), ("trainers", KNOWN_TO_TRAINERS)])
 def test_reports_and_trainers_know_a_part_of_the_audit_and_not_each_other(package: str, known: set[str]) -> None:
     for name in _modules():
-        if name.split(".")[0] == package and _room(name) != "trainers.integrations":
-            assert not {one for one in _ours(name) if one.split(".")[0] != package and not _in(one, known)}, name
+        if _room(name) == package:
+            assert not {one for one in _ours(name) if _room(one) != package and not _in(one, known)}, name
 
 
 @pytest.mark.parametrize("library", HOMES)
