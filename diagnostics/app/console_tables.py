@@ -1,4 +1,4 @@
-"""Results as tables on a terminal: what ``plan`` and ``confirm`` print."""
+"""Prints the results of ``plan`` and ``confirm`` as tables on a terminal."""
 
 from __future__ import annotations
 

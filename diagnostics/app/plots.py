@@ -1,4 +1,4 @@
-"""The report's pictures as files: one per figure and panel, which is one per series where a figure shows each apart."""
+"""Writes the report's pictures as files: one per figure and panel."""
 
 from __future__ import annotations
 

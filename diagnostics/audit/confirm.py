@@ -1,4 +1,4 @@
-"""Which problems are lost or gained for certain: the audit's samples name candidates, fresh samples test them.
+"""Tests by fresh samples which problems are lost or gained: the audit's samples only name candidates.
 
 The counts that chose a problem cannot test it: among many problems some seem lost by chance alone. So the candidates
 are drawn again, at the base and at the last checkpoint, with another seed and nothing else changed. Nor can a test be

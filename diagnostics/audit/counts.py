@@ -1,4 +1,4 @@
-"""From the samples in the store to the verdict on a series: this reads the counts, ``concluding`` draws from them."""
+"""Reads the counts of a series from the store and judges them: the verdict."""
 
 from __future__ import annotations
 

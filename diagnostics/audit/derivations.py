@@ -1,4 +1,4 @@
-"""What findings and reports were derived from, on record beside the store, so that what is up to date is kept.
+"""Records beside the store what findings and reports were derived from, so that what is up to date is kept.
 
 The file is ``audit.made.json``: for each result a hash of what it was made from and one of the result itself. It is up
 to date while both are what they were. The file may be removed at any time; then everything is computed anew.

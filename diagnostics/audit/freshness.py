@@ -1,4 +1,4 @@
-"""Findings and verdict, computed only where they are not up to date.
+"""Computes findings and verdict, only where they are not up to date.
 
 They are made from every row of the public relations of their series (samples with their text, grades, scores, token
 log-probabilities, kernels, training responses, …), the settings of the audit, what was left out and why, the source of

@@ -1,4 +1,4 @@
-"""Which responses go into the gradient kernel of a checkpoint, and the records that the store keeps of it."""
+"""Chooses the responses that go into the gradient kernel of a checkpoint, and makes the records kept of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the evidence in the store to findings (every measure, every checkpoint) and to the verdict."""
+"""Computes findings (every measure, every checkpoint) and the verdict from the evidence in the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OF_WEIGHTS = frozenset(
 NEEDS_CHECKPOINTS = (
     "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
 )
-#: What the series has that was graded first, whoever grades.
+#: What only the series that was graded first has: it does not depend on the verifier.
 _NOT_REGRADED = frozenset({"training_tokens", "kernel_runs", "kernel_members", "kernel_pairs"})
 OF_FIRST_SERIES = "not computed for samples that were graded again; see the series that was graded first"
 

@@ -1,4 +1,4 @@
-"""How large an audit must be to find a loss that one names, and what it costs."""
+"""Plans how large an audit must be to find a loss that one names, and what it costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader needs to run the same audit again."""
+"""Records what a reader needs to run the same audit again."""
 
 from __future__ import annotations
 

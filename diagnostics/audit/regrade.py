@@ -1,4 +1,4 @@
-"""Stored responses graded again by another verifier: a second series of the same samples, with a verdict of its own.
+"""Grades stored responses by another verifier: a second series of the same samples, with a verdict of its own.
 
 Nothing is sampled and no grade is lost: grades are kept by verifier. The second series shares checkpoints and samples
 with the first; its audit names the verifier whose grades count.
@@ -163,7 +163,7 @@ def _register(store: Store, first: AuditKey, problems: Sequence[Problem], verifi
         first,
         audit_id=content_hash("regraded", first.audit_id, verifier, problem_ids),
         series=regraded_name(first.series, verifier),
-        kernel_problems=0,  # a kernel is of the weights, whoever grades; the first series has it
+        kernel_problems=0,  # a kernel does not depend on the verifier; the first series has it
         kernel_responses=0,
         verifier=verifier,
     )

@@ -1,4 +1,4 @@
-"""The stages that an audit goes through with each checkpoint, and a confirmation with two: draw, score, grade, kernel.
+"""The stages of an audit, and of a confirmation: draw, teacher-force, grade, compute the gradient kernel.
 
 Each reads what the store has, does what is missing and commits in small transactions. Those that a model computes are
 tasks: they yield where other checkpoints may go on.

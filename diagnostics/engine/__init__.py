@@ -1,1 +1,1 @@
-"""Who samples and scores for an audit: this process, or the workers of a Ray cluster."""
+"""Samples and teacher-forces for an audit: in this process, or by the workers of a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Sampling and scoring of a series: what an audit asks for, and the engine that does it in this process.
+"""Samples and teacher-forces the checkpoints of a series in this process, as the protocol ``AuditEngine`` asks.
 
 One model is in memory at a time. ``diagnostics.engine.ray_pool`` has an engine whose work is done by Ray's workers.
 """
@@ -41,7 +41,7 @@ class AuditEngine(Protocol):
     """What an audit asks for. Work may begin when a method is called, and comes as it is done.
 
     An empty list among the results says that others may go on meanwhile. Raises ``CheckpointError`` and
-    ``SamplerError`` as samplers and scorer do, ``KernelError`` for a kernel.
+    ``SamplerError`` as samplers and teacher forcing do, ``KernelError`` for a kernel.
     """
 
     def sample(
@@ -67,7 +67,7 @@ class AuditEngine(Protocol):
     def kernel(
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
     ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
-        """The gradient kernel over ``responses`` (columns as for ``score``), and how many tokens each has."""
+        """The gradient kernel over ``responses`` (columns as for ``teacher_force``), and how many tokens each has."""
 
     def run(self, tasks: Sequence[Task[None]]) -> None:
         """Do pieces of work that do not wait for one another, in the order or side by side."""
@@ -92,7 +92,7 @@ class EngineSpec:
 
 
 class Engine:
-    """Computes in this process. Loads a checkpoint when the first sample or score of it is wanted, and not before.
+    """Computes in this process. Loads a checkpoint when something of it is first wanted, and not before.
 
     A finished audit that runs again therefore loads no model at all. Of what is asked for, ``part`` is done.
     """
@@ -163,22 +163,22 @@ class Engine:
         from diagnostics.models.load import in_float32
 
         loaded = self._models.load(checkpoint)
-        requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
+        requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
         budget = TOKEN_BUDGET // 8 if again else TOKEN_BUDGET
         with in_float32(loaded.model) if again else nullcontext():
             yield from teacher_force(loaded, requests, settings, token_budget=budget, part=part)
 
-    def count_score_batches(
+    def count_forced_batches(
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
     ) -> int:
-        """How many batches ``score`` makes of these responses."""
+        """How many batches ``teacher_force`` makes of these responses."""
         from diagnostics.engine.teacher_forcing import count_batches
 
         loaded = self._models.load(checkpoint)
-        requests = self._score_requests(loaded, checkpoint, problems, responses, settings)
+        requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
         return count_batches(loaded, requests, settings)
 
-    def _score_requests(
+    def _forced_requests(
         self,
         loaded: LoadedModel,
         checkpoint: Checkpoint,

@@ -161,7 +161,7 @@ def _quiet(ray: Any) -> Iterator[None]:
 
 
 @dataclass(eq=False)
-class _Hand:
+class _WorkerHandle:
     """One worker and the checkpoint that it holds; ``place`` once it has answered, ``busy`` with a unit."""
 
     actor: Any
@@ -171,7 +171,7 @@ class _Hand:
 
 
 @dataclass(eq=False)
-class _Work:
+class _JobState:
     """One job on its way: units to be given out, units at work, results that nobody has taken yet."""
 
     job: Job
@@ -202,9 +202,9 @@ class RayEngine:
         self._pool, self._ray = pool, pool.ray
         self._actor = self._ray.remote(Worker).options(**pool.needs, max_restarts=0, max_task_retries=0)
         self._spec = spec
-        self._hands: list[_Hand] = []
-        self._works: list[_Work] = []
-        self._at_work: dict[Any, tuple[_Hand, _Work | None, Unit | None, int]] = {}
+        self._workers: list[_WorkerHandle] = []
+        self._works: list[_JobState] = []
+        self._at_work: dict[Any, tuple[_WorkerHandle, _JobState | None, Unit | None, int]] = {}
         self._said: set[str] = set()
         self._deaths_unready = 0
 
@@ -245,21 +245,21 @@ class RayEngine:
 
     def close(self) -> None:
         """Have the workers let go of their models; they end with the pool."""
-        for hand in self._hands:
-            hand.actor.let_go.remote()
-            hand.holds = None
+        for worker in self._workers:
+            worker.actor.close.remote()
+            worker.holds = None
 
     # ---------------------------------------------------------------- giving out and taking in
 
-    def _submit(self, job: Job) -> _Work:
-        work = _Work(job=job, reference=self._ray.put(job), waiting=deque((unit, 0) for unit in first_units(job)))
+    def _submit(self, job: Job) -> _JobState:
+        work = _JobState(job=job, reference=self._ray.put(job), waiting=deque((unit, 0) for unit in first_units(job)))
         self._works.append(work)
-        while len(self._hands) < self._pool.n_workers:
-            self._start_hand()
-        self._give_out()
+        while len(self._workers) < self._pool.n_workers:
+            self._start_worker()
+        self._dispatch()
         return work
 
-    def _results(self, work: _Work, decode: Callable[[Any], list[Any]]) -> Iterator[list[Any]]:
+    def _results(self, work: _JobState, decode: Callable[[Any], list[Any]]) -> Iterator[list[Any]]:
         try:
             while not work.ended:
                 if work.results:
@@ -279,34 +279,34 @@ class RayEngine:
         patience = count()
         while not any(work.results or work.ended for work in self._works):
             done, _ = self._ray.wait(list(self._at_work), num_returns=1, timeout=_PATIENCE_S)
-            if not done and next(patience) == 0 and not any(hand.place for hand in self._hands):
+            if not done and next(patience) == 0 and not any(worker.place for worker in self._workers):
                 needs = ", ".join(f"{name} {number:g}" for name, number in self._pool.needs.items())
                 self._note(f"waiting for the cluster to start a worker ({needs})")
             for reference in done:
-                self._take_in(reference)
-            self._give_out()
+                self._receive(reference)
+            self._dispatch()
 
-    def _take_in(self, reference: Any) -> None:
-        hand, work, unit, deaths = self._at_work.pop(reference)
+    def _receive(self, reference: Any) -> None:
+        worker, work, unit, deaths = self._at_work.pop(reference)
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError:
             raise  # a fault in our own code
         except self._ray.exceptions.RayError as error:
-            self._lose(hand, error)
+            self._replace_worker(worker, error)
             if work is not None and unit is not None:
                 work.n_at_work -= 1
-                self._again(work, unit, deaths + 1, hand, error)
+                self._retry(work, unit, deaths + 1, worker, error)
             return
-        hand.busy = False
+        worker.busy = False
         if work is None:
             _require_version(answer)
-            hand.place, self._deaths_unready = answer, 0
+            worker.place, self._deaths_unready = answer, 0
             return
         work.n_at_work -= 1
-        self._use(work, unit, answer)
+        self._accept(work, unit, answer)
 
-    def _use(self, work: _Work, unit: Unit | None, outcome: UnitResult) -> None:
+    def _accept(self, work: _JobState, unit: Unit | None, outcome: UnitResult) -> None:
         for note in outcome.notes:
             self._note(note)
         if work.error is not None or work not in self._works:
@@ -319,49 +319,49 @@ class RayEngine:
         else:
             work.results.append(outcome.result)
 
-    def _give_out(self) -> None:
-        for hand in self._hands:
-            if hand.place is None or hand.busy:
+    def _dispatch(self) -> None:
+        for worker in self._workers:
+            if worker.place is None or worker.busy:
                 continue
-            work = self._next_for(hand)
+            work = self._next_for(worker)
             if work is None:
                 return
             unit, deaths = work.waiting.popleft()
-            hand.busy, hand.holds = True, work.checkpoint_id
+            worker.busy, worker.holds = True, work.checkpoint_id
             work.n_at_work += 1
-            reference = hand.actor.work.remote(work.reference, unit)
-            self._at_work[reference] = (hand, work, unit, deaths)
+            reference = worker.actor.work.remote(work.reference, unit)
+            self._at_work[reference] = (worker, work, unit, deaths)
 
-    def _next_for(self, hand: _Hand) -> _Work | None:
+    def _next_for(self, worker: _WorkerHandle) -> _JobState | None:
         """A job of the checkpoint that the worker holds, else one of whose checkpoint the fewest workers hold."""
         waiting = [work for work in self._works if work.waiting]
-        holders = [other.holds for other in self._hands if other is not hand]
+        holders = [other.holds for other in self._workers if other is not worker]
         return min(
             waiting,
-            key=lambda work: (work.checkpoint_id != hand.holds, holders.count(work.checkpoint_id)),
+            key=lambda work: (work.checkpoint_id != worker.holds, holders.count(work.checkpoint_id)),
             default=None,
         )
 
     # ---------------------------------------------------------------- workers and their deaths
 
-    def _start_hand(self) -> None:
-        hand = _Hand(actor=self._actor.remote(self._spec, socket.gethostname()))
-        self._hands.append(hand)
+    def _start_worker(self) -> None:
+        worker = _WorkerHandle(actor=self._actor.remote(self._spec, socket.gethostname()))
+        self._workers.append(worker)
         # until it answers it gets no work: the cluster may have no room for it
-        self._at_work[hand.actor.ready.remote()] = (hand, None, None, 0)
+        self._at_work[worker.actor.ready.remote()] = (worker, None, None, 0)
 
-    def _lose(self, hand: _Hand, error: Exception) -> None:
+    def _replace_worker(self, worker: _WorkerHandle, error: Exception) -> None:
         """Start another worker in the place of one that died, unless too many in a row died before they were ready."""
-        self._hands.remove(hand)
-        self._ray.kill(hand.actor)  # it may be cut off and not dead
-        self._deaths_unready += hand.place is None
+        self._workers.remove(worker)
+        self._ray.kill(worker.actor)  # it may be cut off and not dead
+        self._deaths_unready += worker.place is None
         if self._deaths_unready < MOST_DEATHS:
-            self._start_hand()
-        elif not self._hands:
+            self._start_worker()
+        elif not self._workers:
             raise _no_worker(error) from error
 
-    def _again(self, work: _Work, unit: Unit, deaths: int, hand: _Hand, error: Exception) -> None:
-        label, where = work.job.checkpoint.label, hand.place.host if hand.place else "the cluster"
+    def _retry(self, work: _JobState, unit: Unit, deaths: int, worker: _WorkerHandle, error: Exception) -> None:
+        label, where = work.job.checkpoint.label, worker.place.host if worker.place else "the cluster"
         if work.error is not None:
             return
         if deaths == MOST_DEATHS:

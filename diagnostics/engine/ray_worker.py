@@ -1,4 +1,4 @@
-"""What a worker of a cluster does: one part of the work on one checkpoint. Samples and scores go back as Parquet.
+"""Does one part of the work on one checkpoint, as a worker of a cluster; samples go back as Parquet.
 
 Nothing here knows Ray: ``diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
 """
@@ -59,7 +59,7 @@ class SampleJob:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherForceJob:
-    """Scores of one checkpoint, see ``Engine.score``."""
+    """Teacher-forced responses of one checkpoint, see ``Engine.teacher_force``."""
 
     checkpoint: Checkpoint
     problems: Sequence[Problem]
@@ -136,7 +136,7 @@ class Worker:
             return UnitResult(error=error, notes=tuple(self._notes))
         return UnitResult(result=result, notes=tuple(self._notes))
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Let go of the models."""
         self._engine.close()
 
@@ -159,7 +159,7 @@ def _planned(engine: Engine, job: Job) -> BatchPlan:
         case SampleJob():
             return engine.plan_samples(job.checkpoint, job.problems, job.missing, job.settings)
         case _:
-            n = engine.count_score_batches(job.checkpoint, job.problems, job.responses, job.settings)
+            n = engine.count_forced_batches(job.checkpoint, job.problems, job.responses, job.settings)
             return BatchPlan(n_batches=n, rows_per_batch=1)
 
 
@@ -214,13 +214,13 @@ def samples_from_parquet(content: bytes) -> list[Sample]:
 
 
 def forced_to_parquet(forced: Sequence[ForcedResponse]) -> bytes:
-    """Scores as a Parquet file, as ``samples_to_parquet``."""
+    """Forced responses as a Parquet file, as ``samples_to_parquet``."""
     columns = {name: [getattr(one, name) for one in forced] for name in _FORCED.names}
     return _written(pa.table(columns, schema=_FORCED))
 
 
 def forced_from_parquet(content: bytes) -> list[ForcedResponse]:
-    """The scores of such a file."""
+    """The forced responses of such a file."""
     lists = ("token_logps", "token_entropies")
     return [ForcedResponse(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _read(content)]
 

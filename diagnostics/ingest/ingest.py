@@ -1,4 +1,4 @@
-"""From other tools' files to a verdict: read what the store lacks, grade, measure, judge."""
+"""Imports other tools' files up to a verdict: reads what the store lacks, grades, measures, judges."""
 
 from __future__ import annotations
 

@@ -108,18 +108,18 @@ def test_with_a_worker_killed_midway_everything_is_equal_to_one_process(
 ) -> None:
     audit([countdown_series], _config(tmp_path / "alone"))
     killed: list[int] = []
-    use = RayEngine._use
+    use = RayEngine._accept
 
     def then_kill(engine: RayEngine, work: Any, unit: Unit | None, outcome: UnitResult) -> None:
         """With the first samples of a checkpoint after the base, when most of its units are still to be done."""
         use(engine, work, unit, outcome)
         after_base = isinstance(work.job, SampleJob) and work.job.checkpoint.label != "checkpoint-0"
-        busy = [hand for hand in engine._hands if hand.busy]
+        busy = [worker for worker in engine._workers if worker.busy]
         if after_base and isinstance(outcome.result, bytes) and busy and not killed:
             os.kill(busy[0].place.pid, signal.SIGKILL)
             killed.append(busy[0].place.pid)
 
-    monkeypatch.setattr(RayEngine, "_use", then_kill)
+    monkeypatch.setattr(RayEngine, "_accept", then_kill)
     say = _Notes()
     result = audit([countdown_series], _config(tmp_path / "ray", ray="local"), progress=say)
     assert len(killed) == 1
