@@ -1,8 +1,9 @@
-"""The measures of the audit: one file in this folder is one measure.
+"""The measures of the audit: one file in this folder is one measure, or a family that shares its computation.
 
 A file that defines ``MEASURE`` is found by itself; its docstring, without the example, is what ``oversharp explain``
-prints. Files whose name starts with an underscore hold shared computations. Other distributions add measures through
-the entry-point group ``oversharp.measures``; an entry point names a ``Measure`` or a module that defines ``MEASURE``.
+prints. A family is a tuple ``MEASURES``, each with its text in ``doc``. Files whose name starts with an underscore hold
+shared computations. Other distributions add measures through the entry-point group ``oversharp.measures``; an entry
+point names a ``Measure`` or a module that defines ``MEASURE`` or ``MEASURES``.
 """
 
 from __future__ import annotations

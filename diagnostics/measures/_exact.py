@@ -18,6 +18,7 @@ from diagnostics.measures.contract import Evidence
 #: Two fp32 scores of the same response under the same weights differ by up to this much (batch shape, kernels).
 #: A smaller fall is no fall: Definition 2.1 counts equality as moderate.
 NOISE_NATS = 1e-4
+NO_MODES = "the problems do not list every accepted response (modes), so exact probabilities are unknown"
 
 
 @dataclass(frozen=True, kw_only=True)

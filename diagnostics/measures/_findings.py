@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from diagnostics.measures.contract import Evidence, Measure
@@ -38,6 +38,37 @@ def unknown(measure: Measure, checkpoint_id: str, why: str, *, scope: str = "all
     return Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, scope=scope, k=k, why=why)
 
 
+def told(
+    measure: Measure,
+    checkpoint_id: str,
+    made: Interval | str,
+    *,
+    scope: str = "all",
+    k: int | None = None,
+) -> Finding:
+    """A finding from an interval, or without a value where ``made`` is the reason why there is none."""
+    if isinstance(made, str):
+        return unknown(measure, checkpoint_id, made, scope=scope, k=k)
+    return known(measure, checkpoint_id, made, scope=scope, k=k)
+
+
+def findings_at(
+    measure: Measure,
+    places: Iterable[tuple[str, str | None]],
+    at: Callable[[str], Iterable[Finding]],
+    *,
+    scopes: Sequence[str] = ("all",),
+) -> list[Finding]:
+    """``at`` every checkpoint of ``places``; unknown in all ``scopes`` where these have a reason against it."""
+    findings: list[Finding] = []
+    for checkpoint_id, why_not in places:
+        if why_not:
+            findings += [unknown(measure, checkpoint_id, why_not, scope=scope) for scope in scopes]
+        else:
+            findings += at(checkpoint_id)
+    return findings
+
+
 def without_interval(interval: Interval) -> Interval:
     """The same mean, where an interval would promise too much."""
     return replace(interval, low=None, high=None)
@@ -46,6 +77,12 @@ def without_interval(interval: Interval) -> Interval:
 def checkpoint_ids(evidence: Evidence) -> list[str]:
     """All checkpoints in step order."""
     return [str(checkpoint_id) for checkpoint_id in evidence.checkpoints["checkpoint_id"]]
+
+
+def places(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Every checkpoint, with the reason in ``why`` that speaks against it, if there is one."""
+    for checkpoint_id in checkpoint_ids(evidence):
+        yield checkpoint_id, why.get(checkpoint_id)
 
 
 def comparisons(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:

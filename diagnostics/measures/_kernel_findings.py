@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float
 
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures._findings import findings_at, known, places, unknown
 from diagnostics.measures._kernel import NO_GRADIENT, Coupling, Rows, couplings, fixed_couplings
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
@@ -18,22 +17,22 @@ T = TypeVar("T")
 
 
 def of_fixed(
-    measure: Measure, evidence: Evidence, scopes: Sequence[str], findings_at: Callable[[str, Rows], list[Finding]]
+    measure: Measure, evidence: Evidence, scopes: Sequence[str], at: Callable[[str, Rows], list[Finding]]
 ) -> list[Finding]:
-    """``findings_at`` of the fixed members of every kernel that have a gradient; unknown where there are none."""
+    """``at`` of the fixed members of every kernel that have a gradient; unknown where there are none."""
     fixed, why = fixed_couplings(evidence)
     live = {checkpoint_id: rows.live() for checkpoint_id, rows in fixed.items()}
     without = {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)}
     found = {checkpoint_id: rows for checkpoint_id, rows in live.items() if len(rows)}
-    return _at_each(measure, evidence, scopes, found, {**why, **without}, findings_at)
+    return _at_each(measure, evidence, scopes, found, {**why, **without}, at)
 
 
 def of_coupling(
-    measure: Measure, evidence: Evidence, scopes: Sequence[str], findings_at: Callable[[str, Coupling], list[Finding]]
+    measure: Measure, evidence: Evidence, scopes: Sequence[str], at: Callable[[str, Coupling], list[Finding]]
 ) -> list[Finding]:
-    """``findings_at`` of every kernel; unknown in all ``scopes`` where there is none."""
+    """``at`` of every kernel; unknown in all ``scopes`` where there is none."""
     found, why = couplings(evidence)
-    return _at_each(measure, evidence, scopes, found, why, findings_at)
+    return _at_each(measure, evidence, scopes, found, why, at)
 
 
 def _at_each(
@@ -42,15 +41,9 @@ def _at_each(
     scopes: Sequence[str],
     found: Mapping[str, T],
     why: Mapping[str, str],
-    findings_at: Callable[[str, T], list[Finding]],
+    at: Callable[[str, T], list[Finding]],
 ) -> list[Finding]:
-    findings: list[Finding] = []
-    for checkpoint_id in checkpoint_ids(evidence):
-        if checkpoint_id in found:
-            findings += findings_at(checkpoint_id, found[checkpoint_id])
-        else:
-            findings += [unknown(measure, checkpoint_id, why[checkpoint_id], scope=scope) for scope in scopes]
-    return findings
+    return findings_at(measure, places(evidence, why), lambda i: at(i, found[i]), scopes=scopes)
 
 
 def over_problems(
@@ -66,20 +59,3 @@ def over_problems(
 def number(value: float, n: int) -> Interval:
     """A value that has no interval."""
     return Interval(mean=float(value), low=None, high=None, n=n)
-
-
-def lambda_findings(
-    measure: Measure, evidence: Evidence, divisor_of: Callable[[Rows], Float[np.ndarray, " row"]]
-) -> list[Finding]:
-    """The extremes over the fixed members of K_ii divided by what the normalisation says."""
-
-    def at(checkpoint_id: str, rows: Rows) -> list[Finding]:
-        # A sum of squares that rounding left below 0 is 0; so is the gradient of a response the model is certain of.
-        diagonal_N = np.maximum(np.diag(rows.kernel_NN), 0.0) / divisor_of(rows)
-        return [
-            known(measure, checkpoint_id, number(diagonal_N.min(), len(rows)), scope="min"),
-            known(measure, checkpoint_id, number(diagonal_N.max(), len(rows)), scope="max"),
-        ]
-
-    fixed, why = fixed_couplings(evidence)
-    return _at_each(measure, evidence, ("min", "max"), fixed, why, at)

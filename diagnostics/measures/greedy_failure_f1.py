@@ -11,105 +11,105 @@ differ from Table 5. Few samples mislabel problems near 0.6. Where no problem is
 F1 is 0/0 and unknown.
 Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 
->>> import duckdb, pandas as pd
->>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "common": True,
-...     "greedy": [True, False] * 3, "problem_id": ["q1", "q1", "q2", "q2", "q3", "q3"], "n_common": 1,
-...     "correct": [True, True, False, False, False, True]})
->>> rows = duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()
->>> [(row[1], round(row[3], 3), row[6]) for row in rows]  # one hit and one miss in each direction
+>>> import pandas as pd
+>>> from diagnostics.measures._example import tiny_evidence
+>>> evidence = tiny_evidence("graded_samples", "checkpoint_id problem_id greedy common n_common correct", [
+...     ("base", "q1", True, True, 1, True), ("base", "q1", False, True, 1, True),
+...     ("base", "q2", True, True, 1, False), ("base", "q2", False, True, 1, False),
+...     ("base", "q3", True, True, 1, False), ("base", "q3", False, True, 1, True)])
+>>> [(f.scope, round(f.value, 3), f.n) for f in compute(evidence)]  # one hit and one miss in each direction
 [('all', 0.667, 3), ('highly_solvable', 0.667, 3)]
 """
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+import math
+from dataclasses import replace
 
-SQL = """
-WITH problems AS (
-    SELECT
-        checkpoint_id,
-        step,
-        problem_id,
-        bool_or(correct) FILTER (greedy) AS greedy_correct,
-        count(*) FILTER (NOT greedy AND common) AS n,
-        count(*) FILTER (NOT greedy AND common AND correct) AS n_correct,
-        any_value(n_common) AS n_planned
-    FROM graded_samples
-    WHERE series = $series
-    GROUP BY checkpoint_id, step, problem_id
-),
-complete AS (
-    SELECT checkpoint_id
-    FROM problems
-    WHERE greedy_correct IS NOT NULL AND n = n_planned
-    GROUP BY checkpoint_id
-    HAVING count(*) = (SELECT count(DISTINCT problem_id) FROM problems)
-),
-judged AS (
-    SELECT
-        checkpoint_id,
-        step,
-        problem_id,
-        greedy_correct,
-        5 * n_correct >= 3 * n AS solvable  -- a rate of 0.6 or more, in whole numbers
-    FROM problems
-    SEMI JOIN complete USING (checkpoint_id)
-),
-predictions AS (
-    SELECT checkpoint_id, step, problem_id, 'all' AS scope, NOT greedy_correct AS predicted, NOT solvable AS positive
-    FROM judged
-    UNION ALL
-    SELECT checkpoint_id, step, problem_id, 'highly_solvable', greedy_correct, solvable
-    FROM judged
-),
--- F1 = 2 TP / (2 TP + FP + FN), a ratio of two sums over problems
-parts AS (
-    SELECT
-        *,
-        2 * (predicted AND positive)::INTEGER AS above,
-        predicted::INTEGER + positive::INTEGER AS below
-    FROM predictions
-),
-ratios AS (
-    SELECT
-        checkpoint_id,
-        step,
-        scope,
-        count(*) AS n,
-        sum(above) / nullif(sum(below), 0) AS f1,
-        sum(below) / count(*) AS mean_below
-    FROM parts
-    GROUP BY ALL
-),
-moments AS (
-    SELECT
-        r.checkpoint_id,
-        r.step,
-        r.scope,
-        r.n,
-        r.f1,
-        -- linearised; (P−1)s² + 1 over P²: one more problem that deviates by a full point
-        CASE
-            WHEN r.n >= 30
-            THEN 1.959964 * sqrt(
-                (r.n - 1) * var_samp((p.above - r.f1 * p.below) / r.mean_below ORDER BY p.problem_id) + 1
-            ) / r.n
-        END AS half_width
-    FROM ratios AS r
-    JOIN parts AS p USING (checkpoint_id, step, scope)
-    GROUP BY r.checkpoint_id, r.step, r.scope, r.n, r.f1, r.mean_below
-)
-SELECT
-    checkpoint_id,
-    scope,
-    NULL::INTEGER AS k,
-    f1 AS value,
-    CASE WHEN half_width IS NOT NULL THEN greatest(0, f1 - half_width) END AS low,
-    CASE WHEN half_width IS NOT NULL THEN least(1, f1 + half_width) END AS high,
-    n
-FROM moments
-ORDER BY step, scope
-"""
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
+from diagnostics.statistics.intervals import Interval
+
+Z = 1.959964
+LEAST_PROBLEMS = 30
+COLUMNS = ("checkpoint_id", "problem_id", "greedy", "common", "n_common", "correct")
+
+
+def compute(evidence: Evidence) -> list[Finding]:
+    """Two findings per checkpoint; unknown where a problem lacks its greedy response or samples, or F1 is 0/0."""
+    problems = _problems(evidence.frames["graded_samples"])
+    n_problems = problems["problem_id"].nunique()
+    findings: list[Finding] = []
+    for checkpoint_id in checkpoint_ids(evidence):
+        here = problems[(problems["checkpoint_id"] == checkpoint_id) & problems["complete"]]
+        if len(here) < n_problems or not n_problems:
+            findings.append(unknown(MEASURE, checkpoint_id, MEASURE.missing))
+            continue
+        greedy_P = here["greedy_correct"].to_numpy(dtype=bool)
+        solvable_P = here["solvable"].to_numpy(dtype=bool)
+        for scope, predicted_P, positive_P in (
+            ("all", ~greedy_P, ~solvable_P),
+            ("highly_solvable", greedy_P, solvable_P),
+        ):
+            interval = f1_interval(predicted_P, positive_P)
+            findings.append(
+                replace(unknown(MEASURE, checkpoint_id, MEASURE.missing, scope=scope), n=n_problems)
+                if interval is None
+                else known(MEASURE, checkpoint_id, interval, scope=scope)
+            )
+    return findings
+
+
+def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.ndarray, " problem"]) -> Interval | None:
+    """F1 over problems, with its interval from 30 of them on; None where it is 0/0.
+
+    >>> f1_interval(np.array([True, True, False]), np.array([True, False, True])).mean  # 2·1 / (2·1 + 1 + 1)
+    0.5
+    >>> f1_interval(np.array([False]), np.array([False])) is None
+    True
+    """
+    from sklearn.metrics import f1_score  # takes a second to import
+
+    f1, n = float(f1_score(positive_P, predicted_P, zero_division=np.nan)), len(predicted_P)
+    if math.isnan(f1):
+        return None
+    if n < LEAST_PROBLEMS:
+        return Interval(mean=f1, low=None, high=None, n=n)
+    # F1 = 2 TP / (2 TP + FP + FN), a ratio of two sums over problems, linearised
+    above_P, below_P = 2 * (predicted_P & positive_P), predicted_P.astype(int) + positive_P
+    deviation_P = (above_P - f1 * below_P) / (int(below_P.sum()) / n)
+    # (P−1)s² + 1 over P²: one more problem that deviates by a full point
+    half_width = Z * math.sqrt((n - 1) * _variance(deviation_P) + 1) / n
+    return Interval(mean=f1, low=max(0.0, f1 - half_width), high=min(1.0, f1 + half_width), n=n)
+
+
+def _problems(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each problem of each checkpoint, in the order of problem ids: whether greedy solved it, whether it is solvable
+    at a rate of 0.6, and whether its responses are complete."""
+    keys = ["checkpoint_id", "problem_id"]
+    greedy = frame["greedy"].astype(bool)
+    drawn = frame[~greedy & frame["common"].astype(bool)].groupby(keys)["correct"]
+    table = frame.groupby(keys)["n_common"].first().to_frame("n_planned")
+    table["n"], table["n_correct"] = drawn.size(), drawn.sum()
+    table["greedy_correct"] = frame[greedy].groupby(keys)["correct"].any()
+    table["complete"] = table["greedy_correct"].notna() & (table["n"] == table["n_planned"])
+    table["solvable"] = 5 * table["n_correct"] >= 3 * table["n"]  # a rate of 0.6 or more, in whole numbers
+    return table.reset_index()
+
+
+def _variance(values_P: Float[np.ndarray, " problem"]) -> float:
+    """The sample variance, one problem after the other as SQL's var_samp has it, to the last bit (Welford 1962)."""
+    mean = squares = 0.0
+    for count, value in enumerate(values_P.tolist(), start=1):
+        before, mean = mean, mean + (value - mean) / count
+        squares += (value - mean) * (value - before)
+    return squares / (len(values_P) - 1)
+
 
 MEASURE = Measure(
     name="greedy_failure_f1",
@@ -120,5 +120,6 @@ MEASURE = Measure(
     missing="some problem lacks its greedy response or planned samples, "
     "or F1 is 0/0 because no problem is of the kind to be found and none is predicted to be",
     plot=Plot(x="step", group="scope", y_label="F1 score", y_range=(0.0, 1.0)),
-    sql=SQL,
+    compute=compute,
+    columns={"graded_samples": COLUMNS},
 )

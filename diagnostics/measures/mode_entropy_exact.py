@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from diagnostics.measures._exact import exact_modes
+from diagnostics.measures._exact import NO_MODES, exact_modes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -53,7 +53,7 @@ MEASURE = Measure(
     unit="nats",
     section="entropy",
     needs=("mode_logps",),
-    missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
+    missing=NO_MODES,
     plot=Plot(x="step", y_label="entropy of correct modes (nats)"),
     compute=compute,
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._exact import exact_modes
+from diagnostics.measures._exact import NO_MODES, exact_modes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -63,7 +63,7 @@ MEASURE = Measure(
     unit="share of probability",
     section="modes",
     needs=("mode_logps",),
-    missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
+    missing=NO_MODES,
     plot=Plot(x="step", group="scope", y_label="share of correct probability", y_range=(0.0, 1.0)),
     compute=compute,
 )

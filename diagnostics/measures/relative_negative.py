@@ -31,7 +31,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._exact import NOISE_NATS, ExactModes, exact_modes
+from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -95,7 +95,7 @@ MEASURE = Measure(
     unit="share of problems",
     section="dynamics",
     needs=("mode_logps",),
-    missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
+    missing=NO_MODES,
     plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
     compute=compute,
     of_base=False,

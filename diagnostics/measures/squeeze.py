@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._exact import exact_modes
+from diagnostics.measures._exact import NO_MODES, exact_modes
 from diagnostics.measures._findings import comparisons, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -64,7 +64,7 @@ MEASURE = Measure(
     unit="probability",
     section="dynamics",
     needs=("mode_logps",),
-    missing="the problems do not list every accepted response (modes), so exact probabilities are unknown",
+    missing=NO_MODES,
     plot=Plot(x="step", group="scope", y_label="gain in probability of a correct mode"),
     compute=compute,
     signed=True,

@@ -3,8 +3,10 @@ import math
 import numpy as np
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.answer_entropy import compute
+
+compute = get_measure("answer_entropy").compute
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

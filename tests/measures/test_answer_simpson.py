@@ -1,7 +1,9 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.answer_simpson import compute
+
+compute = get_measure("answer_simpson").compute
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

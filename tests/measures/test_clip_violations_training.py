@@ -2,7 +2,9 @@ import math
 
 import pytest
 
-from diagnostics.measures.clip_violations_training import MEASURE
+from diagnostics.measures import get_measure
+
+MEASURE = get_measure("clip_violations_training")
 
 BASE = math.log(0.4)
 

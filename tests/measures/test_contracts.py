@@ -1,7 +1,9 @@
 """What holds for every registered measure."""
 
 import doctest
+import importlib
 import math
+import pkgutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagnostics import measures
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Measure
 from diagnostics.records.types import Finding
@@ -176,9 +179,18 @@ def test_the_example_runs(measure):
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
-@every_measure
-def test_every_measure_has_its_own_tests(measure):
-    assert Path(__file__).with_name(f"test_{measure.name}.py").exists()
+@pytest.mark.parametrize(
+    "module", [info.name for info in pkgutil.iter_modules(measures.__path__) if not info.name.startswith("_")]
+)
+def test_every_measure_has_tests_of_its_own_or_is_named_in_those_of_its_family(module):
+    family = getattr(importlib.import_module(f"{measures.__name__}.{module}"), "MEASURES", ())
+    tests = Path(__file__).with_name(f"test_{module}.py")
+    if not family:
+        assert tests.exists() or module == "contract"
+        return
+    named = tests.read_text(encoding="utf-8") if tests.exists() else ""
+    for measure in family:
+        assert f'"{measure.name}"' in named or tests.with_name(f"test_{measure.name}.py").exists(), measure.name
 
 
 @every_measure

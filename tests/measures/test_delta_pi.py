@@ -2,9 +2,11 @@ from math import log
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures._z_prime import NONE_MIXED
-from diagnostics.measures.delta_pi import compute
+
+compute = get_measure("delta_pi").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 

@@ -1,7 +1,9 @@
+import itertools
+
 import numpy as np
 import pytest
 
-from diagnostics.measures.greedy_failure_f1 import MEASURE
+from diagnostics.measures.greedy_failure_f1 import MEASURE, compute, f1_interval
 from diagnostics.statistics.intervals import ratio_interval
 
 
@@ -13,28 +15,41 @@ def problem(name, greedy, corrects, checkpoint="base"):
     ]
 
 
+def values(made):
+    """(checkpoint, scope) → F1."""
+    return {(finding.checkpoint_id, finding.scope): finding.value for finding in compute(made.evidence())}
+
+
+@pytest.mark.parametrize("truth", list(itertools.product([False, True], repeat=3)))
+@pytest.mark.parametrize("guess", list(itertools.product([False, True], repeat=3)))
+def test_f1_is_twice_the_hits_over_what_is_predicted_and_what_is_there(truth, guess):
+    hits, predicted, there = sum(map(min, truth, guess)), sum(guess), sum(truth)
+    found = f1_interval(np.array(guess), np.array(truth))
+    assert (found and found.mean) == (2 * hits / (predicted + there) if predicted + there else None)
+
+
 def test_f1_counts_hits_twice_in_either_direction(world):
     samples = problem("q1", 0, [0, 0]) + problem("q2", 0, [1, 0]) + problem("q3", 0, [1, 1])  # hard, hard, solvable
     samples += problem("q4", 1, [1, 1]) + problem("q5", 1, [0, 0])  # solvable, hard
-    found = world(samples, n=2).values(MEASURE)
+    found = values(world(samples, n=2))
     assert found["base", "all"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))  # TP q1 q2, FP q3, FN q5
     assert found["base", "highly_solvable"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))  # TP q4, FP q5, FN q3
 
 
 @pytest.mark.parametrize(("hits", "solvable"), [(6, True), (5, False)])
 def test_a_rate_of_six_tenths_is_solvable(world, hits, solvable):
-    found = world(problem("q", solvable, [i < hits for i in range(10)]), n=10).values(MEASURE)
+    found = values(world(problem("q", solvable, [i < hits for i in range(10)]), n=10))
     assert found["base", "highly_solvable" if solvable else "all"] == 1.0
 
 
 def test_nothing_to_find_and_nothing_found_is_unknown_not_zero(world):
-    found = world(problem("q1", 1, [1, 1]) + problem("q2", 1, [1, 1]), n=2).values(MEASURE)
+    found = values(world(problem("q1", 1, [1, 1]) + problem("q2", 1, [1, 1]), n=2))
     assert found == {("base", "all"): None, ("base", "highly_solvable"): 1.0}
     assert "0/0" in MEASURE.missing
 
 
 def test_a_filter_that_never_hits_is_zero(world):
-    found = world(problem("q1", 1, [0, 0]) + problem("q2", 0, [1, 1]), n=2).values(MEASURE)
+    found = values(world(problem("q1", 1, [0, 0]) + problem("q2", 0, [1, 1]), n=2))
     assert found == {("base", "all"): 0.0, ("base", "highly_solvable"): 0.0}
 
 
@@ -42,15 +57,16 @@ def test_only_samples_that_every_checkpoint_has_are_counted(world):
     samples = problem("q", 0, [0, 0, 1, 1, 1, 1]) + problem("q", 0, [0, 0], checkpoint="late")
     store = world(samples, n=2)
     store.db.execute("UPDATE audits SET n_base = 6")
-    assert store.values(MEASURE)["base", "all"] == 1.0
+    assert values(store)["base", "all"] == 1.0
 
 
-def test_a_checkpoint_without_all_greedy_responses_or_samples_has_no_row(world):
+def test_a_checkpoint_without_all_greedy_responses_or_samples_is_unknown(world):
     whole = problem("q1", 1, [1, 0]) + problem("q2", 0, [0, 0])
     samples = [row | {"checkpoint": "late"} for row in whole[:-1]] + [row | {"checkpoint": "slow"} for row in whole[:3]]
     samples += [row | {"checkpoint": "none"} for row in whole if not row.get("greedy")]
-    rows = world(whole + samples, n=2).sql_rows(MEASURE)
-    assert {row["checkpoint_id"] for row in rows} == {"base"}
+    findings = compute(world(whole + samples, n=2).evidence())
+    assert {f.checkpoint_id for f in findings if f.value is not None} == {"base"}
+    assert {f.checkpoint_id for f in findings if f.why == MEASURE.missing} == {"late", "slow", "none"}
 
 
 def test_intervals_are_over_problems_from_thirty_on(world):
@@ -61,12 +77,9 @@ def test_intervals_are_over_problems_from_thirty_on(world):
         for i, (greedy, solvable) in enumerate(zip(greedy_P, solvable_P, strict=True))
         for row in problem(f"q{i:02}", greedy, [solvable] * 2)
     ]
-    rows = {row["scope"]: row for row in world(samples, n=2).sql_rows(MEASURE)}
+    found = next(f for f in compute(world(samples, n=2).evidence()) if f.scope == "highly_solvable")
     by_hand = ratio_interval(2.0 * (greedy_P & solvable_P), greedy_P + 1.0 * solvable_P, floor=True)
-    found = rows["highly_solvable"]
-    assert found["value"] == pytest.approx(by_hand.mean)
-    assert found["high"] - found["value"] == pytest.approx(
-        (by_hand.high - by_hand.mean) * 1.959964 / 2.022691, rel=1e-5
-    )
-    few = world(samples[: 29 * 3], n=2).sql_rows(MEASURE)
-    assert all(row["low"] is None and row["high"] is None and row["n"] == 29 for row in few)
+    assert found.value == pytest.approx(by_hand.mean)
+    assert found.high - found.value == pytest.approx((by_hand.high - by_hand.mean) * 1.959964 / 2.022691, rel=1e-5)
+    few = compute(world(samples[: 29 * 3], n=2).evidence())
+    assert {(f.low, f.high, f.n) for f in few} == {(None, None, 29)}

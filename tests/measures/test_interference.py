@@ -2,8 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.interference import compute
+
+compute = get_measure("interference").compute
 
 COLUMNS = "checkpoint_id problem_id task sample_index correct logp_sum n_tokens"
 # problem → (task, panel responses: correct, log-probability under the base and later)

@@ -3,8 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.interference_correlation import compute
+
+compute = get_measure("interference_correlation").compute
 
 NAMES = ("base", "20", "40", "60")
 

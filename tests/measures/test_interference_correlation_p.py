@@ -2,9 +2,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.interference_correlation import compute as correlation
-from diagnostics.measures.interference_correlation_p import compute
+
+compute = get_measure("interference_correlation_p").compute
+
+
+correlation = get_measure("interference_correlation").compute
 
 NAMES = [f"{20 * t:03}" for t in range(8)]
 

@@ -1,7 +1,9 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.interference_magnitude import compute
+
+compute = get_measure("interference_magnitude").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index correct logp_sum n_tokens"
 

@@ -1,5 +1,7 @@
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.interference_magnitude_step import compute
+
+compute = get_measure("interference_magnitude_step").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index correct logp_sum n_tokens"
 

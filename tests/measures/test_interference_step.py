@@ -1,7 +1,9 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.interference_step import compute
+
+compute = get_measure("interference_step").compute
 
 COLUMNS = "checkpoint_id problem_id task sample_index correct logp_sum n_tokens"
 LOGPS = {"base": (-8.0, -3.0, -5.0), "20": (-6.0, -1.0, -4.0), "40": (-7.0, -9.0, -7.0)}

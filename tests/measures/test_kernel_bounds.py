@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._kernel_example import gradients, tiny_kernels
-from diagnostics.measures.kernel_bounds import compute
+
+compute = get_measure("kernel_bounds").compute
 
 
 def test_exact_and_bound_meet_where_the_kernel_is_uniform(found):

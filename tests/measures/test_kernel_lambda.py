@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures.kernel_lambda import compute
+from diagnostics.measures import get_measure
+
+compute = get_measure("kernel_lambda").compute
 
 
 def test_the_extremes_are_those_of_the_fixed_responses(coupled, found):

@@ -1,6 +1,8 @@
 import numpy as np
 
-from diagnostics.measures.kernel_lambda_per_token import compute
+from diagnostics.measures import get_measure
+
+compute = get_measure("kernel_lambda_per_token").compute
 
 
 def test_the_diagonal_is_divided_by_the_square_of_the_length(coupled, found):

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._kernel_example import gradients
 from diagnostics.measures._kernel_pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
-from diagnostics.measures.kernel_rho import compute
 from diagnostics.statistics.intervals import mean_interval
+
+compute = get_measure("kernel_rho").compute
 
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"
 

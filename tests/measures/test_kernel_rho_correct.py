@@ -1,7 +1,9 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._kernel_example import gradients
-from diagnostics.measures.kernel_rho_correct import compute
+
+compute = get_measure("kernel_rho_correct").compute
 
 
 def test_only_correct_pairs_of_one_problem_count(coupled, found):

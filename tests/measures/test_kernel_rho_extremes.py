@@ -1,8 +1,10 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._kernel_example import gradients
 from diagnostics.measures._kernel_pairs import NO_TWO, ONE_GROUP
-from diagnostics.measures.kernel_rho_extremes import compute
+
+compute = get_measure("kernel_rho_extremes").compute
 
 
 def test_the_extremes_of_each_group(coupled, found):

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from diagnostics.measures import pass_at_k_delta
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures.pass_at_k_band import compute
 
@@ -25,7 +25,7 @@ def test_the_values_are_those_of_the_single_differences_and_the_band_is_wider():
     evidence = evidence_of(
         counts("base", 1, 3, 5, 2, 7), *(counts(f"c{t}", *[(h * t) % 9 for h in range(11)]) for t in range(1, 6))
     )
-    band, single = by_key(compute(evidence)), by_key(pass_at_k_delta.compute(evidence))
+    band, single = by_key(compute(evidence)), by_key(get_measure("pass_at_k_delta").compute(evidence))
     assert band.keys() == single.keys()
     for key, found in band.items():
         assert found.value == pytest.approx(single[key].value)

@@ -1,7 +1,9 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.pass_at_k_delta import compute
+
+compute = get_measure("pass_at_k_delta").compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

@@ -2,8 +2,10 @@ import math
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.pass_at_k_exact import compute
+
+compute = get_measure("pass_at_k_exact").compute
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 

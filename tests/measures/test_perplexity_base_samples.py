@@ -2,8 +2,10 @@ import math
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.perplexity_base_samples import compute
+
+compute = get_measure("perplexity_base_samples").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index correct n_tokens logp_sum"
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.perplexity_base_samples_flow import compute
+
+compute = get_measure("perplexity_base_samples_flow").compute
 
 PANEL = "checkpoint_id problem_id sample_index correct n_tokens logp_sum"
 COUNTS = "checkpoint_id problem_id n n_correct"

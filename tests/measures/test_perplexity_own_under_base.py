@@ -2,8 +2,10 @@ import math
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.perplexity_own_under_base import compute
+
+compute = get_measure("perplexity_own_under_base").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index n_tokens base_logp_sum task"
 

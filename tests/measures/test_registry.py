@@ -1,5 +1,6 @@
+import importlib
+import pkgutil
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -10,10 +11,17 @@ from diagnostics.measures.contract import Section
 from diagnostics.records.errors import ConfigError
 
 
-def test_every_file_is_found_and_named_as_its_measure():
-    files = {path.stem for path in Path(registry.__file__).parent.glob("[!_]*.py")} - {"contract"}
-    assert set(all_measures()) == files
-    assert {name: measure.name for name, measure in all_measures().items()} == {name: name for name in files}
+def test_a_file_defines_the_measure_of_its_name_or_a_family():
+    modules = [
+        importlib.import_module(f"{registry.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(registry.__path__)
+        if not info.name.startswith("_") and info.name != "contract"
+    ]
+    alone = {module.MEASURE.name: module.__name__.split(".")[-1] for module in modules if hasattr(module, "MEASURE")}
+    families = [measure.name for module in modules for measure in getattr(module, "MEASURES", ())]
+    assert all(name == file for name, file in alone.items())
+    assert sorted(all_measures()) == sorted([*alone, *families])
+    assert {name: measure.name for name, measure in all_measures().items()} == {name: name for name in all_measures()}
 
 
 def test_sections_come_in_reading_order_and_names_in_alphabetical():

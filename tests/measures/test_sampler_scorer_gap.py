@@ -2,8 +2,10 @@ import math
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.sampler_scorer_gap import compute
+
+compute = get_measure("sampler_scorer_gap").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"
 

@@ -1,7 +1,9 @@
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.scoring_noise import compute
+
+compute = get_measure("scoring_noise").compute
 
 COLUMNS = "checkpoint_id problem_id response_id n_tokens logp_sum second_logp_sum"
 

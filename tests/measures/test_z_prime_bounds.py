@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures._z_prime import NONE_MIXED
-from diagnostics.measures.z_prime_bounds import compute
+
+compute = get_measure("z_prime_bounds").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 

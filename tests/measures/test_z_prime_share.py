@@ -2,9 +2,11 @@ from math import exp, log
 
 import pytest
 
+from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures._z_prime import NONE_MIXED, partitions
-from diagnostics.measures.z_prime_share import compute
+
+compute = get_measure("z_prime_share").compute
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 MIXED, BETA_SMALL, BETA_1 = "mixed", "of mixed, beta 0.04", "of mixed, beta 1"

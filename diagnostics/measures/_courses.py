@@ -1,48 +1,16 @@
-"""Changes of the panel's log-probabilities between two checkpoints, and their course beside pass@k."""
+"""The course of the panel's log-probabilities over a series, beside that of pass@k."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from diagnostics.measures._counts import CorrectCounts, sampled_counts, too_few_samples
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures._panel import NONE_CORRECT, BasePanel, Scope, panel_of, positions
-from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.records.types import Finding
-
-#: (before, after, the reason why the two cannot be compared)
-Pair = tuple[str, str, str | None]
-
-
-def direction_findings(measure: Measure, panel: BasePanel, pairs: Iterable[Pair], of: Sequence[Scope]) -> list[Finding]:
-    """Δ⁺ of each pair at its later checkpoint: mean change in nats over correct responses, problem means first."""
-    findings = []
-    for before_id, after_id, why_not in pairs:
-        if why_not or not panel.correct_R.any():
-            findings.append(unknown(measure, after_id, why_not or NONE_CORRECT))
-            continue
-        change_R = panel.change_nats(before_id, after_id)
-        intervals = panel.intervals(change_R, of, among_R=panel.correct_R)
-        findings += [known(measure, after_id, interval, scope=scope) for scope, interval in intervals]
-    return findings
-
-
-def magnitude_findings(measure: Measure, panel: BasePanel, pairs: Iterable[Pair], of: Sequence[Scope]) -> list[Finding]:
-    """‖Δ‖ of each pair at its later checkpoint: mean square of the change over all responses, problem means first."""
-    findings = []
-    for before_id, after_id, why_not in pairs:
-        if why_not:
-            findings.append(unknown(measure, after_id, why_not))
-            continue
-        square_R = panel.change_nats(before_id, after_id) ** 2
-        intervals = panel.intervals(square_R, of, bounds=(0.0, math.inf))
-        findings += [known(measure, after_id, interval, scope=scope) for scope, interval in intervals]
-    return findings
+from diagnostics.measures._findings import checkpoint_ids
+from diagnostics.measures._panel import NONE_CORRECT, panel_of, positions
+from diagnostics.measures.contract import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)

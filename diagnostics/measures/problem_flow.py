@@ -1,0 +1,113 @@
+"""Problems that came within reach or left it: solved at least once in n samples by the base, and now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Bool
+
+from diagnostics.measures._counts import common_counts
+from diagnostics.measures._findings import comparisons, findings_at, known
+from diagnostics.measures.contract import Evidence, Measure, Plot
+from diagnostics.records.types import Finding
+from diagnostics.statistics.intervals import share_interval
+
+Solved = Bool[np.ndarray, " problem"]
+
+
+def _flow(name: str, title: str, *, doc: str, holds: Callable[[Solved, Solved], Solved]) -> Measure:
+    """The share of problems of which ``holds`` is true, given whether the base and the checkpoint solve them."""
+
+    def compute(evidence: Evidence) -> list[Finding]:
+        counts = common_counts(evidence)
+
+        def at(checkpoint_id: str) -> list[Finding]:
+            held_P = holds(counts.correct_P[evidence.base_id] > 0, counts.correct_P[checkpoint_id] > 0)
+            return [known(measure, checkpoint_id, share_interval(held_P.astype(np.float64)))]
+
+        return findings_at(measure, comparisons(evidence, counts.why), at)
+
+    measure = Measure(
+        name=name,
+        title=title,
+        unit="share of problems",
+        section="problems",
+        needs=("problem_counts",),
+        missing="no graded samples",
+        plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
+        compute=compute,
+        of_base=False,
+        doc=doc,
+    )
+    return measure
+
+
+MEASURES = (
+    _flow(
+        "problems_lost",
+        "Problems lost",
+        holds=lambda before_P, now_P: before_P & ~now_P,
+        doc="""
+Problems lost: solved at least once in n samples by the base, never now.
+
+Meaning: the problems that left the reach of the model at this sampling budget. The papers call a problem
+a query, hence the name.
+Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
+problems show as many lost as gained. Read it beside ``problems_gained``; a single lost problem needs fresh samples to
+be believed. The value depends on n, which is the same for both.
+Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
+
+>>> from diagnostics.measures._example import tiny_evidence
+>>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+>>> [(f.checkpoint_id, f.value, f.n) for f in compute(evidence)]
+[('late', 0.25, 4)]
+""",
+    ),
+    _flow(
+        "problems_gained",
+        "Problems gained",
+        holds=lambda before_P, now_P: ~before_P & now_P,
+        doc="""
+Problems gained: never solved in n samples by the base, at least once now.
+
+Meaning: the problems that came within the reach of the model at this sampling budget. The papers call a
+problem a query, hence the name.
+Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Limits: part of the gain is chance, as for ``problems_lost``; only the two together say something. The value depends on
+n, which is the same for both.
+Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
+
+>>> from diagnostics.measures._example import tiny_evidence
+>>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+>>> [(f.checkpoint_id, f.value, f.n) for f in compute(evidence)]
+[('late', 0.25, 4)]
+""",
+    ),
+    _flow(
+        "problems_kept",
+        "Problems kept",
+        holds=lambda before_P, now_P: before_P & now_P,
+        doc="""
+Problems kept: solved at least once in n samples by the base and now.
+
+Meaning: the problems that stayed within reach. What kept, lost and gained leave of 1 are the problems that neither
+solves. The papers call a problem a query, hence the name.
+Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Limits: the value depends on n, which is the same for both.
+Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
+
+>>> from diagnostics.measures._example import tiny_evidence
+>>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+>>> [(f.checkpoint_id, f.value, f.n) for f in compute(evidence)]
+[('late', 0.5, 4)]
+""",
+    ),
+)

@@ -1,0 +1,151 @@
+"""Rates of single samples, as they are: could they be graded, were they cut off, do two verifiers agree on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from diagnostics.measures.contract import Measure, Plot, View
+
+
+def _rate(
+    name: str,
+    title: str,
+    *,
+    condition: str,
+    missing: str,
+    y_label: str,
+    doc: str,
+    view: View = "graded_samples",
+    scopes: str = "('all', NULL)",
+    counted: str = "*",
+) -> Measure:
+    """The share of the drawn samples g of ``view`` for which ``condition`` holds, by the rows c (scope, told)."""
+    sql = f"""
+WITH scopes AS (
+    SELECT * FROM (VALUES {scopes}) AS t (scope, told)
+)
+SELECT
+    g.checkpoint_id,
+    c.scope,
+    NULL::INTEGER AS k,
+    avg(({condition})::INTEGER) AS value,
+    NULL::DOUBLE AS low,
+    NULL::DOUBLE AS high,
+    count({counted}) AS n
+FROM {view} AS g
+CROSS JOIN scopes AS c
+WHERE g.series = $series AND NOT g.greedy
+GROUP BY g.checkpoint_id, g.step, c.scope
+ORDER BY g.step, c.scope
+"""
+    group: Literal["scope", "none"] = "scope" if "), (" in scopes else "none"
+    return Measure(
+        name=name,
+        title=title,
+        unit="share of samples",
+        section="health",
+        needs=(view,),
+        missing=missing,
+        plot=Plot(x="step", group=group, y_label=y_label, y_range=(0.0, 1.0)),
+        sql=sql,
+        doc=doc,
+    )
+
+
+_NOT_TOLD = "no graded samples, or another tool graded them, which does not tell"
+
+MEASURES = (
+    _rate(
+        "parse_failure_rate",
+        "Responses without an answer",
+        condition="g.state = 'parse_fail'",
+        missing=_NOT_TOLD,
+        y_label="share of samples without an answer",
+        doc="""
+Parse failure rate: the share of samples without a parseable final answer.
+
+Meaning: the grader found nothing to compare. Such a sample is not correct, for want of form, not of knowledge.
+Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+Limits: a new answer format under training looks like lost modes: read a few such responses before believing a loss.
+Source: sample health; states of the grades.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "state": ["ok", "parse_fail", "ok", "timeout"]})
+>>> duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()
+[('base', 'all', None, 0.25, None, None, 4)]
+""",
+    ),
+    _rate(
+        "timeout_rate",
+        "Ungraded responses",
+        scopes="('all', 'timeout'), ('error', 'error')",
+        condition="g.state = c.told",
+        missing=_NOT_TOLD,
+        y_label="share of samples not graded",
+        doc="""
+Timeout rate: the share of samples that could not be graded.
+
+Meaning: scope ``all`` counts grades that ran out of time, ``error`` grades on which the verifier failed. Both count
+as not correct in every other measure, without being wrong.
+Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+Limits: more than a trace of either makes pass@k a lower bound: raise the time limit or mend the verifier.
+Source: sample health; states of the grades.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "state": ["ok", "timeout", "timeout", "error"]})
+>>> [(row[1], row[3]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
+[('all', 0.5), ('error', 0.25)]
+""",
+    ),
+    _rate(
+        "truncation_rate",
+        "Truncated responses",
+        condition="g.finish_reason = 'length'",
+        counted="g.finish_reason",
+        missing="no graded sample tells why it ended",
+        y_label="share of samples cut off",
+        doc="""
+Truncation rate: the share of samples cut off at the token limit.
+
+Meaning: a cut response has rarely given its answer. A checkpoint that writes longer then looks as if it had lost modes.
+Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. Of samples that
+another tool drew, those count that tell why they ended; where none does, the rate is unknown.
+Source: sample health; finish reasons as the sampler reports them.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "finish_reason": ["stop", "length", "stop", "stop"]})
+>>> duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()
+[('base', 'all', None, 0.25, None, None, 4)]
+""",
+    ),
+    _rate(
+        "verifier_disagreement",
+        "Disagreement of two verifiers",
+        view="regraded_samples",
+        scopes="('all', NULL), ('only here', true), ('only own', false)",
+        condition="g.correct <> g.own_correct AND coalesce(g.correct = c.told, true)",
+        missing="graded by one verifier; `oversharp regrade` grades the same samples by another, "
+        "as a series of its own",
+        y_label="share of samples",
+        doc="""
+Verifier disagreement: the share of samples that one of two verifiers calls correct and the other does not.
+
+Meaning: scope ``all`` counts both ways; ``only here`` are those that the verifier of this series alone accepts, ``only
+own`` those that the problem's own verifier alone accepts. A rate that changes from checkpoint to checkpoint is a change
+of how answers are written, or of how they are read; one of the two verifiers takes it for a change of ability.
+Unit: share of samples that both graded; n counts samples. No interval: it describes the samples at hand.
+Limits: two verifiers that agree may both be wrong; read the samples of the view ``grade_disagreements``.
+Source: sample health; grades by two verifiers, after ``oversharp regrade``.
+
+>>> import duckdb, pandas as pd
+>>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "correct": [True, True, False, False], "own_correct": [True, False, True, False]})
+>>> [(row[1], row[3]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
+[('all', 0.5), ('only here', 0.25), ('only own', 0.25)]
+""",
+    ),
+)

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from diagnostics.measures import get_measure
+from diagnostics.measures._example import tiny_evidence
+
+FLOW = ("problems_lost", "problems_gained", "problems_kept")
+
+
+def findings(now, before=(3, 1, 0, 0)):
+    """Of lost, gained and kept, from the correct ones among 4 samples of every problem."""
+    counts = {"base": before, "late": now}
+    rows = [(c, f"q{i}", 4, correct) for c, row in counts.items() for i, correct in enumerate(row)]
+    evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
+    return [get_measure(name).compute(evidence)[0] for name in FLOW]
+
+
+@pytest.mark.parametrize(
+    ("now", "lost", "gained", "kept"),
+    [
+        ((0, 1, 0, 0), 0.25, 0.0, 0.25),
+        ((0, 0, 4, 4), 0.5, 0.5, 0.0),
+        ((1, 1, 0, 0), 0.0, 0.0, 0.5),  # a mere drop
+        ((3, 1, 1, 0), 0.0, 0.25, 0.5),
+        ((4, 4, 0, 0), 0.0, 0.0, 0.5),  # a mere rise
+        ((1, 0, 4, 4), 0.25, 0.5, 0.25),
+    ],
+)
+def test_what_left_reach_what_came_and_what_stayed_is_counted(now, lost, gained, kept):
+    assert [finding.value for finding in findings(now)] == [lost, gained, kept]
+
+
+def test_no_loss_still_has_an_interval():
+    finding, *_ = findings((3, 1, 0, 0))
+    assert (finding.value, finding.low, finding.n) == (0.0, 0.0, 4)
+    assert finding.high > 0
+
+
+@pytest.mark.parametrize("name", FLOW)
+def test_unequal_numbers_of_samples_are_not_compared(name):
+    rows = [("base", "q1", 4, 1), ("late", "q1", 2, 0)]
+    evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
+    (finding,) = get_measure(name).compute(evidence)
+    assert finding.value is None
+    assert "exactly 4 graded samples" in finding.why
+
+
+def test_without_any_change_chance_gains_as_many_as_it_loses():
+    rng = np.random.default_rng(3)
+    rows = [(c, f"q{i:04}", 64, int(rng.binomial(64, 0.01))) for c in ("base", "late") for i in range(3000)]
+    evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows, n=64)
+    lost, gained, _ = (get_measure(name).compute(evidence)[0] for name in FLOW)
+    assert gained.value > 0.15
+    assert gained.value == pytest.approx(lost.value, abs=0.04)

@@ -1,0 +1,82 @@
+import pytest
+
+from diagnostics.measures import get_measure
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "bad", "good"),
+    [
+        ("parse_failure_rate", "state", "parse_fail", "timeout"),
+        ("timeout_rate", "state", "timeout", "parse_fail"),
+        ("truncation_rate", "finish_reason", "length", "stop"),
+    ],
+)
+class TestRateOfOneMark:
+    def test_the_share_of_samples_without_the_greedy_one(self, world, name, field, bad, good):
+        marks = {"base": [bad, good, good, good], "late": [bad, bad, bad, good], "twin": [good] * 4}
+        samples = [
+            {"checkpoint": checkpoint, "sample_index": i, "correct": False, field: mark}
+            for checkpoint, row in marks.items()
+            for i, mark in enumerate(row)
+        ]
+        samples.append({"checkpoint": "base", "greedy": True, "correct": False, field: bad})
+        rows = world(samples, n=4).sql_rows(get_measure(name))
+        found = [(row["checkpoint_id"], row["value"], row["n"]) for row in rows if row["scope"] == "all"]
+        assert found == [("base", 0.25, 4), ("late", 0.75, 4), ("twin", 0.0, 4)]
+
+    def test_samples_beyond_the_audits_n_do_not_count(self, world, name, field, bad, good):
+        samples = [{"sample_index": i, "correct": False, field: bad if i >= 2 else good} for i in range(4)]
+        assert world(samples, n=2).values(get_measure(name))["base", "all"] == 0.0
+
+
+def test_timeouts_and_verifier_errors_are_told_apart(world):
+    states = {"base": ["ok", "timeout", "parse_fail", "ok"], "late": ["error", "timeout", "timeout", "ok"]}
+    samples = [
+        {"checkpoint": checkpoint, "sample_index": i, "correct": False, "state": state}
+        for checkpoint, row in states.items()
+        for i, state in enumerate(row)
+    ]
+    assert world(samples, n=4).values(get_measure("timeout_rate")) == {
+        ("base", "all"): 0.25,
+        ("base", "error"): 0.0,
+        ("late", "all"): 0.5,
+        ("late", "error"): 0.25,
+    }
+
+
+def test_samples_that_do_not_tell_why_they_ended_do_not_count(world):
+    told = ["length", "stop", None, None]
+    samples = [{"sample_index": i, "finish_reason": reason} for i, reason in enumerate(told)]
+    samples += [{"checkpoint": "late", "sample_index": i, "finish_reason": None} for i in range(4)]
+    rows = world(samples, n=4).sql_rows(get_measure("truncation_rate"))
+    assert [(row["checkpoint_id"], row["value"], row["n"]) for row in rows] == [("base", 0.5, 2), ("late", None, 0)]
+
+
+def test_both_ways_of_disagreeing_are_told_apart(world):
+    grades = {
+        "base": [(True, True), (False, False), (True, False), (False, True)],
+        "late": [(True, False), (True, False), (True, True), (True, False)],
+    }
+    samples = [
+        {"checkpoint": checkpoint, "sample_index": i, "correct": here, "own_correct": own}
+        for checkpoint, row in grades.items()
+        for i, (here, own) in enumerate(row)
+    ]
+    samples.append({"greedy": True, "correct": True, "own_correct": False})
+    made = world(samples, n=4)
+    assert made.values(get_measure("verifier_disagreement")) == {
+        ("base", "all"): 0.5,
+        ("base", "only here"): 0.25,
+        ("base", "only own"): 0.25,
+        ("late", "all"): 0.75,
+        ("late", "only here"): 0.75,
+        ("late", "only own"): 0.0,
+    }
+    assert {row["n"] for row in made.sql_rows(get_measure("verifier_disagreement"))} == {4}
+
+
+def test_samples_that_one_verifier_graded_alone_say_nothing(world):
+    measure = get_measure("verifier_disagreement")
+    assert world([{"sample_index": i} for i in range(4)], n=4).sql_rows(measure) == []
+    half = [{"sample_index": i, "own_correct": False if i < 2 else None} for i in range(4)]
+    assert {row["n"] for row in world(half, n=4).sql_rows(measure)} == {2}
