@@ -1,7 +1,7 @@
 """A real in-memory store with the product's schema, filled from plain rows."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import get_args
@@ -49,6 +49,25 @@ class WorldKernel:
     rows: Sequence[tuple[str, str, float, int, Sequence[tuple[str, int, bool]]]]
     kernel: np.ndarray
     certificate: float = 1e-9
+
+
+class Views(Mapping[str, pd.DataFrame]):
+    """The views of a store, each read when it is first asked for."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection) -> None:
+        self._db = db
+        self._read: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, view: str) -> pd.DataFrame:
+        if view not in self._read:
+            self._read[view] = self._db.sql(f"SELECT * FROM {view}").df()
+        return self._read[view]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(get_args(View))
+
+    def __len__(self) -> int:
+        return len(get_args(View))
 
 
 class World:
@@ -194,12 +213,11 @@ class World:
 
     def evidence(self) -> Evidence:
         """Every view of the store, as the audit hands them to a computed measure."""
-        views = get_args(View)
         return Evidence(
             checkpoints=self.db.sql(
                 "SELECT checkpoint_id, checkpoint, step, is_base FROM series_checkpoints ORDER BY step"
             ).df(),
-            frames={view: self.db.sql(f"SELECT * FROM {view}").df() for view in views},
+            frames=Views(self.db),
             n=self.n,
             ks=self.ks,
         )

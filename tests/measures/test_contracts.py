@@ -13,7 +13,7 @@ import pytest
 
 from diagnostics import measures
 from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Measure
+from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
 
 MEASURES = list(all_measures().values())
@@ -21,6 +21,7 @@ every_measure = pytest.mark.parametrize("measure", MEASURES, ids=[measure.name f
 PROBLEMS = ("q1", "q2", "q3", "q4")
 MODES = ("a", "b", "c")
 N = 8
+KS = (1, 4, 8, 64)
 
 
 def random_samples(seed: int = 0) -> list[dict]:
@@ -134,27 +135,48 @@ def random_kernels(kernel_type, seed: int = 4, *, reverse: bool = False) -> dict
 GROUPS = {"q1": "one", "q2": "one", "q3": "two", "q4": "two"}
 
 
+class Read:
+    """A world whose views are read once; every measure gets its own ``Evidence`` of them."""
+
+    def __init__(self, made) -> None:
+        self.made, self._evidence = made, made.evidence()
+
+    def evidence(self) -> Evidence:
+        return replace(self._evidence)
+
+    def findings(self, measure: Measure) -> list[Finding]:
+        if measure.compute is not None:
+            return list(measure.compute(self.evidence()))
+        told = {True: measure.missing, False: None}
+        return [
+            Finding(measure=measure.name, unit=measure.unit, why=told[row["value"] is None], **row)
+            for row in self.made.sql_rows(measure)
+        ]
+
+
 @pytest.fixture(scope="module")
-def full_world(world, kernel_type):
-    samples = [*random_samples(), *panel_samples()]
-    return world(
-        samples,
-        n=N,
-        ks=(1, 4, 8, 64),
-        mode_logps=random_scores(),
-        kernels=random_kernels(kernel_type),
-        groups=GROUPS,
-        **random_panel(),
+def full_world(world, kernel_type) -> Read:
+    samples, kernels = [*random_samples(), *panel_samples()], random_kernels(kernel_type)
+    scores = random_scores()
+    return Read(
+        world(samples, n=N, ks=KS, mode_logps=scores, kernels=kernels, groups=GROUPS, **random_panel()),
     )
 
 
-def findings_of(measure: Measure, world) -> list[Finding]:
-    if measure.compute is not None:
-        return list(measure.compute(world.evidence()))
-    return [
-        Finding(measure=measure.name, unit=measure.unit, why=measure.missing if row["value"] is None else None, **row)
-        for row in world.sql_rows(measure)
-    ]
+@pytest.fixture(scope="module")
+def shuffled_world(world, kernel_type) -> Read:
+    """The same facts in another order of rows."""
+    samples, scores, panel = [*random_samples(), *panel_samples()], random_scores(), random_panel()
+    panel["panel_logps"].reverse()
+    np.random.default_rng(7).shuffle(samples)
+    np.random.default_rng(8).shuffle(scores)
+    kernels = random_kernels(kernel_type, reverse=True)
+    return Read(world(samples, n=N, ks=KS, mode_logps=scores, kernels=kernels, groups=GROUPS, **panel))
+
+
+@pytest.fixture(scope="module")
+def empty_world(world):
+    return world([], n=N)
 
 
 def key(finding: Finding) -> tuple[object, ...]:
@@ -195,7 +217,7 @@ def test_every_measure_has_tests_of_its_own_or_is_named_in_those_of_its_family(m
 
 @every_measure
 def test_there_are_findings_for_every_checkpoint_and_each_is_unique(measure, full_world):
-    findings = findings_of(measure, full_world)
+    findings = full_world.findings(measure)
     places = {f.checkpoint_id for f in findings}
     of_the_series = places == {"middle"}
     assert of_the_series or places == {"middle", "late"} | ({"base"} if measure.of_base else set())
@@ -209,7 +231,7 @@ def test_there_are_findings_for_every_checkpoint_and_each_is_unique(measure, ful
 def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full_world):
     high = 1.0 if measure.unit.split()[0] in ("share", "probability", "correlation") else math.inf
     low = -high if measure.signed else 0.0
-    for finding in findings_of(measure, full_world):
+    for finding in full_world.findings(measure):
         if finding.value is None:
             continue
         assert low <= finding.value <= high
@@ -222,22 +244,8 @@ def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full
 
 
 @every_measure
-def test_the_order_of_rows_does_not_matter(measure, full_world, world, kernel_type):
-    shuffled_samples, shuffled_scores = [*random_samples(), *panel_samples()], random_scores()
-    panel = random_panel()
-    panel["panel_logps"].reverse()
-    np.random.default_rng(7).shuffle(shuffled_samples)
-    np.random.default_rng(8).shuffle(shuffled_scores)
-    other = world(
-        shuffled_samples,
-        n=N,
-        ks=(1, 4, 8, 64),
-        mode_logps=shuffled_scores,
-        kernels=random_kernels(kernel_type, reverse=True),
-        groups=GROUPS,
-        **panel,
-    )
-    before, after = findings_of(measure, full_world), findings_of(measure, other)
+def test_the_order_of_rows_does_not_matter(measure, full_world, shuffled_world):
+    before, after = full_world.findings(measure), shuffled_world.findings(measure)
     assert [key(f) for f in before] == [key(f) for f in after]
     for one, two in zip(before, after, strict=True):
         numbers = [(one.value, two.value), (one.low, two.low), (one.high, two.high)]
@@ -246,9 +254,9 @@ def test_the_order_of_rows_does_not_matter(measure, full_world, world, kernel_ty
 
 
 @every_measure
-def test_nothing_in_is_nothing_known_and_no_crash(measure, full_world, world):
+def test_nothing_in_is_nothing_known_and_no_crash(measure, full_world, empty_world):
     if measure.sql is not None:
-        assert world([], n=N).sql_rows(measure) == []
+        assert empty_world.sql_rows(measure) == []
         return
     evidence = full_world.evidence()
     empty = replace(evidence, frames={view: frame.iloc[:0] for view, frame in evidence.frames.items()})
@@ -291,7 +299,7 @@ def test_the_evidence_is_left_as_it_was(measure, full_world):
 
 @every_measure
 def test_the_plot_can_be_drawn_from_the_findings(measure, full_world):
-    findings = [f for f in findings_of(measure, full_world) if f.value is not None]
+    findings = [f for f in full_world.findings(measure) if f.value is not None]
     assert measure.plot.y_label
     assert measure.missing
     assert measure.title

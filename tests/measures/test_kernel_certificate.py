@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from diagnostics.measures.kernel_certificate import compute
 
 
@@ -11,5 +13,5 @@ def test_the_stored_residual_or_the_stored_reason(coupled, found):
 def test_a_checkpoint_that_was_never_tried_says_what_to_do(coupled, found):
     evidence = coupled({"base": [[1.0]], "late": [[1.0]]}, [("q", "panel", True)])
     runs = evidence.frames["kernel_runs"]
-    evidence.frames["kernel_runs"] = runs[runs["checkpoint_id"] == "base"]
+    evidence = replace(evidence, frames={**evidence.frames, "kernel_runs": runs[runs["checkpoint_id"] == "base"]})
     assert found(compute(evidence))["late", "all"].why == "this checkpoint has no kernel; run the audit again"

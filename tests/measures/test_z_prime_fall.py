@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import cosh, log
 
 import numpy as np
@@ -55,11 +56,17 @@ def test_modes_are_matched_by_the_verifiers_name_for_them(world, found):
 def test_modes_that_are_not_all_scored_are_a_reason(world, found):
     evidence = fallen(world)
     modes = evidence.frames["mode_logps"]
-    evidence.frames["mode_logps"] = modes[(modes["checkpoint_id"] != "late") | (modes["mode"] != "b")]
+    evidence = replace(
+        evidence,
+        frames={**evidence.frames, "mode_logps": modes[(modes["checkpoint_id"] != "late") | (modes["mode"] != "b")]},
+    )
     assert found(compute(evidence))["late", REALISED].why.startswith("3 of 4 modes are scored here")
     evidence = fallen(world)
     own = evidence.frames["own_logps"]
-    evidence.frames["own_logps"] = own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]
+    evidence = replace(
+        evidence,
+        frames={**evidence.frames, "own_logps": own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]},
+    )
     assert found(compute(evidence))["late", PREDICTED].value is None
 
 
