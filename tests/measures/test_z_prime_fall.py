@@ -79,10 +79,9 @@ def test_the_difference_is_realised_with_less_realised_without(world, found):
 
 def test_one_kind_of_problem_is_no_comparison(world, found):
     evidence = fallen(world)
-    for view in ("own_logps", "mode_logps", "graded_samples"):
-        frame = evidence.frames[view]
-        evidence.frames[view] = frame[frame["problem_id"] == "q1"]
-    findings = found(compute(evidence))
+    read = {view: evidence.frames[view] for view in ("own_logps", "mode_logps", "graded_samples")}
+    frames = {view: frame[frame["problem_id"] == "q1"] for view, frame in read.items()}
+    findings = found(compute(replace(evidence, frames=frames)))
     assert findings["late", REALISED].value is not None
     assert findings["late", DIFFERENCE].why == ONE_KIND
 

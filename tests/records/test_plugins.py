@@ -33,7 +33,7 @@ class Group:
 
 
 GROUPS = (
-    Group(noun="measure", ask=get_measure, take=("pass_at_k", "diagnostics.measures.answer_simpson")),
+    Group(noun="measure", ask=get_measure, take=("k_star", "diagnostics.measures.k_star")),
     Group(noun="importer", ask=get_importer, take=("verl", "diagnostics.ingest.formats.verl")),
     Group(
         noun="sampler",
