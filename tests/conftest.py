@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.preloaded import ENGINES, OF_COMMANDS, OF_ENGINES, ForkServer, fork_engines
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,6 +28,42 @@ def write_checkpoint(folder: Path, seed: int) -> Path:
 def make_checkpoint() -> Callable[[Path, int], Path]:
     """Write a Countdown checkpoint into a new folder, weights drawn from the seed."""
     return write_checkpoint
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[ForkServer]:
+    """Starts ``oversharp`` commands as processes of their own, without the seconds that their imports take."""
+    server = ForkServer(OF_COMMANDS)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def engine_server() -> Iterator[str]:
+    """Where engines of vLLM are forked from a process that has imported it."""
+    from diagnostics.samplers.contract import EngineSettings
+    from diagnostics.samplers.vllm_engine import engine_environment
+
+    server = ForkServer(OF_ENGINES, engine_environment("cpu", EngineSettings(), os.environ))
+    yield server.socket_path
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def forked_engines(engine_server: str) -> Iterator[None]:
+    """The engines of vLLM that this process starts are forked, which saves half of the time that they take."""
+    os.environ[ENGINES] = engine_server
+    end = fork_engines()
+    yield
+    end()
+    del os.environ[ENGINES]
+
+
+@pytest.fixture
+def no_report(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No report is drawn, which takes longer than a small audit, except in tests that are marked ``report``."""
+    if not request.node.get_closest_marker("report"):
+        monkeypatch.setattr("reports.build_report", lambda store_path, report_path: report_path.write_text("page"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The ``oversharp`` command with faults planted in it: ``python -m tests.audit.fault_audit STROKES audit …``.
+"""The ``oversharp`` command with faults planted in it, in place of its report: its arguments are STROKES audit ….
 
 STROKES is a JSON list of ``Stroke`` fields. A stroke falls at a call of a function, so that no test has to guess the
 moment by sleeping; what it does is real: a signal, a file that is gone, a disk that takes no more.
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ENGINE_MODULE = "diagnostics.samplers.vllm_process"
+from tests.preloaded import ForkedEngine, fork_engines
+
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
     "diagnostics.audit.stages:GRADES_PER_COMMIT": 64,
@@ -49,7 +50,7 @@ def kill_main(_: Path) -> None:
 
 def kill_engine(_: Path) -> None:
     """kill −9 of the engine's processes."""
-    for process_id in engines_of(os.getpid()):
+    for process_id in engines():
         os.killpg(process_id, signal.SIGKILL)
 
 
@@ -81,17 +82,9 @@ FAULTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def engines_of(parent: int) -> list[int]:
-    """Processes that serve vLLM to ``parent``."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
-        except OSError:  # it has ended meanwhile
-            continue
-        if ENGINE_MODULE in words and words[-2] == str(parent):
-            found.append(int(folder.name))
-    return found
+def engines() -> list[int]:
+    """Processes of vLLM that this one has started and that have not ended."""
+    return [engine.pid for engine in ForkedEngine.started if engine.poll() is None]
 
 
 def plant(stroke: Stroke) -> None:
@@ -101,10 +94,7 @@ def plant(stroke: Stroke) -> None:
     calls = 0
 
     def strike() -> None:
-        engines = engines_of(os.getpid())
-        while stroke.fault == "kill_engine" and not engines:  # for a moment after its start it has no name
-            engines = engines_of(os.getpid())
-        print(f"stroke {stroke.fault}, engines {engines}", file=sys.stderr, flush=True)
+        print(f"stroke {stroke.fault}, engines {engines()}", file=sys.stderr, flush=True)
         FAULTS[stroke.fault](Path(stroke.path))
 
     @functools.wraps(plain)
@@ -131,14 +121,12 @@ def _place(address: str) -> tuple[Any, str]:
 def main() -> None:
     """Plant the strokes, then be the command."""
     strokes = [Stroke(**fields) for fields in json.loads(sys.argv.pop(1))]
-    for address, value in SMALL_COMMITS.items():
+    fork_engines()
+    setattr(*_place("diagnostics.audit.audit:report"), lambda store_path, report_path: None)
+    for address, value in SMALL_COMMITS.items() if strokes else ():
         setattr(*_place(address), value)
     for stroke in strokes:
         plant(stroke)
     from diagnostics.app.cli import main as run_command
 
     run_command()
-
-
-if __name__ == "__main__":
-    main()

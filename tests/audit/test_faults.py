@@ -1,6 +1,6 @@
 """Faults of the world outside: after each of them the same command ends in the findings of an undisturbed run.
 
-The faults are planted by ``fault_audit`` into a real command; the command that follows is the plain one.
+The faults are planted by ``fault_audit`` into a real command; in the command that follows there are none.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +20,9 @@ import pytest
 from diagnostics.records.errors import SamplerError, StoreError
 from oversharp import open_store
 from tests.audit.fault_audit import Stroke
+from tests.preloaded import ENGINES, ForkServer
 from tests.vllm_here import runs_or_must_run
 
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = (0, 20, 40, 60)
 N = 40
 PROBLEMS = (
@@ -85,9 +83,14 @@ class Ended:
 class Audit:
     """One command: the audit of ``run`` into ``out``."""
 
+    commands: ForkServer
     run: Path
     out: Path
-    sampler: str = "transformers"
+    engines: str = ""  # where they are forked
+
+    @property
+    def sampler(self) -> str:
+        return "vllm" if self.engines else "transformers"
 
     @property
     def arguments(self) -> list[str]:
@@ -98,20 +101,14 @@ class Audit:
 
     def __call__(self, *strokes: Stroke) -> Ended:
         """Run the command, with these faults in it."""
-        plain = ["-c", "from diagnostics.app.cli import main; main()"]
-        struck = ["-m", "tests.audit.fault_audit", json.dumps([asdict(stroke) for stroke in strokes])]
-        process = subprocess.Popen(
-            [sys.executable, *(struck if strokes else plain), *self.arguments],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            text=True,
+        planted = json.dumps([asdict(stroke) for stroke in strokes])
+        command = self.commands.start(
+            [planted, *self.arguments], call="tests.audit.fault_audit:main", environment={ENGINES: self.engines}
         )
-        said, _ = process.communicate(timeout=300)  # it comes to nothing if a child that was left holds the pipe
-        ended = Ended(code=process.returncode, said=said)
-        assert "Traceback" not in said, said
-        for session in (process.pid, *ended.engines):
+        code, said = command.communicate()  # it comes to nothing if a child that was left holds the pipe
+        ended = Ended(code=code, said=said)
+        assert "Traceback" not in ended.said, ended.said
+        for session in (command.pid, *ended.engines):
             _require_end_of(session)
         return ended
 
@@ -166,8 +163,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def _undisturbed(run: Path, out: Path, sampler: str) -> Audit:
-    audit = Audit(run=run, out=out, sampler=sampler)
+def _undisturbed(audit: Audit) -> Audit:
     ended = audit()
     assert ended.code == 0, ended.said
     assert len(audit.frame(SAMPLES)) == _all_samples()
@@ -179,15 +175,18 @@ def _all_samples() -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(series: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def undisturbed(commands: ForkServer, series: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
     """A whole audit with transformers."""
-    return _undisturbed(series, tmp_path_factory.mktemp("whole"), "transformers")
+    return _undisturbed(Audit(commands=commands, run=series, out=tmp_path_factory.mktemp("whole")))
 
 
 @pytest.fixture(scope="module")
-def undisturbed_vllm(series: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def undisturbed_vllm(
+    commands: ForkServer, series: Path, tmp_path_factory: pytest.TempPathFactory, engine_server: str
+) -> Audit:
     """A whole audit with vLLM."""
-    return _undisturbed(series, tmp_path_factory.mktemp("whole"), "vllm")
+    out = tmp_path_factory.mktemp("whole")
+    return _undisturbed(Audit(commands=commands, run=series, out=out, engines=engine_server))
 
 
 def _only_error(ended: Ended) -> str:
@@ -234,7 +233,7 @@ def _require_kept(audit: Audit, before: dict[str, pd.DataFrame]) -> dict[str, pd
 
 @pytest.mark.xdist_group("faults")
 def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbed: Audit, tmp_path: Path) -> None:
-    audit = Audit(run=undisturbed.run, out=tmp_path)
+    audit = replace(undisturbed, out=tmp_path)
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
@@ -260,7 +259,7 @@ def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbe
 def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
     undisturbed_vllm: Audit, tmp_path: Path
 ) -> None:
-    audit = Audit(run=undisturbed_vllm.run, out=tmp_path, sampler="vllm")
+    audit = replace(undisturbed_vllm, out=tmp_path)
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
@@ -288,7 +287,7 @@ def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
 def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_ever(
     undisturbed_vllm: Audit, tmp_path: Path
 ) -> None:
-    audit = Audit(run=undisturbed_vllm.run, out=tmp_path, sampler="vllm")
+    audit = replace(undisturbed_vllm, out=tmp_path)
     # as the kernel does where memory is short, however few responses at a time
     ended = audit(Stroke(fault="kill_engine", at="diagnostics.samplers.vllm_engine:VllmEngine._ask", call=0))
     assert ended.code == SamplerError.exit_code, ended.said
@@ -323,7 +322,7 @@ def test_checkpoints_that_vanish_or_break_midway_are_left_out_until_they_are_who
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(undisturbed.run, run)
-    audit = Audit(run=run, out=tmp_path / "out")
+    audit = replace(undisturbed, run=run, out=tmp_path / "out")
     ended = audit(
         Stroke(fault="delete", at="diagnostics.store:Store.add_samples", path=str(run / "checkpoint-20")),
         Stroke(fault="cut", at="diagnostics.store:Store.add_samples", path=str(run / "checkpoint-60" / WEIGHTS)),
@@ -342,7 +341,7 @@ def test_corrupt_weights_are_left_out_until_they_are_whole(undisturbed: Audit, t
     for step, corrupt in ((20, _cut_short), (60, _garbage)):
         weights = run / f"checkpoint-{step}" / WEIGHTS
         weights.write_bytes(corrupt(weights.read_bytes()))
-    audit = Audit(run=run, out=tmp_path / "out")
+    audit = replace(undisturbed, run=run, out=tmp_path / "out")
     ended = audit()
     assert ended.code == LEFT_OUT, ended.said
     _require_left_out(audit, ended, {20: "is cut short", 60: "NaN"}, undisturbed)
@@ -359,7 +358,7 @@ def test_under_vllm_nan_weights_fail_alone_and_a_sampled_checkpoint_may_go(
     run = tmp_path / "run"
     shutil.copytree(undisturbed_vllm.run, run)
     _put_nan(run / "checkpoint-20" / WEIGHTS)
-    audit = Audit(run=run, out=tmp_path / "out", sampler="vllm")
+    audit = replace(undisturbed_vllm, run=run, out=tmp_path / "out")
     # the engine holds the weights of checkpoint-40 when the trainer removes it
     ended = audit(
         Stroke(fault="delete", at="diagnostics.store:Store.add_forced_again", call=2, path=str(run / "checkpoint-40"))
@@ -415,7 +414,7 @@ def _put_nan(path: Path) -> None:
 
 @pytest.mark.xdist_group("faults")
 def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(undisturbed: Audit, tmp_path: Path) -> None:
-    audit = Audit(run=undisturbed.run, out=tmp_path)
+    audit = replace(undisturbed, out=tmp_path)
     log = str(tmp_path / "audit.duckdb.wal")
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
