@@ -59,13 +59,6 @@ def forked_engines(engine_server: str) -> Iterator[None]:
     del os.environ[ENGINES]
 
 
-@pytest.fixture
-def no_report(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No report is drawn, which takes longer than a small audit, except in tests that are marked ``report``."""
-    if not request.node.get_closest_marker("report"):
-        monkeypatch.setattr("reports.build_report", lambda store_path, report_path: report_path.write_text("page"))
-
-
 @pytest.fixture(scope="session")
 def countdown_series(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three checkpoints with different random weights, as a run directory. Do not write into it."""

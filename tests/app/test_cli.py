@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
+from tests.preloaded import ForkServer
 from trainers import objectives
 from trainers.config import SftConfig, TrainConfig
 
@@ -74,12 +73,6 @@ def test_every_command_has_help_without_loading_torch(run: Run, command: str) ->
 def test_the_listed_commands_are_all_there_are() -> None:
     listed = {name for name in app.meta if not name.startswith("-")}
     assert listed == {*COMMANDS, "rescore"}  # an older name of regrade
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_in_the_readme(command: str) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.search(rf"oversharp {command}\b|make {command}\b", readme)
 
 
 @pytest.mark.parametrize("config", [AuditConfig, ConfirmConfig, TrainConfig, SftConfig])
@@ -341,22 +334,13 @@ def test_sql_prints_any_type_as_json(run: Run, audited: Path) -> None:
     assert json.loads(out) == [{"id": "11111111-1111-1111-1111-111111111111"}]
 
 
-def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path) -> None:
-    # a shell starts background jobs with SIGINT ignored, and this test may run inside one
-    main_code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from diagnostics.app.cli import main; main()"
-    )
-    command = [sys.executable, "-c", main_code, "audit", str(countdown_series)]
+def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: ForkServer) -> None:
     flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]
-    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
-    try:
-        while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:
-            time.sleep(0.02)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, err
-    assert err.strip().splitlines()[-1].startswith("stopped: what was committed is kept")
+    process = commands.start(["audit", str(countdown_series), *flags])
+    while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    code, said = process.communicate()
+    assert code == 130, said
+    assert said.strip().splitlines()[-1].startswith("stopped: what was committed is kept")

@@ -122,7 +122,7 @@ def main() -> None:
     """Plant the strokes, then be the command."""
     strokes = [Stroke(**fields) for fields in json.loads(sys.argv.pop(1))]
     fork_engines()
-    setattr(*_place("diagnostics.audit.audit:report"), lambda store_path, report_path: None)
+    setattr(*_place("diagnostics.app.report:write_report"), lambda store_path, report_path: None)
     for address, value in SMALL_COMMITS.items() if strokes else ():
         setattr(*_place(address), value)
     for stroke in strokes:

