@@ -29,6 +29,7 @@ _RESULTS = ("findings", "verdicts")
 #: Relations that say nothing more: counts of ``graded_samples``, and the audit's settings, which its key has.
 _NO_EVIDENCE = (
     "answer_counts",
+    "audit_samples",
     "grade_disagreements",
     "problem_counts",
     "sampled_counts",

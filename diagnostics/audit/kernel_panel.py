@@ -80,22 +80,10 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
     return store.frame(
         """
         WITH drawn AS (
-            SELECT s.problem_id, s.response_id, s.sample_index, s.text, s.token_ids, g.correct
-            FROM samples AS s
-            JOIN series_checkpoints AS b
-                ON b.series = $series
-                AND b.is_base
-                AND b.checkpoint_id = s.checkpoint_id
-            JOIN audit_problems AS ap
-                ON ap.audit_id = $audit_id
-                AND ap.problem_id = s.problem_id
-            JOIN problems AS p ON p.problem_id = s.problem_id
-            JOIN grades AS g
-                ON g.problem_id = s.problem_id
-                AND g.response_id = s.response_id
-                AND g.verifier = p.verifier
-            WHERE s.settings_id = $panel_settings_id AND NOT s.greedy AND s.sample_index < $panel
-              AND s.token_ids IS NOT NULL
+            SELECT s.problem_id, s.response_id, s.sample_index, s.text, s.token_ids, s.correct
+            FROM audit_samples AS s
+            WHERE s.audit_id = $audit_id AND s.role = 'panel' AND s.token_ids IS NOT NULL
+              AND s.correct IS NOT NULL
         ),
         chosen AS (
             SELECT problem_id
@@ -137,16 +125,12 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
             ) <= $responses
         ),
         own AS (
-            SELECT s.problem_id, s.response_id, s.sample_index, s.text, s.token_ids, g.correct
-            FROM samples AS s
+            SELECT s.problem_id, s.response_id, s.sample_index, s.text, s.token_ids, s.correct
+            FROM audit_samples AS s
             SEMI JOIN chosen USING (problem_id)
-            JOIN problems AS p ON p.problem_id = s.problem_id
-            JOIN grades AS g
-                ON g.problem_id = s.problem_id
-                AND g.response_id = s.response_id
-                AND g.verifier = p.verifier
-            WHERE $own_law AND s.checkpoint_id = $checkpoint_id AND s.settings_id = $settings_id AND NOT s.greedy
+            WHERE $own_law AND s.audit_id = $audit_id AND s.role = 'own' AND s.step = $step AND NOT s.greedy
               AND s.sample_index < least($responses, $n) AND s.token_ids IS NOT NULL
+              AND s.correct IS NOT NULL
         ),
         next AS (
             SELECT min(step) AS step FROM series_checkpoints WHERE series = $series AND step > $step
@@ -203,8 +187,6 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
         series=key.series,
         audit_id=key.audit_id,
         settings_id=key.settings_id,
-        panel_settings_id=key.panel_settings_id,
-        panel=key.panel,
         problems=key.kernel_problems,
         responses=key.kernel_responses,
         n=key.n,

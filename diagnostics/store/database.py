@@ -1,4 +1,4 @@
-"""One DuckDB file: opening, migrating, transactions, and errors in one line. The only module that imports duckdb."""
+"""One DuckDB file: opening, tables and views, transactions, errors in one line. The only module that imports duckdb."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -18,16 +18,12 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from diagnostics.records.errors import StoreError
+from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
+from diagnostics.store.older import as_today
 
-MIGRATIONS = (
-    "schema.sql",
-    "schema_2.sql",
-    "schema_3.sql",
-    "schema_4.sql",
-    "schema_5.sql",
-)  # in order; a new schema version appends a file, none is ever edited
-SCHEMA_VERSION = len(MIGRATIONS)
+#: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
+SCHEMA_VERSION = 6
 
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
@@ -42,29 +38,22 @@ class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
-        """Open or create the file and bring it to the current schema, also to read it.
+        """Open the file, or create it unless ``read_only``.
 
         Raises:
-            StoreError: the file is missing (read-only), locked by another process, not a store,
+            StoreError: the file is missing (read-only), locked by another process, not a store, of an older schema,
                 or written by a newer oversharp.
         """
         self.path = path
         self._tokens_seen = False
-        if any(character in str(path.resolve()) for character in "*?["):
-            raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
-        if path.is_dir():
-            raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
-        if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
-            raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
-        if read_only and not path.is_file():
-            raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
+        _require_place(path)
+        if read_only:
+            _require_file(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
-        if read_only and _is_of_older_schema(path):
-            Database(path, read_only=False).close()
         try:
             self._connection = duckdb.connect(str(path), read_only=read_only)
             # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
@@ -79,7 +68,8 @@ class Database:
         except (duckdb.Error, OSError) as error:
             raise _explain(error, path) from error
         try:
-            self._migrate(read_only=read_only)
+            self._require_schema(read_only=read_only)
+            self._see_views(read_only=read_only)
             if not read_only:
                 self._forget_uncommitted_tokens()
         except BaseException:
@@ -140,17 +130,49 @@ class Database:
             raise
 
     @contextmanager
-    def attached(self, path: Path) -> Iterator[None]:
-        """Read another store's tables as ``other.TABLE`` inside the block. Raises ``StoreError`` as opening it."""
+    def attached(self, path: Path) -> Iterator[int]:
+        """Read another store's tables as ``other.TABLE`` inside the block, today's tables also of an older schema.
+
+        The schema of that store is given. Raises ``StoreError`` as opening it for reading, older schemas apart.
+        """
+        _require_place(path)
+        _require_file(path)
         text = str(path.resolve()).replace("'", "''")
         try:
-            self._connection.execute(f"ATTACH '{text}' AS other (READ_ONLY)")
+            self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
         except (duckdb.Error, OSError) as error:
             raise _explain(error, path) from error
         try:
-            yield
+            found = self._schema_of("held", path)
+            self._connection.execute("ATTACH ':memory:' AS other")
+            try:
+                for name, query in as_today(self._columns_of(self._own_name()), self._columns_of("held")):
+                    self._connection.execute(f"CREATE VIEW other.{name} AS {query}")
+                yield found
+            finally:
+                self._connection.execute("DETACH other")
         finally:
-            self._connection.execute("DETACH other")
+            self._connection.execute("DETACH held")
+
+    def _own_name(self) -> str:
+        return str(self.rows("SELECT current_database()")[0][0])
+
+    def _columns_of(self, database: str) -> dict[str, dict[str, str]]:
+        """Table → column → type of one of the attached databases."""
+        rows = self.rows(
+            """
+            SELECT c.table_name, c.column_name, c.data_type
+            FROM duckdb_columns() AS c
+            SEMI JOIN duckdb_tables() AS t USING (database_name, table_name)
+            WHERE c.database_name = ?
+            ORDER BY c.table_name, c.column_index
+            """,
+            [database],
+        )
+        columns: dict[str, dict[str, str]] = {}
+        for table, column, kind in rows:
+            columns.setdefault(table, {})[column] = kind
+        return columns
 
     def _rollback(self) -> None:
         try:
@@ -158,28 +180,54 @@ class Database:
         except duckdb.Error:  # a failed COMMIT has already rolled back
             return
 
-    def _migrate(self, *, read_only: bool) -> None:
-        tables = set(self._connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").df()["table_name"])
-        if tables and "schema_version" not in tables:
-            raise StoreError(f"{self.path}: a DuckDB file, but not an oversharp store; pass another --out")
-        found = 0
-        if tables:
-            row = self._connection.execute("SELECT max(version) FROM schema_version").fetchone()
-            found = int(row[0]) if row and row[0] is not None else 0
-        if found > SCHEMA_VERSION:
+    def _require_schema(self, *, read_only: bool) -> None:
+        """Make the tables of a new store; refuse one of another schema."""
+        found = self._schema_of(self._own_name(), self.path)
+        if found == SCHEMA_VERSION:
+            return
+        if found:
             raise StoreError(
-                f"{self.path}: written by a newer oversharp (schema {found}, this one knows {SCHEMA_VERSION}); "
+                f"{self.path}: of schema {found}, this oversharp reads {SCHEMA_VERSION}; renew it: "
+                f"oversharp merge {self.path} --out DIR"
+            )
+        if read_only:
+            raise StoreError(f"{self.path}: empty, the audit that made it was killed at once; run that audit again")
+        with self.transaction():
+            self._connection.execute(_script("tables.sql"))
+            self._connection.execute(
+                "INSERT INTO schema_version (version, oversharp_version, views_hash) VALUES (?, ?, '')",
+                [SCHEMA_VERSION, version()],
+            )
+
+    def _schema_of(self, database: str, path: Path) -> int:
+        """The schema of an attached store, 0 of an empty file; ``StoreError`` if it is no store, or a newer one."""
+        tables = {
+            row[0] for row in self.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database])
+        }
+        if not tables:
+            return 0
+        if "schema_version" not in tables:
+            raise StoreError(f"{path}: a DuckDB file, but not an oversharp store; pass another --out")
+        ((found,),) = self.rows(f'SELECT max(version) FROM "{database}".schema_version')
+        if found is not None and found > SCHEMA_VERSION:
+            raise StoreError(
+                f"{path}: written by a newer oversharp (schema {found}, this one knows {SCHEMA_VERSION}); "
                 "upgrade oversharp or pass another --out"
             )
-        if not found and read_only:
-            raise StoreError(f"{self.path}: empty, the audit that made it was killed at once; run that audit again")
-        for number in range(found + 1, SCHEMA_VERSION + 1):
-            script = (Path(__file__).parent / MIGRATIONS[number - 1]).read_text(encoding="utf-8")
-            with self.transaction():
-                self._connection.execute(script)
-                self._connection.execute(
-                    "INSERT INTO schema_version (version, oversharp_version) VALUES (?, ?)", [number, version()]
-                )
+        return int(found or 0)
+
+    def _see_views(self, *, read_only: bool) -> None:
+        """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""
+        kept, _ = _view_scripts()
+        current = content_hash(kept)
+        if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
+            return
+        if read_only:
+            self._connection.execute(kept.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
+            return
+        with self.transaction():
+            self._connection.execute(kept)
+            self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
         """Add a Parquet file of token scores, inside a transaction: only a committed file is ever read.
@@ -243,7 +291,8 @@ class Database:
         else:
             source = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in _TOKEN_COLUMNS)} WHERE false"
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW response_tokens AS {source}")
-        self._connection.execute((Path(__file__).parent / "token_views.sql").read_text(encoding="utf-8"))
+        _, of_tokens = _view_scripts()
+        self._connection.execute(of_tokens)
         self._tokens_seen = True
 
 
@@ -260,14 +309,32 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _is_of_older_schema(path: Path) -> bool:
-    """Whether the file is a store that has to be migrated before it can be read; False where that cannot be told."""
-    try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    except (duckdb.Error, OSError):  # whatever is wrong is told when it is opened in earnest
-        return False
-    return row is not None and row[0] is not None and int(row[0]) < SCHEMA_VERSION
+@cache
+def _script(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+@cache
+def _view_scripts() -> tuple[str, str]:
+    """``views.sql``: the views that a store keeps, and those on token files, which a connection makes for itself."""
+    queries = [statement.query for statement in duckdb.extract_statements(_script("views.sql"))]
+    of_tokens = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
+    return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
+
+
+def _require_place(path: Path) -> None:
+    """Refuse a path that cannot be a store's. Raises ``StoreError``."""
+    if any(character in str(path.resolve()) for character in "*?["):
+        raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
+    if path.is_dir():
+        raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
+    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
+        raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

@@ -1,4 +1,4 @@
-"""Joins stores: the shards of one audit, or audits that were made on several machines.
+"""Joins stores: the shards of one audit, audits that were made on several machines, or one store of an older schema.
 
 What is in a store already is not added again, and each store is taken in within one transaction: the same command again
 adds nothing, and one that was killed is simply run again.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.store.database import Database
+from diagnostics.store.database import SCHEMA_VERSION, Database
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
 _KEYED = (
@@ -47,6 +48,8 @@ _UNKEYED = {
     "audit_findings": ("audit_id",),
     "events": ("audit_id",),
 }
+#: Tables that tell what was audited, and how.
+_DESCRIBING = ("audits", "series_checkpoints", "settings")
 #: Columns of an audit that all of its shards have in common.
 _COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses", "strategy_regex")
 
@@ -93,6 +96,7 @@ class _Held:
 def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join the stores at ``stores`` into ``out``/audit.duckdb, which may hold some of them already.
 
+    They may be of older schemas, and stay as they are: what is made of them is a store of today's.
     Shards must be all there, of the same series and settings; a series that is in several stores must have the same
     checkpoints and settings in each.
 
@@ -113,14 +117,10 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
     _require_shards(held, shards)
 
     added = 0
-    database = Database(target, read_only=False)
-    try:
-        with say.stage("merge", len(stores)) as advance:
-            for path in stores:
-                added += _take_in(database, path)
-                advance(1)
-    finally:
-        database.close()
+    with closing(Database(target, read_only=False)) as database, say.stage("merge", len(stores)) as advance:
+        for path in stores:
+            added += _take_in(database, path)
+            advance(1)
     return MergeResult(
         store_path=target,
         series=tuple(sorted({one.series for one in held})),
@@ -138,22 +138,23 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
     held: list[_Held] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
-        database = Database(path, read_only=True)
-        try:
-            held += _audits(database, must_end=path != target)
+        with closing(Database(Path(":memory:"), read_only=False)) as database:
+            with database.attached(path) as schema:
+                for table in _DESCRIBING:
+                    database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
+            # an audit of an older schema cannot go on there
+            held += _audits(database, path, must_end=path != target and schema == SCHEMA_VERSION)
             shards |= {shard for shard in map(_shard, _provenances(database)) if shard is not None}
-        finally:
-            database.close()
     return held, shards
 
 
-def _audits(database: Database, *, must_end: bool) -> list[_Held]:
+def _audits(database: Database, path: Path, *, must_end: bool) -> list[_Held]:
     found = []
     for (text,) in database.rows("SELECT to_json(a)::VARCHAR FROM current_audits AS a ORDER BY series"):
         row = json.loads(text)
         name, origin = row["series"], row["provenance"]
         if must_end and not origin:
-            raise StoreError(f"{database.path}: the audit of series {name!r} did not end; run its command again first")
+            raise StoreError(f"{path}: the audit of series {name!r} did not end; run its command again first")
         checkpoints = database.rows(
             "SELECT step, checkpoint_id, checkpoint, is_base FROM series_checkpoints WHERE series = ? ORDER BY step",
             [name],
@@ -161,7 +162,7 @@ def _audits(database: Database, *, must_end: bool) -> list[_Held]:
         panel_temperature = _settings(database, row["panel_settings_id"]).get("temperature")
         found.append(
             _Held(
-                path=database.path,
+                path=path,
                 series=name,
                 base_id=next((identity for _, identity, _, is_base in checkpoints if is_base), ""),
                 steps={step: (identity, label) for step, identity, label, _ in checkpoints},

@@ -103,17 +103,10 @@ def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
     """Distinct responses of this audit without a grade by their problem's verifier, in a fixed order."""
     return store.frame(
         """
-        WITH responses AS (
-            SELECT DISTINCT s.problem_id, s.response_id, coalesce($verifier, p.verifier) AS verifier
-            FROM samples AS s
-            JOIN audit_problems AS ap ON ap.problem_id = s.problem_id AND ap.audit_id = $audit_id
-            JOIN series_checkpoints AS c ON c.checkpoint_id = s.checkpoint_id AND c.series = $series
-            JOIN problems AS p ON p.problem_id = s.problem_id
-            WHERE (s.settings_id = $settings_id AND s.sample_index < CASE WHEN c.is_base THEN $n_base ELSE $n END)
-               OR (s.settings_id = $panel_settings_id AND c.is_base AND s.sample_index < $panel)
-        ),
-        pending AS (
-            FROM responses ANTI JOIN grades USING (problem_id, response_id, verifier)
+        WITH pending AS (
+            SELECT DISTINCT problem_id, response_id, verifier
+            FROM audit_samples
+            WHERE audit_id = $audit_id AND correct IS NULL
         )
         SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text
         FROM pending AS r
@@ -122,13 +115,6 @@ def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
         ORDER BY r.problem_id, r.response_id
         """,
         audit_id=key.audit_id,
-        series=key.series,
-        settings_id=key.settings_id,
-        n=key.n,
-        n_base=key.n_base,
-        panel=key.panel,
-        panel_settings_id=key.panel_settings_id,
-        verifier=key.verifier,
     )
 
 
@@ -154,31 +140,23 @@ def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
         ),
         chosen AS (
             SELECT s.problem_id, s.response_id, s.text, s.token_ids, 2 AS preference
-            FROM samples AS s
-            JOIN series_checkpoints AS c
-                ON c.series = $series
-                AND c.checkpoint_id = s.checkpoint_id
+            FROM audit_samples AS s
             CROSS JOIN here AS h
-            WHERE NOT s.greedy AND s.token_ids IS NOT NULL
-              AND CASE
-                  WHEN s.settings_id = $panel_settings_id AND c.is_base AND s.sample_index < $panel THEN true
-                  WHEN s.settings_id <> $settings_id THEN false
-                  WHEN s.sample_index >= CASE WHEN c.is_base THEN $n_base ELSE $n END THEN false
-                  WHEN s.checkpoint_id = $checkpoint_id
-                  THEN s.sample_index < $panel
-                      OR (s.entropy_sum IS NULL AND s.sample_index < $entropy_samples)
-                  ELSE h.is_base AND s.sample_index < $panel
-              END
+            WHERE s.audit_id = $audit_id AND NOT s.greedy AND s.token_ids IS NOT NULL
+              AND (
+                  s.role = 'panel'
+                  OR (s.sample_index < $panel AND (h.is_base OR s.checkpoint_id = $checkpoint_id))
+                  OR (s.sample_index < $entropy_samples AND s.checkpoint_id = $checkpoint_id AND s.entropy_sum IS NULL)
+              )
             UNION ALL
-            SELECT problem_id, response_id, mode, NULL, 1 FROM modes
+            SELECT problem_id, response_id, mode, NULL, 1
+            FROM modes
+            SEMI JOIN (FROM audit_problems WHERE audit_id = $audit_id) USING (problem_id)
         ),
         of_problems AS (
             SELECT c.problem_id, c.response_id, p.prompt, c.text, true AS ends, c.token_ids, c.preference
             FROM chosen AS c
-            JOIN audit_problems AS ap
-                ON ap.problem_id = c.problem_id
-                AND ap.audit_id = $audit_id
-            JOIN problems AS p ON p.problem_id = c.problem_id
+            JOIN problems AS p USING (problem_id)
         ),
         of_training AS (
             SELECT r.problem_id, r.response_id, r.prompt, r.text, NOT r.truncated AS ends, NULL AS token_ids, 3
@@ -207,11 +185,8 @@ def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
         series=key.series,
         checkpoint_id=checkpoint_id,
         settings_id=key.settings_id,
-        panel_settings_id=key.panel_settings_id,
         panel=key.panel,
         entropy_samples=key.entropy_samples,
-        n=key.n,
-        n_base=key.n_base,
     )
 
 
@@ -221,22 +196,14 @@ def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> p
         """
         WITH chosen AS (
             SELECT s.problem_id, s.response_id, p.prompt, s.text, true AS ends, s.token_ids
-            FROM samples AS s
-            JOIN series_checkpoints AS b
-                ON b.series = $series
-                AND b.is_base
-                AND b.checkpoint_id = s.checkpoint_id
-            JOIN audit_problems AS ap
-                ON ap.problem_id = s.problem_id
-                AND ap.audit_id = $audit_id
-            JOIN problems AS p ON p.problem_id = s.problem_id
+            FROM audit_samples AS s
+            JOIN problems AS p USING (problem_id)
             JOIN response_logps AS r
                 ON r.checkpoint_id = $checkpoint_id
                 AND r.problem_id = s.problem_id
                 AND r.settings_id = $settings_id
                 AND r.response_id = s.response_id
-            WHERE s.settings_id = $panel_settings_id AND NOT s.greedy AND s.sample_index < $panel
-              AND s.token_ids IS NOT NULL
+            WHERE s.audit_id = $audit_id AND s.role = 'panel' AND s.token_ids IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY s.problem_id, s.response_id ORDER BY s.sample_index) = 1
             ORDER BY s.problem_id, s.response_id
             LIMIT $limit
@@ -252,10 +219,7 @@ def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> p
         ORDER BY problem_id, response_id
         """,
         audit_id=key.audit_id,
-        panel=key.panel,
-        series=key.series,
         checkpoint_id=checkpoint_id,
         settings_id=key.settings_id,
-        panel_settings_id=key.panel_settings_id,
         limit=limit,
     )

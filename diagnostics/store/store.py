@@ -30,9 +30,9 @@ from diagnostics.records.types import (
     TrainingResponse,
     response_id,
 )
-from diagnostics.store.allocate import allocate, share_allocations
 from diagnostics.store.database import Database
 from diagnostics.store.write_audit import (
+    allocate,
     record_confirmations,
     record_provenance,
     register_audit,
@@ -40,6 +40,7 @@ from diagnostics.store.write_audit import (
     register_series,
     register_settings,
     register_training,
+    share_allocations,
 )
 from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
 from diagnostics.verdict.record import Verdict
@@ -53,7 +54,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Store:
-        """Open (or, unless ``read_only``, create and migrate) the store at ``path``. Raises ``StoreError``."""
+        """Open (or, unless ``read_only``, create) the store at ``path``. Raises ``StoreError``."""
         return cls(Database(Path(path), read_only=read_only))
 
     @property
@@ -90,6 +91,8 @@ class Store:
             SELECT table_name AS name, column_name AS column, data_type AS type
             FROM duckdb_columns()
             WHERE NOT internal
+            -- a view that this connection has for itself hides one of its name in the file
+            QUALIFY rank() OVER (PARTITION BY table_name ORDER BY database_name = 'temp' DESC) = 1
             ORDER BY table_name, column_index
             """
         )

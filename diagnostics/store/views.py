@@ -81,6 +81,14 @@ RELATIONS: tuple[Relation, ...] = (
         },
     ),
     Relation(
+        name="renamed_measures",
+        row="a measure that had another name once: queries written for that find its rows in findings by this one",
+        columns={
+            "measure": _means("name of the measure"),
+            "formerly": _means("name that it had"),
+        },
+    ),
+    Relation(
         name="verdicts",
         row="the verdict on a series",
         columns={
@@ -170,10 +178,39 @@ RELATIONS: tuple[Relation, ...] = (
     ),
     Relation(
         name="planned_samples",
-        row="a problem at a checkpoint, with the samples that the audit wants of it",
+        row="a problem at a checkpoint, with the number of samples that the audit wants of it",
         columns={
             "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
             "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),
+        },
+    ),
+    Relation(
+        name="audit_samples",
+        row="a sample that the audit rests on, graded or not, once per role",
+        columns={
+            "role": _means("own (drawn from this checkpoint) or panel (of the base, under settings of its own)"),
+            "token_ids": _means("tokens of the response, its end token included; NULL if not known"),
+            "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
+            "logp_sum_raw": _means(
+                "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known",
+                "nats",
+            ),
+            "entropy_sum": _means(
+                "entropy of the distributions it was drawn from, summed; NULL if the sampler does not say", "nats"
+            ),
+            "answer": _means("canonical final answer; NA where none was found, NULL while it is not graded"),
+            "reward": _means("what the verifier gave; 1 is full; NULL while it is not graded", "reward"),
+            "correct": _means("whether its reward is full; NULL while it is not graded"),
+            "state": _means("ok, parse_fail, timeout or error: what became of the grading"),
+            "reason": _means("why the state is not ok"),
+            "verifier": _means("whose grade counts in this series"),
+            "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
+            "n_planned": _means(
+                "samples of this problem and role that the audit wants from this checkpoint", "samples"
+            ),
+            "n_common": _means("samples of this problem and role that it wants from every checkpoint", "samples"),
+            "panel": _means("the first of its own samples that are teacher-forced as the panel is", "samples"),
+            "entropy_samples": _means("the first of them that token entropy is taken from", "samples"),
         },
     ),
     Relation(
@@ -339,7 +376,7 @@ RELATIONS: tuple[Relation, ...] = (
         row="a stage of an audit that ended (table)",
         columns={
             "logged_at": _means("when it ended"),
-            "stage": _means("sample, teacher-force, grade, kernel, measure, … or failed"),
+            "stage": _means("sample, teacher-force, verify, kernel, measure, judge, … or failed"),
             "checkpoint_id": _means("hash of the checkpoint's weights; NULL for a stage over all"),
             "wall_s": _means("how long it took", "seconds"),
             "rows_written": _means("rows that it wrote", "rows"),

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from diagnostics.measures.contract import Evidence, Measure, View
-from diagnostics.store.database import MIGRATIONS
 
 SAMPLE = {
     "checkpoint": "base",
@@ -102,13 +101,12 @@ class World:
         names = pd.concat([rows["checkpoint"], scores["checkpoint"], pd.Series(others, dtype=object)]).unique()
         self.checkpoints = sorted(names, key=lambda name: (name != BASE, name))
         self.db = duckdb.connect(":memory:")
-        for script in MIGRATIONS:
-            self.db.execute((files("diagnostics.store") / script).read_text(encoding="utf-8"))
+        self.db.execute(files("diagnostics.store").joinpath("tables.sql").read_text(encoding="utf-8"))
         self.db.execute("""
             CREATE TABLE response_tokens (
                 checkpoint_id VARCHAR, problem_id VARCHAR, settings_id VARCHAR, response_id VARCHAR,
                 token_logps FLOAT[], token_entropies FLOAT[])""")
-        self.db.execute((files("diagnostics.store") / "token_views.sql").read_text(encoding="utf-8"))
+        self.db.execute(files("diagnostics.store").joinpath("views.sql").read_text(encoding="utf-8"))
         self._fill(rows, scores)
         for checkpoint, problem, text, logps, entropies in panel_logps:
             self._score(checkpoint, problem, f"panel {problem} {text}", logps, entropies)
@@ -166,9 +164,9 @@ class World:
             db.execute("INSERT INTO audit_problems VALUES ('audit', ?, ?)", [position, problem])
         db.execute(
             """
-            INSERT INTO audits (audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id, ks,
-                                strategy_regex, updated_at, provenance)
-            VALUES ('audit', 'run', 'settings', ?, ?, ?, ?, 'panel', ?, ?, now(), '{}')""",
+            INSERT INTO audits (audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
+                                kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance)
+            VALUES ('audit', 'run', 'settings', ?, ?, ?, ?, 'panel', 0, 0, ?, ?, now(), '{}')""",
             [self.n, self.n, self.n, self.panel, list(self.ks), self.strategy_regex],
         )
         panel_ids = "panel " + rows["problem"] + " " + rows["text"]

@@ -1,13 +1,12 @@
-"""The store: identity, idempotence, migrations and errors."""
+"""The store: identity, idempotence, older schemas and errors."""
 
 from __future__ import annotations
 
-import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import duckdb
@@ -28,7 +27,8 @@ from diagnostics.records.types import (
     TrainingResponse,
 )
 from diagnostics.store import Store
-from diagnostics.store.database import MIGRATIONS, SCHEMA_VERSION
+from diagnostics.store.database import SCHEMA_VERSION
+from diagnostics.store.merge import merge
 from diagnostics.store.missing import (
     finished_samples,
     missing_samples,
@@ -298,44 +298,106 @@ def test_a_path_that_duckdb_would_take_for_a_pattern_is_refused(tmp_path: Path, 
     assert not (tmp_path / folder).exists()
 
 
-def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "audit.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        connection.execute((files("diagnostics") / "schema.sql").read_text(encoding="utf-8"))
-        connection.execute("INSERT INTO schema_version (version, oversharp_version) VALUES (1, '0.1.0')")
-        connection.execute("INSERT INTO audits VALUES ('a', 'run', 's', 4, 2, [1, 2], '', now(), '{}')")
-    with Store.open(path, read_only=True) as store:
-        assert store.frame("SELECT n, n_base, panel FROM current_audits").to_numpy().tolist() == [[4, 4, 0]]
-        assert store.frame("FROM graded_samples").empty
+#: What schemas 1 to 5 called what has another name now.
+OLD_TABLES = {"response_scores": "response_logps", "second_scores": "second_logps"}
+OLD_NAMES = (
+    "UPDATE old.audit_findings SET measure = 'queries_lost' WHERE measure = 'problems_lost'",
+    "UPDATE old.events SET stage = 'score' WHERE stage = 'teacher-force'",
+)
 
 
-def test_a_store_from_before_the_verdicts_is_brought_up_to_date_and_renders(tmp_path: Path) -> None:
-    path = tmp_path / "audit.duckdb"
+def _concluded(path: Path) -> AuditKey:
+    """A small audit with a bit of everything that schema 1 had, and a confirmation and a verdict beside."""
     with Store.open(path) as store:
-        key = _begin(store, n=1)
-        for checkpoint in ("hash0", "hash20"):
-            store.add_samples(key.settings_id, checkpoint, [_sample(0)])
+        key = _begin(store, n=2)
+        for checkpoint, texts in (("hash0", "22"), ("hash20", "23")):
+            store.add_samples(key.settings_id, checkpoint, [_sample(i, text) for i, text in enumerate(texts)])
+            store.add_forced(key, checkpoint, _scores(unforced(store, key, checkpoint)["response_id"]))
         _grade_all(store, key)
-        store.replace_findings(key, [Finding(checkpoint_id="hash20", measure="pass_at_k", unit="p", k=1, value=1.0)])
+        said = TrainingResponse(step=20, prompt="1 + 2 =", text="3", truncated=True, correct=True)
+        store.add_training_responses("run", [said])
+        lost = Finding(checkpoint_id="hash20", measure="problems_lost", unit="problems", value=1.0, n=1)
+        kept = Finding(checkpoint_id="hash20", measure="pass_at_k", unit="p", k=1, value=0.5, n=1)
+        store.replace_findings(key, [lost, kept])
+        store.replace_verdict(key, Verdict(series="run", label="no_verdict", sentence="No verdict.", why="no data"))
+        store.log_event(key, "teacher-force", wall_s=1.0, rows=4, checkpoint_id="hash0")
         store.end_audit(key, {"command": "first"})
-    with duckdb.connect(str(path)) as connection:  # what version 3 had
-        for script in MIGRATIONS[3:]:
-            text = files("diagnostics").joinpath(script).read_text(encoding="utf-8")
-            for kind, name in re.findall(r"^CREATE (VIEW|TABLE) (\w+?)(?: AS)?\b", text, re.MULTILINE):
-                if not name.endswith("_5"):  # those took the place of older tables
-                    connection.execute(f"DROP {kind} {name}")
-        connection.execute("ALTER TABLE audits DROP COLUMN verifier")
-        connection.execute("DELETE FROM schema_version WHERE version > 3")
-    with Store.open(path, read_only=True) as store:
-        assert store.verdict("run") is None
-        assert store.frame("SELECT value FROM findings")["value"].tolist() == [1.0]
-    page = build_report(path, tmp_path / "report.html").read_text(encoding="utf-8")
+    return key
+
+
+def _tables(path: Path) -> dict[str, pd.DataFrame]:
+    with duckdb.connect(str(path), read_only=True) as connection:
+        names = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        return {name: connection.execute(f"FROM {name} ORDER BY ALL").df() for (name,) in names}
+
+
+def _older(path: Path, schema: int, *, like: Path) -> Path:
+    """A store of an older schema with what the store ``like`` holds, as far as it has tables and columns for it."""
+    script = (Path(__file__).parent / "old" / f"schema_{schema}.sql").read_text(encoding="utf-8")
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{path}' AS old; ATTACH '{like}' AS now (READ_ONLY); USE old")
+        connection.execute(script)
+        for (name,) in connection.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'old'"
+        ).fetchall():
+            columns, known = (
+                [row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall()]
+                for table in (f"old.{name}", f"now.{OLD_TABLES.get(name, name)}")
+            )
+            shared = ", ".join(column for column in columns if column in known)
+            connection.execute(f"INSERT INTO old.{name} BY NAME SELECT {shared} FROM now.{OLD_TABLES.get(name, name)}")
+        for statement in (*OLD_NAMES, f"UPDATE old.schema_version SET version = {schema}"):
+            connection.execute(statement)
+    shutil.copytree(like.with_suffix(".tokens"), path.with_suffix(".tokens"))
+    return path
+
+
+@pytest.mark.parametrize("schema", [1, 5])
+def test_a_store_of_an_older_schema_is_renewed_by_merge_and_by_nothing_else(tmp_path: Path, schema: int) -> None:
+    today = tmp_path / "today.duckdb"
+    key = _concluded(today)
+    old = _older(tmp_path / "old.duckdb", schema, like=today)
+    before = old.read_bytes()
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match=rf"of schema {schema}, .*oversharp merge \S+old\.duckdb --out DIR"):
+            Store.open(old, read_only=read_only)
+    renewed = merge([old], tmp_path / "new").store_path
+    assert old.read_bytes() == before
+
+    held, expected = _tables(renewed), _tables(today)
+    assert held["schema_version"]["version"].tolist() == [SCHEMA_VERSION]
+    of_later_schemas = ("audit_verdicts", "training_responses", "token_files") if schema == 1 else ()
+    for name, rows in expected.items():
+        if name not in ("schema_version", "audits", *of_later_schemas):
+            pd.testing.assert_frame_equal(held[name], rows, obj=name)
+    assert all(held[name].empty for name in of_later_schemas)
+    assert held["audits"][["n", "n_base", "panel", "kernel_problems"]].to_numpy().tolist() == [[2, 2, 0, 0]]
+    with Store.open(renewed) as store:
+        assert ungraded(store, key).empty
+        assert len(held["response_logps"]) == 5
+        assert len(store.frame("FROM response_tokens")) == (0 if schema == 1 else 5)
+        assert (store.verdict("run") is None) == (schema == 1)
+    page = build_report(renewed, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "No verdict" in page
-    verdict = Verdict(series="run", label="no_verdict", sentence="No verdict: no data.", why="no data")
-    with Store.open(path) as store:
-        assert store.replace_verdict(key, verdict)
-        assert not store.replace_verdict(key, verdict)
-        assert store.verdict("run") == verdict
+    assert merge([old], tmp_path / "new").samples_added == 0
+
+
+def test_views_that_another_version_wrote_are_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    _concluded(path)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE schema_version SET views_hash = 'of another version'")
+        connection.execute("CREATE OR REPLACE VIEW findings AS SELECT 1 AS one")
+    with Store.open(path, read_only=True) as store:  # a reader has them for itself
+        assert len(store.frame("SELECT measure, value FROM findings")) == 2
+        columns = store.columns().query("name == 'findings'")["column"].tolist()
+        assert "value" in columns
+        assert "one" not in columns
+    with duckdb.connect(str(path), read_only=True) as connection:
+        assert connection.execute("FROM findings").fetchall() == [(1,)]
+    Store.open(path).close()
+    with duckdb.connect(str(path), read_only=True) as connection:
+        assert len(connection.execute("SELECT measure, value FROM findings").fetchall()) == 2
 
 
 def test_more_samples_of_the_base_enter_pass_at_k_but_no_comparison_of_counts(store: Store) -> None:
@@ -420,7 +482,8 @@ def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
     Store.open(path).close()
     with duckdb.connect(str(path)) as connection:
         connection.execute(
-            "INSERT INTO schema_version (version, oversharp_version) VALUES (?, 'x')", [SCHEMA_VERSION + 1]
+            "INSERT INTO schema_version (version, oversharp_version, views_hash) VALUES (?, 'x', '')",
+            [SCHEMA_VERSION + 1],
         )
     with pytest.raises(StoreError, match="newer oversharp"):
         Store.open(path)
@@ -501,17 +564,6 @@ def test_a_store_can_be_read_twice_at_a_time(tmp_path: Path) -> None:
             assert store.frame("SELECT 1 AS one")["one"].tolist() == [1]
             with pytest.raises(StoreError, match=r"disabled|Permission"):
                 store.frame("SELECT * FROM read_csv('/etc/passwd')")
-
-
-def test_a_store_of_an_older_schema_is_migrated_when_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "audit.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        for name in ("schema.sql", "schema_2.sql", "schema_3.sql"):
-            connection.execute(files("diagnostics").joinpath(name).read_text(encoding="utf-8"))
-        connection.execute("INSERT INTO schema_version (version, oversharp_version) VALUES (3, '0.1.0')")
-    with Store.open(path, read_only=True) as store:
-        assert store.frame("SELECT max(version) AS version FROM schema_version")["version"].tolist() == [SCHEMA_VERSION]
-        assert store.frame("FROM verdicts").empty
 
 
 def test_a_directory_is_no_store(tmp_path: Path) -> None:

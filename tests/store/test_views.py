@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.store import views_page
+from diagnostics.measures import FORMER_NAMES
+from diagnostics.store import Store, views_page
 from diagnostics.store.views import COMMON, NO_UNIT, RELATIONS, meaning_of
 from oversharp import open_store
 
@@ -27,14 +28,21 @@ def test_every_view_of_a_store_is_documented_and_no_column_is_missing_or_gone() 
     columns = views_page.store_columns()
     held = {str(name): set(own["column"]) for name, own in columns.groupby("name")}
     documented = {relation.name for relation in RELATIONS}
-    schema = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "diagnostics" / "store").glob("*.sql"))
-    views = set(re.findall(r"CREATE (?:OR REPLACE )?(?:TEMP )?VIEW (\w+)", schema))
+    script = (ROOT / "diagnostics" / "store" / "views.sql").read_text(encoding="utf-8")
+    views = re.findall(r"CREATE OR REPLACE (?:TEMP )?VIEW (\w+)", script)
+    assert len(views) == len(set(views))
     assert len(views) > 15
-    assert views <= documented <= set(held)
+    assert set(views) <= documented <= set(held)
     for relation in RELATIONS:
         assert all(meaning_of(relation.name, column).text for column in held[relation.name])
         assert set(relation.columns) <= held[relation.name], relation.name
     assert set(COMMON) <= set().union(*held.values())
+
+
+def test_renamed_measures_can_be_looked_up_by_their_former_names(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        renamed = store.frame("FROM renamed_measures")
+    assert dict(zip(renamed["formerly"], renamed["measure"], strict=True)) == FORMER_NAMES
 
 
 def test_numbers_have_units() -> None:

@@ -1,0 +1,519 @@
+-- The public views: what users, measures and the report read; diagnostics/store/views.py says what every column means.
+-- All but those at the end are kept in the store and made anew when this file has changed.
+
+-- ---------------------------------------------------------------- what the audits want
+
+-- The latest audit of every series: what the report shows.
+CREATE OR REPLACE VIEW current_audits AS
+SELECT *
+FROM audits
+QUALIFY row_number() OVER (PARTITION BY series ORDER BY updated_at DESC, audit_id) = 1;
+
+-- How many samples each problem of the current audits has at each checkpoint, and how many it has at every one.
+CREATE OR REPLACE VIEW planned_samples AS
+WITH planned AS (
+    SELECT
+        a.audit_id,
+        a.series,
+        a.settings_id,
+        c.checkpoint_id,
+        c.checkpoint,
+        c.step,
+        c.is_base,
+        ap.problem_id,
+        CASE WHEN c.is_base THEN a.n_base ELSE coalesce(al.n, a.n) END AS n_planned
+    FROM current_audits AS a
+    JOIN series_checkpoints AS c USING (series)
+    JOIN audit_problems AS ap USING (audit_id)
+    LEFT JOIN allocations AS al USING (audit_id, checkpoint_id, problem_id)
+)
+SELECT
+    *,
+    min(n_planned) OVER (PARTITION BY audit_id, problem_id) AS n_common
+FROM planned;
+
+-- The samples that the current audits rest on with their grades, if they have them, one row per sample and role:
+-- own    drawn from every checkpoint, the first n_planned
+-- panel  drawn once from the base, under settings of its own, for every checkpoint to teacher-force
+-- samples and grades are joined in one SELECT each: across a subquery DuckDB does not reorder joins
+CREATE OR REPLACE VIEW audit_samples AS
+WITH own AS (
+    SELECT
+        w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
+        'own' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
+        coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
+        w.n_planned, w.n_common, a.panel, a.entropy_samples
+    FROM planned_samples AS w
+    JOIN current_audits AS a USING (audit_id)
+    JOIN problems AS p USING (problem_id)
+    JOIN samples AS s
+        ON s.checkpoint_id = w.checkpoint_id
+        AND s.problem_id = w.problem_id
+        AND s.settings_id = w.settings_id
+        AND s.sample_index < w.n_planned
+    LEFT JOIN grades AS g
+        ON g.problem_id = s.problem_id
+        AND g.response_id = s.response_id
+        AND g.verifier = coalesce(a.verifier, p.verifier)
+),
+panel AS (
+    SELECT
+        a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
+        'panel' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
+        coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
+        a.panel AS n_planned, a.panel AS n_common, a.panel, a.entropy_samples
+    FROM current_audits AS a
+    JOIN series_checkpoints AS c
+        ON c.series = a.series
+        AND c.is_base
+    JOIN audit_problems AS ap USING (audit_id)
+    JOIN problems AS p USING (problem_id)
+    JOIN samples AS s
+        ON s.checkpoint_id = c.checkpoint_id
+        AND s.problem_id = ap.problem_id
+        AND s.settings_id = a.panel_settings_id
+        AND NOT s.greedy
+        AND s.sample_index < a.panel
+    LEFT JOIN grades AS g
+        ON g.problem_id = s.problem_id
+        AND g.response_id = s.response_id
+        AND g.verifier = coalesce(a.verifier, p.verifier)
+)
+FROM own UNION ALL FROM panel;
+
+-- ---------------------------------------------------------------- graded samples
+
+-- Graded samples of the current audits, one row per sample.
+CREATE OR REPLACE VIEW graded_samples AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.is_base,
+    s.checkpoint_id,
+    s.task,
+    s.problem_id,
+    s.greedy,
+    s.sample_index,
+    s.response_id,
+    s.text,
+    s.n_tokens,
+    s.finish_reason,
+    s.logp_sum_raw,
+    s.answer,
+    s.mode,
+    s.reward,
+    s.correct,
+    CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN s.state END AS state,  -- another tool does not tell
+    s.reason,
+    s.sample_index < s.n_common AS common,  -- one of the first n_common: as many at every checkpoint
+    s.n_planned,
+    s.n_common
+FROM audit_samples AS s
+WHERE s.role = 'own' AND s.correct IS NOT NULL;
+
+-- Samples and correct samples per problem and checkpoint (greedy excluded), as many of a problem at every checkpoint.
+CREATE OR REPLACE VIEW problem_counts AS
+SELECT
+    series,
+    checkpoint,
+    step,
+    is_base,
+    checkpoint_id,
+    task,
+    problem_id,
+    count(*) AS n,
+    count(*) FILTER (correct) AS n_correct,
+    n_common AS n_planned
+FROM graded_samples
+WHERE NOT greedy AND common
+GROUP BY ALL;
+
+-- The same over all samples: the base has more of them. The input of pass@k.
+CREATE OR REPLACE VIEW sampled_counts AS
+SELECT
+    series,
+    checkpoint,
+    step,
+    is_base,
+    checkpoint_id,
+    task,
+    problem_id,
+    count(*) AS n,
+    count(*) FILTER (correct) AS n_correct,
+    n_planned
+FROM graded_samples
+WHERE NOT greedy
+GROUP BY ALL;
+
+-- How often each answer was given, among as many samples at every checkpoint: the input of the answer entropy.
+CREATE OR REPLACE VIEW answer_counts AS
+SELECT
+    series,
+    checkpoint,
+    step,
+    checkpoint_id,
+    problem_id,
+    answer,
+    mode,
+    correct,
+    count(*) AS n,
+    n_common AS n_planned
+FROM graded_samples
+WHERE NOT greedy AND common
+GROUP BY ALL;
+
+-- Samples of the current audits that grade again: what that verifier says beside what the problem's own says.
+CREATE OR REPLACE VIEW regraded_samples AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.is_base,
+    s.checkpoint_id,
+    s.task,
+    s.problem_id,
+    s.greedy,
+    s.sample_index,
+    s.response_id,
+    s.verifier,
+    s.answer,
+    s.correct,
+    s.state,
+    s.own_verifier,
+    own.answer AS own_answer,
+    own.correct AS own_correct,
+    own.state AS own_state
+FROM audit_samples AS s
+JOIN grades AS own
+    ON own.problem_id = s.problem_id
+    AND own.response_id = s.response_id
+    AND own.verifier = s.own_verifier
+WHERE s.role = 'own' AND s.correct IS NOT NULL AND s.own_verifier <> s.verifier;
+
+-- Responses that one verifier calls correct and the other does not.
+CREATE OR REPLACE VIEW grade_disagreements AS
+WITH disagreed AS (
+    SELECT
+        series, checkpoint, step, checkpoint_id, problem_id, response_id,
+        verifier, answer, correct, state,
+        own_verifier, own_answer, own_correct, own_state,
+        count(*) AS n
+    FROM regraded_samples
+    WHERE NOT greedy AND correct <> own_correct
+    GROUP BY ALL
+),
+texts AS (
+    SELECT problem_id, response_id, any_value(text) AS text
+    FROM samples
+    SEMI JOIN disagreed USING (problem_id, response_id)
+    GROUP BY ALL
+)
+SELECT d.*, t.text
+FROM disagreed AS d
+JOIN texts AS t USING (problem_id, response_id);
+
+-- ---------------------------------------------------------------- log-probabilities
+
+-- Exact log-probability of every enumerated mode under every checkpoint.
+CREATE OR REPLACE VIEW mode_logps AS
+SELECT
+    a.series,
+    c.checkpoint,
+    c.step,
+    c.is_base,
+    c.checkpoint_id,
+    m.problem_id,
+    m.mode,
+    r.logp_sum,
+    r.n_tokens
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN audit_problems AS ap USING (audit_id)
+JOIN modes AS m USING (problem_id)
+JOIN response_logps AS r
+    ON r.checkpoint_id = c.checkpoint_id
+    AND r.problem_id = m.problem_id
+    AND r.settings_id = a.settings_id
+    AND r.response_id = m.response_id;
+
+-- Token entropy of the checkpoint's own samples, in nats: from the sampler where it knows it, else teacher-forced.
+CREATE OR REPLACE VIEW sample_entropies AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.checkpoint_id,
+    s.problem_id,
+    s.sample_index,
+    coalesce(s.entropy_sum, r.entropy_sum) AS entropy_sum,
+    s.n_tokens
+FROM audit_samples AS s
+LEFT JOIN response_logps AS r USING (checkpoint_id, problem_id, settings_id, response_id)
+WHERE s.role = 'own' AND NOT s.greedy AND s.sample_index < s.entropy_samples
+  AND coalesce(s.entropy_sum, r.entropy_sum) IS NOT NULL;
+
+-- The panel: responses sampled once from the base, and the log-probability that every checkpoint gives them.
+CREATE OR REPLACE VIEW panel_logps AS
+SELECT
+    a.series,
+    c.checkpoint,
+    c.step,
+    c.is_base,
+    c.checkpoint_id,
+    s.task,
+    s.problem_id,
+    s.sample_index,                     -- 0 … panel−1
+    s.response_id,
+    s.correct,
+    r.logp_sum,                         -- nats, summed over n_tokens response tokens
+    r.entropy_sum,
+    r.n_tokens
+FROM audit_samples AS s
+JOIN current_audits AS a USING (audit_id)
+JOIN series_checkpoints AS c ON c.series = a.series
+JOIN response_logps AS r
+    ON r.checkpoint_id = c.checkpoint_id
+    AND r.problem_id = s.problem_id
+    AND r.settings_id = a.settings_id
+    AND r.response_id = s.response_id
+WHERE s.role = 'panel' AND s.correct IS NOT NULL;
+
+-- The first own samples of every checkpoint: log-probability by the sampler, by its own scorer, under the base.
+CREATE OR REPLACE VIEW own_logps AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.is_base,
+    s.checkpoint_id,
+    s.task,
+    s.problem_id,
+    s.sample_index,
+    s.response_id,
+    s.correct,
+    s.n_tokens,
+    s.logp_sum_raw AS sampler_logp_sum,
+    own.logp_sum AS own_logp_sum,       -- NULL: not teacher-forced under itself
+    base.logp_sum AS base_logp_sum      -- NULL: not teacher-forced under the base
+FROM audit_samples AS s
+JOIN series_checkpoints AS b
+    ON b.series = s.series
+    AND b.is_base
+LEFT JOIN response_logps AS own
+    ON own.checkpoint_id = s.checkpoint_id
+    AND own.problem_id = s.problem_id
+    AND own.settings_id = s.settings_id
+    AND own.response_id = s.response_id
+LEFT JOIN response_logps AS base
+    ON base.checkpoint_id = b.checkpoint_id
+    AND base.problem_id = s.problem_id
+    AND base.settings_id = s.settings_id
+    AND base.response_id = s.response_id
+WHERE s.role = 'own' AND NOT s.greedy AND s.sample_index < s.panel AND s.correct IS NOT NULL
+  AND (own.logp_sum IS NOT NULL OR base.logp_sum IS NOT NULL);
+
+-- Panel responses teacher-forced twice under the same weights: how far rounding alone moves a log-probability.
+CREATE OR REPLACE VIEW repeated_logps AS
+SELECT
+    a.series,
+    c.checkpoint,
+    c.step,
+    c.checkpoint_id,
+    q.problem_id,
+    q.response_id,
+    r.logp_sum,
+    q.logp_sum AS second_logp_sum,
+    r.n_tokens
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN second_logps AS q
+    ON q.checkpoint_id = c.checkpoint_id
+    AND q.settings_id = a.settings_id
+JOIN response_logps AS r
+    ON r.checkpoint_id = q.checkpoint_id
+    AND r.problem_id = q.problem_id
+    AND r.settings_id = q.settings_id
+    AND r.response_id = q.response_id
+SEMI JOIN (FROM audit_samples WHERE role = 'panel') AS s
+    ON s.audit_id = a.audit_id
+    AND s.problem_id = q.problem_id
+    AND s.response_id = q.response_id;
+
+-- ---------------------------------------------------------------- gradient kernels
+
+-- One row per checkpoint whose kernel was asked for: its certificate, or why there is none.
+CREATE OR REPLACE VIEW kernel_runs AS
+SELECT a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, k.certificate, ak.why
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN audit_kernels AS ak USING (audit_id, checkpoint_id)
+LEFT JOIN kernels AS k USING (kernel_id);
+
+-- The responses in the kernels, once per role. Roles:
+-- panel  drawn by the base for every checkpoint to teacher-force; the same at every checkpoint
+-- mode   enumerated correct responses; the same at every checkpoint
+-- own    the checkpoint's own first samples, duplicates included; only where drawn at temperature 1, untruncated
+-- batch  drawn by the trainer after this checkpoint, up to the next; problems of the training set
+CREATE OR REPLACE VIEW kernel_members AS
+SELECT
+    a.series,
+    c.checkpoint,
+    c.step,
+    c.is_base,
+    c.checkpoint_id,
+    r.position,
+    o.role,
+    o.sample_index,
+    coalesce(p.task, 'training') AS task,
+    coalesce(p.meta ->> '$.group', p.task, 'training') AS related,  -- problems of one name are related
+    r.problem_id,
+    r.response_id,
+    o.correct,
+    r.logp_sum,
+    r.n_tokens
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN audit_kernels AS ak USING (audit_id, checkpoint_id)
+JOIN kernel_rows AS r USING (kernel_id)
+JOIN kernel_roles AS o USING (kernel_id, position)
+LEFT JOIN problems AS p USING (problem_id);
+
+-- The kernels' upper triangles, diagonal included.
+CREATE OR REPLACE VIEW kernel_pairs AS
+SELECT a.series, c.checkpoint, c.step, c.checkpoint_id, v.row_position, v.column_position, v.value
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN audit_kernels AS ak USING (audit_id, checkpoint_id)
+JOIN kernel_values AS v USING (kernel_id);
+
+-- ---------------------------------------------------------------- what follows
+
+-- The findings of the current audits: long, tidy, what people query.
+CREATE OR REPLACE VIEW findings AS
+SELECT
+    c.checkpoint,
+    c.step,
+    f.measure,
+    f.scope,
+    f.k,
+    f.value,
+    f.low,
+    f.high,
+    f.n,
+    f.unit,
+    f.why,
+    a.series
+FROM current_audits AS a
+JOIN audit_findings AS f USING (audit_id)
+JOIN series_checkpoints AS c
+    ON c.series = a.series
+    AND c.checkpoint_id = f.checkpoint_id;
+
+-- Measures that had another name once: `diagnostics.measures.FORMER_NAMES`.
+CREATE OR REPLACE VIEW renamed_measures AS
+FROM (VALUES
+    ('problems_gained', 'queries_gained'),
+    ('problems_kept', 'queries_kept'),
+    ('problems_lost', 'queries_lost'),
+    ('problems_lost_exact', 'queries_lost_exact'),
+    ('problems_over_sharpened', 'queries_over_sharpened')
+) AS renamed (measure, formerly);
+
+-- The verdict on every series.
+CREATE OR REPLACE VIEW verdicts AS
+SELECT a.series, v.label, v.sentence, v.p_exact, v.p_population, v.p_minority, v.k_most, v.document
+FROM current_audits AS a
+JOIN audit_verdicts AS v USING (audit_id);
+
+-- Problems drawn afresh, with the checkpoint they were tested at; confirmed where p_adjusted <= 0.05.
+CREATE OR REPLACE VIEW confirmed_problems AS
+SELECT
+    a.series, c.checkpoint, c.step, f.problem_id, f.change,
+    f.n_base, f.correct_base, f.n_late, f.correct_late, f.p, f.p_adjusted, f.p_adjusted <= 0.05 AS confirmed
+FROM current_audits AS a
+JOIN series_checkpoints AS c USING (series)
+JOIN confirmations AS f USING (audit_id, checkpoint_id);
+
+-- ---------------------------------------------------------------- token by token
+-- Of one connection and not kept: the Parquet files beside the store are listed anew whenever it is opened, so that it
+-- can be moved with them. They stand on the relation response_tokens(checkpoint_id, problem_id, settings_id,
+-- response_id, token_logps, token_entropies) that database.py makes of them.
+
+-- The panel's responses under every checkpoint, token by token, in nats.
+CREATE OR REPLACE TEMP VIEW panel_tokens AS
+SELECT
+    p.series,
+    p.checkpoint,
+    p.step,
+    p.is_base,
+    p.checkpoint_id,
+    p.problem_id,
+    p.sample_index,
+    p.response_id,
+    p.correct,
+    t.token_logps,
+    t.token_entropies
+FROM panel_logps AS p
+JOIN current_audits AS a USING (series)
+JOIN response_tokens AS t
+    ON t.checkpoint_id = p.checkpoint_id
+    AND t.problem_id = p.problem_id
+    AND t.settings_id = a.settings_id
+    AND t.response_id = p.response_id;
+
+-- The checkpoint's own samples under itself, token by token, in nats.
+CREATE OR REPLACE TEMP VIEW own_tokens AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.is_base,
+    s.checkpoint_id,
+    s.problem_id,
+    s.sample_index,
+    s.response_id,
+    t.token_logps,
+    t.token_entropies
+FROM audit_samples AS s
+JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
+WHERE s.role = 'own' AND NOT s.greedy
+  -- what was teacher-forced for its own sake: others were too where they read like a mode or a panel response
+  AND (s.sample_index < s.panel OR (s.entropy_sum IS NULL AND s.sample_index < s.entropy_samples));
+
+-- Responses of the training batches between two checkpoints, under the later and the earlier one, token by token.
+CREATE OR REPLACE TEMP VIEW training_tokens AS
+WITH pairs AS (
+    SELECT
+        series,
+        checkpoint,
+        step,
+        checkpoint_id,
+        lag(checkpoint_id) OVER (PARTITION BY series ORDER BY step) AS before_id
+    FROM series_checkpoints
+)
+SELECT
+    p.series,
+    p.checkpoint,
+    p.step,
+    p.checkpoint_id,
+    r.problem_id,
+    r.response_id,
+    r.correct,
+    now.token_logps,
+    before.token_logps AS token_logps_before
+FROM current_audits AS a
+JOIN pairs AS p USING (series)
+JOIN training_responses AS r
+    ON r.series = p.series
+    AND r.step = p.step
+JOIN response_tokens AS now
+    ON now.checkpoint_id = p.checkpoint_id
+    AND now.problem_id = r.problem_id
+    AND now.settings_id = a.settings_id
+    AND now.response_id = r.response_id
+JOIN response_tokens AS before
+    ON before.checkpoint_id = p.before_id
+    AND before.problem_id = r.problem_id
+    AND before.settings_id = a.settings_id
+    AND before.response_id = r.response_id;
