@@ -48,7 +48,7 @@ class Evidence:
     """What a computed measure sees: one series of one audit, nothing else.
 
     ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``.
-    ``frames`` holds the views that the measure asked for (columns: see ``schema.sql``), this series only.
+    ``frames`` holds the views that the measure asked for (columns: see ``docs/views.md``), this series only.
     ``n`` is the number of samples per problem and checkpoint (an adaptive audit draws fewer of some problems, and the
     base has more: column ``n_planned``), ``ks`` the values of k the user asked for.
     """
