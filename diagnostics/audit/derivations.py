@@ -20,7 +20,18 @@ from diagnostics.measures import ENTRY_POINT_GROUP
 from diagnostics.store import Store
 
 #: What a finding, a verdict or a picture may depend on beside our own source.
-_PACKAGES = ("numpy", "pandas", "scipy", "pyarrow", "duckdb", "matplotlib", "seaborn", "jinja2", "markupsafe")
+_PACKAGES = (
+    "numpy",
+    "pandas",
+    "scipy",
+    "scikit-learn",
+    "pyarrow",
+    "duckdb",
+    "matplotlib",
+    "seaborn",
+    "jinja2",
+    "markupsafe",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

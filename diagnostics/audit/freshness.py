@@ -31,6 +31,7 @@ _NO_EVIDENCE = (
     "answer_counts",
     "audit_samples",
     "grade_disagreements",
+    "greedy_grades",
     "problem_counts",
     "sampled_counts",
     "audits",

@@ -14,6 +14,7 @@ T = TypeVar("T")
 View = Literal[
     "problem_counts",
     "sampled_counts",
+    "greedy_grades",
     "answer_counts",
     "mode_logps",
     "sample_entropies",

@@ -11,12 +11,13 @@ differ from Table 5. Few samples mislabel problems near 0.6. Where no problem is
 F1 is 0/0 and unknown.
 Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 
->>> import pandas as pd
+>>> from dataclasses import replace
 >>> from diagnostics.measures._example import tiny_evidence
->>> evidence = tiny_evidence("graded_samples", "checkpoint_id problem_id greedy common n_common correct", [
-...     ("base", "q1", True, True, 1, True), ("base", "q1", False, True, 1, True),
-...     ("base", "q2", True, True, 1, False), ("base", "q2", False, True, 1, False),
-...     ("base", "q3", True, True, 1, False), ("base", "q3", False, True, 1, True)])
+>>> greedy = tiny_evidence("greedy_grades", "checkpoint_id problem_id correct", [
+...     ("base", "q1", True), ("base", "q2", False), ("base", "q3", False)])
+>>> drawn = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct n_planned", [
+...     ("base", "q1", 1, 1, 1), ("base", "q2", 1, 0, 1), ("base", "q3", 1, 1, 1)])
+>>> evidence = replace(greedy, frames={**greedy.frames, **drawn.frames})
 >>> [(f.scope, round(f.value, 3), f.n) for f in compute(evidence)]  # one hit and one miss in each direction
 [('all', 0.667, 3), ('highly_solvable', 0.667, 3)]
 """
@@ -37,12 +38,11 @@ from diagnostics.statistics.intervals import Interval
 
 Z = 1.959964
 LEAST_PROBLEMS = 30
-COLUMNS = ("checkpoint_id", "problem_id", "greedy", "common", "n_common", "correct")
 
 
 def compute(evidence: Evidence) -> list[Finding]:
     """Two findings per checkpoint; unknown where a problem lacks its greedy response or samples, or F1 is 0/0."""
-    problems = _problems(evidence.frames["graded_samples"])
+    problems = _problems(evidence.frames["greedy_grades"], evidence.frames["problem_counts"])
     n_problems = problems["problem_id"].nunique()
     findings: list[Finding] = []
     for checkpoint_id in checkpoint_ids(evidence):
@@ -88,18 +88,15 @@ def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.n
     return Interval(mean=f1, low=max(0.0, f1 - half_width), high=min(1.0, f1 + half_width), n=n)
 
 
-def _problems(frame: pd.DataFrame) -> pd.DataFrame:
+def _problems(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
     """Each problem of each checkpoint, in the order of problem ids: whether greedy solved it, whether it is solvable
     at a rate of 0.6, and whether its responses are complete."""
     keys = ["checkpoint_id", "problem_id"]
-    greedy = frame["greedy"].astype(bool)
-    drawn = frame[~greedy & frame["common"].astype(bool)].groupby(keys)["correct"]
-    table = frame.groupby(keys)["n_common"].first().to_frame("n_planned")
-    table["n"], table["n_correct"] = drawn.size(), drawn.sum()
-    table["greedy_correct"] = frame[greedy].groupby(keys)["correct"].any()
+    solved = greedy[[*keys, "correct"]].rename(columns={"correct": "greedy_correct"})
+    table = solved.merge(drawn[[*keys, "n", "n_correct", "n_planned"]], on=keys, how="outer").sort_values(keys)
     table["complete"] = table["greedy_correct"].notna() & (table["n"] == table["n_planned"])
     table["solvable"] = 5 * table["n_correct"] >= 3 * table["n"]  # a rate of 0.6 or more, in whole numbers
-    return table.reset_index()
+    return table
 
 
 def _variance(values_P: Float[np.ndarray, " problem"]) -> float:
@@ -116,10 +113,9 @@ MEASURE = Measure(
     title="Greedy failure as a filter (F1)",
     unit="F1 score",
     section="dynamics",
-    needs=("graded_samples",),
+    needs=("greedy_grades", "problem_counts"),
     missing="some problem lacks its greedy response or planned samples, "
     "or F1 is 0/0 because no problem is of the kind to be found and none is predicted to be",
     plot=Plot(x="step", group="scope", y_label="F1 score", y_range=(0.0, 1.0)),
     compute=compute,
-    columns={"graded_samples": COLUMNS},
 )

@@ -3,7 +3,7 @@
 Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss. If
 the panel is drawn at temperature 1, a problem's mean estimates success probability now over success probability of the
 base, counting only what the base can produce: rewordings cancel, which they do not in ``interference``. Scope ``noise``
-is what regrading alone does: the mean of exp(|difference|) of two scores of the same response under the same weights.
+is what rescoring alone does: the mean of exp(|difference|) of two scores of the same response under the same weights.
 Scope ``task:NAME`` is one task of several. The base itself has no row.
 Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval over
 problems; n counts problems. Shown only if the effective sample size (Σw)²/Σw² of the ratios w is above 80 % of the

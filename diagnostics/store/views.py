@@ -169,6 +169,10 @@ RELATIONS: tuple[Relation, ...] = (
         row="a problem at a checkpoint, with all its samples (the base has more): what pass@k rests on",
     ),
     Relation(
+        name="greedy_grades",
+        row="the greedy response to a problem at a checkpoint",
+    ),
+    Relation(
         name="answer_counts",
         row="an answer to a problem at a checkpoint, among as many samples at every checkpoint",
         columns={

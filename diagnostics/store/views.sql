@@ -146,6 +146,12 @@ FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
 
+-- The greedy response to every problem at every checkpoint.
+CREATE OR REPLACE VIEW greedy_grades AS
+SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, response_id, answer, correct
+FROM graded_samples
+WHERE greedy;
+
 -- How often each answer was given, among as many samples at every checkpoint: the input of the answer entropy.
 CREATE OR REPLACE VIEW answer_counts AS
 SELECT
