@@ -24,8 +24,10 @@ from results import circumstances, digits, write
 
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.kernel import KernelRow, cross_kernel
+from diagnostics.models.devices import cpu_threads
 from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, response_ids
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
 from diagnostics.tasks import countdown

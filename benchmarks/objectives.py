@@ -31,7 +31,8 @@ from scipy import stats
 from speed.results import RESULTS, circumstances, write
 
 from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.load import encode_prompt, load_path, response_ids
+from diagnostics.models.load import load_path
+from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.progress import ConsoleProgress
 from diagnostics.records.types import Problem, SamplingSettings
 from diagnostics.tasks import countdown

@@ -11,7 +11,9 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from diagnostics.models.load import LoadedModel, encode_prompt, model_folder, outline_path, pick_device, require_fit
+from diagnostics.models.devices import pick_device
+from diagnostics.models.load import LoadedModel, model_folder, outline_path
+from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.errors import ConfigError, OversharpError, TrainingError
 from diagnostics.records.types import Problem
 from diagnostics.tasks import countdown, load_problems

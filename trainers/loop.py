@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from diagnostics.models.load import cpu_threads
+from diagnostics.models.devices import cpu_threads
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.verifiers import Verifiers
 from trainers.checking import checked_objective

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from diagnostics.models.load import cpu_threads, load_path, pick_device
+from diagnostics.models.devices import cpu_threads, pick_device
+from diagnostics.models.load import load_path
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown

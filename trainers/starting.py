@@ -8,7 +8,8 @@ from typing import cast
 
 import torch
 
-from diagnostics.models.load import LoadedModel, load_path, model_folder, pick_device
+from diagnostics.models.devices import pick_device
+from diagnostics.models.load import LoadedModel, load_path, model_folder
 from diagnostics.records.progress import ProgressSink
 from trainers.checking import checked_start, first_model, model_outlines, needs_reference, own_base, policy_source
 from trainers.config import TrainConfig

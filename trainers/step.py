@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.models.load import LoadedModel, encode_prompt
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers import Verifiers

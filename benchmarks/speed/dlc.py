@@ -29,7 +29,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import LoadedModel, cpu_threads, encode_prompt, load_path
+from diagnostics.models.devices import cpu_threads
+from diagnostics.models.load import LoadedModel, load_path
+from diagnostics.models.tokens import encode_prompt
 from diagnostics.tasks import countdown
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig

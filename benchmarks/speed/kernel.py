@@ -50,7 +50,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.load import LoadedModel, cpu_threads, default_threads, pick_device
+from diagnostics.models.devices import cpu_threads, default_threads, pick_device
+from diagnostics.models.load import LoadedModel
 
 ROOT = Path(__file__).parents[2]
 SEED = 0

@@ -22,7 +22,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from diagnostics.models.load import cpu_threads, quiet_transformers
+from diagnostics.models.devices import cpu_threads
+from diagnostics.models.load import quiet_transformers
 from diagnostics.tasks import countdown
 from trainers import countdown_base
 from trainers.config import SftConfig, TrainConfig

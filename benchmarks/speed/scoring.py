@@ -24,7 +24,8 @@ from results import circumstances, digits, write
 from sampling_peers import ENVIRONMENT
 
 from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ForcedRequest, teacher_force
-from diagnostics.models.load import LoadedModel, cpu_threads, default_threads, load_path
+from diagnostics.models.devices import cpu_threads, default_threads
+from diagnostics.models.load import LoadedModel, load_path
 from diagnostics.records.types import Problem, SamplingSettings
 
 ROOT = Path(__file__).parents[2]

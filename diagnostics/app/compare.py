@@ -12,7 +12,8 @@ from typing import ClassVar
 from diagnostics.app.compare_config import ComparedRun, Comparison
 from diagnostics.audit.audit import AuditResult, audit
 from diagnostics.audit.prepare import sampling_settings
-from diagnostics.models.load import encode_prompt, pick_device, require_fit
+from diagnostics.models.devices import pick_device
+from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.types import Checkpoint

@@ -160,7 +160,7 @@ class Engine:
     ) -> Iterator[list[ForcedResponse]]:
         """Teacher-force responses, see ``AuditEngine``."""
         from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, teacher_force
-        from diagnostics.models.load import in_float32
+        from diagnostics.models.devices import in_float32
 
         loaded = self._models.load(checkpoint)
         requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
@@ -188,7 +188,7 @@ class Engine:
     ) -> list[ForcedRequest]:
         """What can be scored of ``responses``; the trainer's may be in no words that this model reads."""
         from diagnostics.engine.teacher_forcing import ForcedRequest
-        from diagnostics.models.load import encode_prompt, require_fit
+        from diagnostics.models.tokens import encode_prompt, require_fit
 
         by_id = {problem.problem_id: problem for problem in problems}
         requests: list[ForcedRequest] = []
@@ -218,7 +218,7 @@ class Engine:
     ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
         """The gradient kernel over ``responses``, see ``AuditEngine``."""
         from diagnostics.kernel import KernelRow, gradient_kernel
-        from diagnostics.models.load import encode_prompt
+        from diagnostics.models.tokens import encode_prompt
 
         loaded = self._models.load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
@@ -255,7 +255,7 @@ def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleReque
 
 def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
     """The tokens of a response as they were drawn; where only its text is known, as the tokenizer writes it."""
-    from diagnostics.models.load import response_ids
+    from diagnostics.models.tokens import response_ids
 
     if pd.api.types.is_list_like(row.token_ids):
         return tuple(map(int, row.token_ids))

@@ -16,7 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from diagnostics.models.load import LoadedModel, encode_prompt, require_fit, suitable_threads
+from diagnostics.models.devices import suitable_threads
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings

@@ -24,8 +24,9 @@ from diagnostics.kernel.parameters import trained_parameters
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
 from diagnostics.kernel.streaming import add_all
-from diagnostics.models.load import LoadedModel, in_float32, suitable_threads
-from diagnostics.records.errors import KernelError
+from diagnostics.models.devices import in_float32, suitable_threads
+from diagnostics.models.load import LoadedModel
+from diagnostics.records.errors import KernelError, first_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +86,9 @@ def _computed(loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int, seed: int
                     response_logps(loaded.model, alone).backward(alone.sign_T)
                 require_rows_apart(kernel, row, products)
         except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or a model unlike those we know
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise KernelError(
-                f"the gradient kernel: the model cannot be run for it ({reason}); lower --kernel-problems or "
-                "--kernel-responses, or leave the kernel out with --kernel-problems 0"
+                f"the gradient kernel: the model cannot be run for it ({first_line(error)}); lower --kernel-problems "
+                "or --kernel-responses, or leave the kernel out with --kernel-problems 0"
             ) from error
     kernel_RC = kernel.kernel_RC * sign_N[: pairs.row_end, None] * sign_N[pairs.column_start :]
     return _Block(kernel_RC=kernel_RC.cpu().numpy(), logp_sum_N=logp_sum_N.cpu().numpy(), certificate=certificate)

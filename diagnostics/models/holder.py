@@ -28,7 +28,7 @@ class ModelHolder:
     @cached_property
     def device(self) -> torch.device:
         """Where the models are. Raises ``ConfigError`` for a device that is not there."""
-        from diagnostics.models.load import pick_device
+        from diagnostics.models.devices import pick_device
 
         return pick_device(self.device_name)
 

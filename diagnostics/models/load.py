@@ -1,16 +1,14 @@
-"""Loads models and turns problems into tokens: the edge to transformers that sampler, scorer and trainers share."""
+"""Loads causal language models with their tokenizers, from this machine or the hub."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from diagnostics.models.files import (
     is_local,
@@ -23,34 +21,16 @@ from diagnostics.models.files import (
     require_weights,
     with_adapter,
 )
-from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, SamplerError
-from diagnostics.records.types import Checkpoint, Problem
+from diagnostics.records.errors import CheckpointError, OversharpError, first_line
+from diagnostics.records.types import Checkpoint
 from diagnostics.series.folders import locate_model
 from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+
 Dtype = Literal["float32", "bfloat16", "float16"]
-
-#: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
-ONE_THREAD_BELOW_PARAMETERS = 50_000_000
-
-
-class PromptFormat(Protocol):
-    """What makes a model's input of a problem's prompt; the settings of the audit and of the trainers both have it."""
-
-    @property
-    def prompt_template(self) -> str:
-        """The text around a prompt, which takes the place of ``{prompt}`` in it."""
-
-    @property
-    def system_prompt(self) -> str:
-        """The system turn before the prompt; empty for none, and unused without ``chat``."""
-
-    @property
-    def chat(self) -> bool:
-        """Whether the text becomes the user turn of the tokenizer's chat template."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,59 +49,6 @@ class LoadedModel:
     pad_id: int
     context_tokens: int | None
     vocabulary_size: int
-
-
-def pick_device(wanted: str | None) -> torch.device:
-    """The device asked for, else a GPU if there is one. Raises ``ConfigError`` for one that is not there.
-
-    >>> pick_device("cpu")
-    device(type='cpu')
-    """
-    if wanted is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        raise ConfigError(f"--device {wanted}: not a device name; use cpu, cuda or cuda:0") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device {wanted}: this machine has no such CUDA GPU; use --device cpu")
-    return device
-
-
-def default_threads(model: torch.nn.Module) -> int:
-    """CPU threads that suit the model: one for small ones, else as many as torch would take."""
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    return 1 if n_parameters < ONE_THREAD_BELOW_PARAMETERS else torch.get_num_threads()
-
-
-@contextmanager
-def cpu_threads(threads: int) -> Iterator[None]:
-    """Limit torch to ``threads`` CPU threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """Use ``default_threads`` inside the block."""
-    return cpu_threads(default_threads(model))
-
-
-@contextmanager
-def in_float32(model: torch.nn.Module) -> Iterator[None]:
-    """Compute in float32 inside the block, with the same weights; after it they are what they were, bit for bit."""
-    before = {name: parameter.dtype for name, parameter in model.named_parameters()}
-    parameters = dict(model.named_parameters())
-    try:
-        for parameter in parameters.values():
-            parameter.data = parameter.data.float()
-        yield
-    finally:
-        for name, parameter in parameters.items():
-            parameter.data = parameter.data.to(before[name])
 
 
 @contextmanager
@@ -258,7 +185,7 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
                 "`oversharp confirm` runs, with your rights on this machine: if you trust its author"
             ) from error
         mend = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
-        raise CheckpointError(f"{what} cannot be loaded ({_first_line(error)}); {mend}") from error
+        raise CheckpointError(f"{what} cannot be loaded ({first_line(error)}); {mend}") from error
 
 
 def _loaded(
@@ -294,78 +221,6 @@ def _loaded(
     )
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
-    """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
-
-    Raises ``SamplerError`` if the tokenizer has no chat template, cannot encode the prompt, or makes nothing of it.
-    """
-    # not str.format: a template may hold braces of its own, as in \boxed{}
-    text = settings.prompt_template.replace("{prompt}", problem.prompt)
-    if settings.chat:
-        if not tokenizer.chat_template:
-            raise SamplerError(
-                "--chat: the tokenizer has no chat template; leave --chat out and give --prompt-template instead"
-            )
-        system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
-        turns = [*system, {"role": "user", "content": text}]
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-    # a chat template writes the special tokens itself
-    ids = _encode(tokenizer, text, what=f"prompt {problem.prompt!r:.80}", special_tokens=not settings.chat)
-    if not ids:
-        raise SamplerError(f"prompt {problem.prompt!r:.80}: no tokens; give it text or a --prompt-template")
-    return ids
-
-
-def left_padded(
-    rows: Sequence[Sequence[int]], loaded: LoadedModel
-) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
-    """Token rows of any length as one rectangle on the model's device, and the mask of what is not padding."""
-    width = max(map(len, rows))
-    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
-    length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
-    return ids_BL, torch.arange(width, device=loaded.device) >= width - length_B[:, None]
-
-
-def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Tokens of a whole response as the model would write it, the end token included."""
-    ids = _encode(tokenizer, text, what=f"response {text!r:.80}", special_tokens=False)
-    return (*ids, int(tokenizer.eos_token_id))
-
-
-def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tuple[int, ...]]) -> list[str]:
-    """The text of each row of response tokens without special tokens; equal rows are decoded once."""
-    distinct = list(dict.fromkeys(token_rows))  # sharpened models repeat themselves
-    decoded = tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
-    texts = dict(zip(distinct, decoded, strict=True))
-    return [texts[tokens] for tokens in token_rows]
-
-
-def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
-    """Raise ``SamplerError`` unless the model can read the prompt and ``n_response`` tokens after it."""
-    foreign = max(prompt_ids)
-    if foreign >= loaded.vocabulary_size:
-        raise SamplerError(
-            f"prompt {problem.prompt!r:.80}: token {foreign} is outside the model's {loaded.vocabulary_size:,}; "
-            "the tokenizer belongs to another model"
-        )
-    if loaded.context_tokens is not None and len(prompt_ids) + n_response > loaded.context_tokens:
-        raise SamplerError(
-            f"prompt {problem.prompt!r:.80}: {len(prompt_ids):,} tokens and {n_response:,} of response exceed the "
-            f"model's context of {loaded.context_tokens:,}; lower --max-tokens or drop problem {problem.problem_id}"
-        )
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, what: str, special_tokens: bool) -> list[int]:
-    try:
-        ids: list[int] = tokenizer(text, add_special_tokens=special_tokens, verbose=False)["input_ids"]
-    except Exception as error:  # the tokenizers library raises nothing more specific
-        raise SamplerError(
-            f"{what}: the tokenizer cannot encode it ({_first_line(error)}); "
-            "the tokenizer of this model does not cover these problems: take problems of its own kind"
-        ) from error
-    return ids
-
-
 def _stated_end_ids(model: Any) -> list[int]:
     """The end tokens of the generation config, which transformers fills from config.json where it has none."""
     stated = model.generation_config.eos_token_id
@@ -386,8 +241,3 @@ def _end_ids(
     if not end_ids:
         raise CheckpointError(f"{name}: no end token known; set eos_token_id in generation_config.json")
     return end_ids
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__

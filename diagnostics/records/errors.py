@@ -74,3 +74,13 @@ class ClusterError(OversharpError):
     """A Ray cluster that cannot be joined, or has no worker that starts."""
 
     exit_code = 12
+
+
+def first_line(error: Exception) -> str:
+    """The first line of another library's message, at most 200 characters; the error's kind where it says nothing.
+
+    >>> first_line(ValueError("no such file\nin the folder")), first_line(ValueError())
+    ('no such file', 'ValueError')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -11,14 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList
 
-from diagnostics.models.load import (
-    LoadedModel,
-    encode_prompt,
-    left_padded,
-    require_fit,
-    response_texts,
-    suitable_threads,
-)
+from diagnostics.models.devices import suitable_threads
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import encode_prompt, left_padded, require_fit, response_texts
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnostics.models.load import LoadedModel, encode_prompt, require_fit, response_texts
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import encode_prompt, require_fit, response_texts
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key

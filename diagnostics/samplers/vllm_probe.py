@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from diagnostics.models.load import LoadedModel, suitable_threads
+from diagnostics.models.devices import suitable_threads
+from diagnostics.models.load import LoadedModel
 from diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from diagnostics.models.load import ONE_THREAD_BELOW_PARAMETERS, LoadedModel
+from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS
+from diagnostics.models.load import LoadedModel
 from diagnostics.records.errors import EngineRefusedError, SamplerError
 from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.samplers.contract import SamplerContext

@@ -35,7 +35,8 @@ from kernel_peers import (
 )
 
 from diagnostics.kernel import gradient_kernel
-from diagnostics.models.load import LoadedModel, cpu_threads
+from diagnostics.models.devices import cpu_threads
+from diagnostics.models.load import LoadedModel
 
 CPU = torch.device("cpu")
 CASE = Case(model="tiny", rows=3, longest_tokens=40)

@@ -9,7 +9,8 @@ import torch
 
 import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.models.load import LoadedModel, encode_prompt, load_model, response_ids
+from diagnostics.models.load import LoadedModel, load_model
+from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 from tests.samplers.tiny_models import (

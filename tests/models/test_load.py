@@ -8,22 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from diagnostics.models.load import (
-    PromptFormat,
-    cpu_threads,
-    default_threads,
-    encode_prompt,
-    in_float32,
-    left_padded,
-    load_model,
-    load_path,
-    model_folder,
-    outline_path,
-    pick_device,
-    require_fit,
-    response_ids,
-    suitable_threads,
-)
+from diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
+from diagnostics.models.load import load_model, load_path, model_folder, outline_path
+from diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
 from diagnostics.records.types import SamplingSettings
 from diagnostics.series.folders import locate_model

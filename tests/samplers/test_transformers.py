@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM
 import diagnostics.samplers.transformers as sampler_module
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel, encode_prompt
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import CheckpointError, SamplerError
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest

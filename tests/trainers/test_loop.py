@@ -16,7 +16,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.models.load import encode_prompt, load_path
+from diagnostics.models.load import load_path
+from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import CheckpointError, SamplerError, TrainingError
 from diagnostics.records.types import Grade
 from tests.trainers.runs import FinishedRun, Notes, metrics, rollouts, weights

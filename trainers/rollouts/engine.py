@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from diagnostics.models.load import LoadedModel, left_padded
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.tokens import left_padded
 from trainers.batch import RolloutBatch, joined
 from trainers.model.kv_cache import takes_fixed_cache
 from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.models.load import Dtype, LoadedModel, left_padded
+from diagnostics.models.load import Dtype, LoadedModel
+from diagnostics.models.tokens import left_padded
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment

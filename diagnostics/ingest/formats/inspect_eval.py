@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, chat_text, numeric, sampling_settings
-from diagnostics.records.errors import ImportFileError
+from diagnostics.records.errors import ImportFileError, first_line
 from diagnostics.records.types import FinishReason
 from diagnostics.series.folders import run_and_step
 
@@ -172,7 +172,7 @@ def _unreadable() -> tuple[type[Exception], ...]:
 
 
 def _broken(path: Path, error: Exception) -> ImportFileError:
-    first = (str(error).splitlines() or [type(error).__name__])[0][:150]
+    first = first_line(error)
     return ImportFileError(f"{path}: inspect cannot read it ({first}); cut short? copy it again")
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from diagnostics.ingest.formats.contract import Fault
-from diagnostics.records.errors import ImportFileError
+from diagnostics.records.errors import ImportFileError, first_line
 
 NOT_JSON = "not valid JSON (cut short?)"
 NOT_UTF8 = "not UTF-8 text"
@@ -252,7 +252,7 @@ def _parquet(
                     number += 1
                     yield number, fields
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # of dates no calendar has, too
-        first = (str(error).splitlines() or [type(error).__name__])[0][:150]
+        first = first_line(error)
         raise ImportFileError(f"{path}: not a readable Parquet file ({first}); cut short? copy it again") from error
 
 

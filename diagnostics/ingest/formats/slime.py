@@ -38,7 +38,7 @@ from diagnostics.ingest.formats.fields import (
     whole,
     without_end_token,
 )
-from diagnostics.records.errors import ImportFileError
+from diagnostics.records.errors import ImportFileError, first_line
 
 _ENDED = frozenset({"completed", "truncated"})
 
@@ -88,7 +88,7 @@ def _loaded(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:  # a pickle can raise anything
-        first = (str(error).splitlines() or [type(error).__name__])[0][:150]
+        first = first_line(error)
         raise ImportFileError(
             f"{path}: not a readable .pt file ({first}); cut short, or of a missing package?"
         ) from error

@@ -1,0 +1,71 @@
+"""Where a model computes: device, CPU threads, precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from diagnostics.records.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
+
+
+#: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
+ONE_THREAD_BELOW_PARAMETERS = 50_000_000
+
+
+def pick_device(wanted: str | None) -> torch.device:
+    """The device asked for, else a GPU if there is one. Raises ``ConfigError`` for one that is not there.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    if wanted is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise ConfigError(f"--device {wanted}: not a device name; use cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"--device {wanted}: this machine has no such CUDA GPU; use --device cpu")
+    return device
+
+
+def default_threads(model: torch.nn.Module) -> int:
+    """CPU threads that suit the model: one for small ones, else as many as torch would take."""
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return 1 if n_parameters < ONE_THREAD_BELOW_PARAMETERS else torch.get_num_threads()
+
+
+@contextmanager
+def cpu_threads(threads: int) -> Iterator[None]:
+    """Limit torch to ``threads`` CPU threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
+    """Use ``default_threads`` inside the block."""
+    return cpu_threads(default_threads(model))
+
+
+@contextmanager
+def in_float32(model: torch.nn.Module) -> Iterator[None]:
+    """Compute in float32 inside the block, with the same weights; after it they are what they were, bit for bit."""
+    before = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    parameters = dict(model.named_parameters())
+    try:
+        for parameter in parameters.values():
+            parameter.data = parameter.data.float()
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data = parameter.data.to(before[name])

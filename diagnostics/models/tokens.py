@@ -1,0 +1,105 @@
+"""Turns problems and responses into tokens, and tokens into text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from diagnostics.models.load import LoadedModel
+from diagnostics.records.errors import SamplerError, first_line
+from diagnostics.records.types import Problem
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class PromptFormat(Protocol):
+    """What makes a model's input of a problem's prompt; the settings of the audit and of the trainers both have it."""
+
+    @property
+    def prompt_template(self) -> str:
+        """The text around a prompt, which takes the place of ``{prompt}`` in it."""
+
+    @property
+    def system_prompt(self) -> str:
+        """The system turn before the prompt; empty for none, and unused without ``chat``."""
+
+    @property
+    def chat(self) -> bool:
+        """Whether the text becomes the user turn of the tokenizer's chat template."""
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
+    """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
+
+    Raises ``SamplerError`` if the tokenizer has no chat template, cannot encode the prompt, or makes nothing of it.
+    """
+    # not str.format: a template may hold braces of its own, as in \boxed{}
+    text = settings.prompt_template.replace("{prompt}", problem.prompt)
+    if settings.chat:
+        if not tokenizer.chat_template:
+            raise SamplerError(
+                "--chat: the tokenizer has no chat template; leave --chat out and give --prompt-template instead"
+            )
+        system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
+        turns = [*system, {"role": "user", "content": text}]
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    # a chat template writes the special tokens itself
+    ids = _encode(tokenizer, text, what=f"prompt {problem.prompt!r:.80}", special_tokens=not settings.chat)
+    if not ids:
+        raise SamplerError(f"prompt {problem.prompt!r:.80}: no tokens; give it text or a --prompt-template")
+    return ids
+
+
+def left_padded(
+    rows: Sequence[Sequence[int]], loaded: LoadedModel
+) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
+    """Token rows of any length as one rectangle on the model's device, and the mask of what is not padding."""
+    width = max(map(len, rows))
+    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
+    length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
+    return ids_BL, torch.arange(width, device=loaded.device) >= width - length_B[:, None]
+
+
+def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """Tokens of a whole response as the model would write it, the end token included."""
+    ids = _encode(tokenizer, text, what=f"response {text!r:.80}", special_tokens=False)
+    return (*ids, int(tokenizer.eos_token_id))
+
+
+def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tuple[int, ...]]) -> list[str]:
+    """The text of each row of response tokens without special tokens; equal rows are decoded once."""
+    distinct = list(dict.fromkeys(token_rows))  # sharpened models repeat themselves
+    decoded = tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
+    texts = dict(zip(distinct, decoded, strict=True))
+    return [texts[tokens] for tokens in token_rows]
+
+
+def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
+    """Raise ``SamplerError`` unless the model can read the prompt and ``n_response`` tokens after it."""
+    foreign = max(prompt_ids)
+    if foreign >= loaded.vocabulary_size:
+        raise SamplerError(
+            f"prompt {problem.prompt!r:.80}: token {foreign} is outside the model's {loaded.vocabulary_size:,}; "
+            "the tokenizer belongs to another model"
+        )
+    if loaded.context_tokens is not None and len(prompt_ids) + n_response > loaded.context_tokens:
+        raise SamplerError(
+            f"prompt {problem.prompt!r:.80}: {len(prompt_ids):,} tokens and {n_response:,} of response exceed the "
+            f"model's context of {loaded.context_tokens:,}; lower --max-tokens or drop problem {problem.problem_id}"
+        )
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, what: str, special_tokens: bool) -> list[int]:
+    try:
+        ids: list[int] = tokenizer(text, add_special_tokens=special_tokens, verbose=False)["input_ids"]
+    except Exception as error:  # the tokenizers library raises nothing more specific
+        raise SamplerError(
+            f"{what}: the tokenizer cannot encode it ({first_line(error)}); "
+            "the tokenizer of this model does not cover these problems: take problems of its own kind"
+        ) from error
+    return ids
