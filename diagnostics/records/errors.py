@@ -77,9 +77,9 @@ class ClusterError(OversharpError):
 
 
 def first_line(error: Exception) -> str:
-    """The first line of another library's message, at most 200 characters; the error's kind where it says nothing.
+    r"""The first line of another library's message, at most 200 characters; the error's kind where it says nothing.
 
-    >>> first_line(ValueError("no such file\nin the folder")), first_line(ValueError())
+    >>> first_line(ValueError("\nno such file\nin the folder")), first_line(ValueError())
     ('no such file', 'ValueError')
     """
     lines = str(error).strip().splitlines()

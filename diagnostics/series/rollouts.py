@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.records.errors import first_line
 from diagnostics.records.types import TrainingResponse
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def read_training_responses(
         try:
             frames.append(_checked(pd.read_parquet(path, columns=_COLUMNS).dropna()))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            first = str(error).strip().splitlines() or [type(error).__name__]
-            faults.append(f"{path.name}: training responses left out, {path} cannot be read ({first[0][:200]})")
+            faults.append(f"{path.name}: training responses left out, {path} cannot be read ({first_line(error)})")
     if not frames:
         return (), tuple(faults)
     rows = pd.concat(frames)
