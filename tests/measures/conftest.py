@@ -241,33 +241,6 @@ def world() -> Callable[..., World]:
 
 
 @pytest.fixture(scope="session")
-def coupled() -> Callable[..., Evidence]:
-    """Evidence of a World whose kernels are over the same rows: (problem, roles, correct), row i is response ``r<i>``.
-
-    Roles are words; ``own own`` was drawn twice. Log-probabilities are −1 and lengths 1 unless given by checkpoint.
-    """
-
-    def make(kernels, rows, *, logps=None, n_tokens=None, groups=None, why=None) -> Evidence:
-        made: dict[str, WorldKernel | str] = dict(why or {})
-        for checkpoint, kernel in kernels.items():
-            drawn: dict[tuple[str, str], int] = {}
-            full = []
-            for i, (problem, roles, correct) in enumerate(rows):
-                named = []
-                for role in roles.split():
-                    index = drawn.get((problem, role), 0)
-                    drawn[problem, role] = index + 1
-                    named.append((role, index, correct))
-                logp = -1.0 if logps is None else logps[checkpoint][i]
-                full.append((problem, f"r{i}", logp, 1 if n_tokens is None else n_tokens[i], named))
-            made[checkpoint] = WorldKernel(rows=full, kernel=np.asarray(kernel, dtype=np.float64))
-        problems = {problem: "g" for problem, _, _ in rows}
-        return World([], n=4, kernels=made, groups={**problems, **(groups or {})}).evidence()
-
-    return make
-
-
-@pytest.fixture(scope="session")
 def found() -> Callable[..., dict]:
     """(checkpoint, scope) → finding."""
 

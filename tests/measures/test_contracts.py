@@ -22,6 +22,7 @@ PROBLEMS = ("q1", "q2", "q3", "q4")
 MODES = ("a", "b", "c")
 N = 8
 KS = (1, 4, 8, 64)
+OF_THE_SERIES = ("interference_correlation", "interference_correlation_p", "z_prime_fall")
 
 
 def random_samples(seed: int = 0) -> list[dict]:
@@ -265,6 +266,44 @@ def test_nothing_in_is_nothing_known_and_no_crash(measure, full_world, empty_wor
     assert all(f.value is None and f.why for f in findings)
     nothing = replace(empty, checkpoints=evidence.checkpoints.iloc[:0])
     assert list(measure.compute(nothing)) == []
+
+
+#: What a checkpoint must have in full, and how the reason begins where one row of it is missing.
+IN_FULL = {
+    **dict.fromkeys(
+        ("sampled_counts", "problem_counts", "answer_counts", "sample_entropies"),
+        "3 of 4 problems have exactly 8 graded samples here; run the",
+    ),
+    "mode_logps": "11 of 12 modes are scored here; run the audit again to complete them",
+    "panel_logps": "15 of 16 panel responses are scored here; run the audit again to complete them",
+    "own_logps": "15 of 16 own samples are scored",
+}
+
+
+def lacking_one_row(measure: Measure, evidence: Evidence, checkpoint: str) -> list[Finding]:
+    view = evidence.frames[measure.needs[0]]
+    left = view.drop(index=view.index[view["checkpoint_id"] == checkpoint][-1])
+    return list(measure.compute(replace(evidence, frames={**evidence.frames, measure.needs[0]: left})))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    # those over the whole series, and over what was scored at the checkpoint before, have tests of their own
+    [m for m in MEASURES if m.compute and m.needs[0] in IN_FULL and m.name not in OF_THE_SERIES],
+    ids=lambda measure: measure.name,
+)
+def test_a_checkpoint_with_a_part_of_its_evidence_is_unknown_and_the_others_keep_their_values(measure, full_world):
+    evidence, reason = full_world.evidence(), IN_FULL[measure.needs[0]]
+    findings = lacking_one_row(measure, evidence, "middle")
+    values = {key(f): f.value for f in measure.compute(evidence) if f.checkpoint_id != "middle"}
+    assert {key(f): f.value for f in findings if f.checkpoint_id != "middle"} == values
+    assert all(f.value is None and f.why.startswith(reason) for f in findings if f.checkpoint_id == "middle")
+    of_base_in_part = lacking_one_row(measure, evidence, "base")
+    if measure.of_base:
+        assert all(f.value is None and reason in f.why for f in of_base_in_part if f.checkpoint_id == "base")
+    else:
+        reasons = tuple(f"{compared}: {reason}" for compared in ("base", "the checkpoint before"))
+        assert all(f.value is None and f.why.startswith(reasons) for f in of_base_in_part if f.checkpoint_id == "late")
 
 
 @every_measure

@@ -77,17 +77,6 @@ def test_without_a_correct_response_there_is_a_reason():
     assert finding.why == "no panel response is correct; run the audit with a larger --panel"
 
 
-def test_a_checkpoint_that_scored_a_part_of_the_panel_is_unknown():
-    evidence = evidence_of()
-    frame = evidence.frames["panel_logps"]
-    for lacking, start in (("late", "5 of 6 panel"), ("base", "base: 5 of 6 panel")):
-        row = frame[(frame["checkpoint_id"] == lacking) & (frame["problem_id"] == "q2")].index[0]
-        partly = replace(evidence, frames={**evidence.frames, "panel_logps": frame.drop(index=row)})
-        findings = [f for f in compute(partly) if f.scope == "all"]
-        assert [f.value for f in findings] == [None]
-        assert findings[0].why.startswith(start)
-
-
 def test_a_panel_that_was_never_completed_is_unknown_everywhere():
     evidence = evidence_of()
     frame = evidence.frames["panel_logps"]
@@ -131,3 +120,65 @@ def test_the_audits_own_samples_are_not_in_the_panel(world):
     ]
     evidence = world(samples, n=2, panel=2, panel_logps=scores).evidence()
     assert values(evidence) == {"all": -1.5, "base 90-100%": -1.5}
+
+
+def magnitude(*changes_of_problems, correct=(True, False)):
+    rows = [
+        (checkpoint, f"q{i}", "sums", j, correct[j], -9.0 + change * (checkpoint == "late"), 5)
+        for checkpoint in ("base", "late")
+        for i, changes in enumerate(changes_of_problems)
+        for j, change in enumerate(changes)
+    ]
+    (one,) = get_measure("interference_magnitude").compute(tiny_evidence("panel_logps", COLUMNS, rows))
+    return one
+
+
+def test_squares_of_right_and_wrong_responses_are_averaged_without_a_root():
+    one = magnitude((2.0, -4.0), (1.0, 1.0))
+    assert one.value == pytest.approx(((4 + 16) / 2 + 1) / 2)
+    assert (one.unit, one.n) == ("nats²", 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "correct", "expected"),
+    [((3.0, -3.0), (True, False), 9.0), ((0.0, 0.0), (True, False), 0.0), ((1.0, 2.0), (False, False), 2.5)],
+    ids=["opposite", "none", "of wrong responses alone"],
+)
+def test_changes_have_a_magnitude_that_does_not_cancel(changes, correct, expected):
+    assert magnitude(changes, correct=correct).value == expected
+
+
+def test_the_interval_of_a_magnitude_is_over_problems_and_never_below_zero():
+    one = magnitude((0.0, 0.0), (10.0, 10.0), (0.0, 0.0))
+    assert one.low == 0.0
+    assert one.high > 100.0
+
+
+def steps(name, tasks=("sums", "sums")):
+    """Of q1 one response is right and one wrong; of q2 both are right and move alike."""
+    logps = {"base": (-8.0, -3.0, -5.0), "20": (-6.0, -1.0, -4.0), "40": (-7.0, -9.0, -7.0)}
+    rows = [
+        (checkpoint, problem, task, index, index == 0 or problem == "q2", logp, 5)
+        for checkpoint, (right, wrong, other) in logps.items()
+        for problem, task, pair in (("q1", tasks[0], (right, wrong)), ("q2", tasks[1], (other, other)))
+        for index, logp in enumerate(pair)
+    ]
+    return get_measure(name).compute(tiny_evidence("panel_logps", COLUMNS, rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        # q1 +2, then −1; q2 +1, then −3; the wrong response of q1 counts in neither
+        ("interference_step", 1.5, -2.0),
+        # q1 (2² + 2²) / 2, then (1² + 8²) / 2; q2 1², then 3²
+        ("interference_magnitude_step", (4 + 1) / 2, (32.5 + 9) / 2),
+    ],
+)
+def test_each_checkpoint_is_compared_with_the_one_before(name, first, second):
+    assert [(f.checkpoint_id, f.value, f.n) for f in steps(name)] == [("20", first, 2), ("40", second, 2)]
+
+
+def test_tasks_of_a_step_are_scopes_where_there_are_several():
+    found = {(f.checkpoint_id, f.scope): f.value for f in steps("interference_step", tasks=("sums", "logic"))}
+    assert (found["40", "task:sums"], found["40", "task:logic"]) == (-1.0, -3.0)

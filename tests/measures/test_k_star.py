@@ -76,10 +76,3 @@ def test_unequal_samples_are_compared_up_to_half_of_the_fewest():
 def test_one_problem_has_a_value_but_no_interval():
     found = findings_of(counts("base", 4, n_problems=1), counts("late", 2, n_problems=1))["late"]
     assert (found.value, found.low, found.high, found.n) == (1.0, None, None, 1)
-
-
-def test_a_checkpoint_or_base_cut_short_is_unknown():
-    found = findings_of(counts("base", 2), counts("late", 7, 0), counts("cut", 3)[:30])
-    assert found["late"].value is not None
-    assert found["cut"].why.startswith("30 of 40 problems")
-    assert findings_of(counts("base", 2)[:30], counts("late", 3))["late"].why.startswith("base: 30 of 40")

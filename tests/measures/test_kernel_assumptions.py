@@ -1,18 +1,19 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures._kernel_example import gradients, tiny_kernels
-from diagnostics.measures.kernel_assumptions import SCOPES, compute
+from diagnostics.measures._kernel_example import gradients
+from diagnostics.measures.kernel_assumptions import SCOPES
+from tests.measures.kernels import at_base
 
 
-def shares(gradient, rows, found):
-    findings = found(compute(tiny_kernels({"base": gradients(*gradient)}, rows)))
-    return {scope: f.value for (_, scope), f in findings.items()}
+def shares(kernel, rows):
+    findings = at_base("kernel_assumptions", kernel, rows)
+    return {scope: f.value for scope, f in findings.items()}
 
 
-def test_orthogonal_gradients_fulfil_everything(found):
+def test_orthogonal_gradients_fulfil_everything():
     rows = [("q", "own", True), ("q", "own", False)]
-    assert shares(np.eye(2), rows, found) == dict.fromkeys(SCOPES, 1.0)
+    assert shares(np.eye(2), rows) == dict.fromkeys(SCOPES, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -26,24 +27,18 @@ def test_orthogonal_gradients_fulfil_everything(found):
         ("order", [(1, 0), (0, 1)], ("own own", "own")),  # a repeated mode has λ where M has ρ_min
     ],
 )
-def test_each_assumption_can_fail(found, scope, gradient, roles):
+def test_each_assumption_can_fail(scope, gradient, roles):
     rows = [("q", roles[0], True), ("q", roles[1], False)]
-    assert shares(gradient, rows, found)[scope] == 0.0
+    assert shares(gradients(*gradient), rows)[scope] == 0.0
 
 
-def test_the_share_is_over_problems_with_advantages(found):
-    gradient = [(1, 0), (0, 1), (1, 0), (1, 1), (1, 0)]
-    rows = [
-        ("q1", "own", True),
-        ("q1", "own", False),
-        ("q2", "own", True),
-        ("q2", "own", False),
-        ("q3", "own own", True),
-    ]
-    finding = found(compute(tiny_kernels({"base": gradients(*gradient)}, rows)))["base", "A2.1 aligned"]
+def test_the_share_is_over_problems_with_advantages():
+    kernel = gradients((1, 0), (0, 1), (1, 0), (1, 1), (1, 0))
+    rows = [(q, "own", correct) for q in ("q1", "q2") for correct in (True, False)] + [("q3", "own own", True)]
+    finding = at_base("kernel_assumptions", kernel, rows)["A2.1 aligned"]
     assert (finding.value, finding.n) == (0.5, 2)
 
 
-def test_without_advantages_nothing_is_said(coupled, found):
-    findings = found(compute(coupled({"base": np.eye(2)}, [("q", "own own", True), ("q", "panel", True)])))
-    assert findings["base", "order"].why.startswith("at no problem")
+def test_without_advantages_nothing_is_said():
+    findings = at_base("kernel_assumptions", np.eye(2), [("q", "own own", True), ("q", "panel", True)])
+    assert findings["order"].why.startswith("at no problem")

@@ -2,36 +2,42 @@ import numpy as np
 import pytest
 
 from diagnostics.measures import get_measure
+from diagnostics.measures._kernel_example import tiny_kernels
+from tests.measures.kernels import at_base
 
 compute = get_measure("kernel_lambda").compute
 
 
-def test_the_extremes_are_those_of_the_fixed_responses(coupled, found):
+def test_the_extremes_are_those_of_the_fixed_responses():
     rows = [("q", "panel", True), ("q", "mode", True), ("q", "own", True), ("t", "batch", True)]
-    findings = found(compute(coupled({"base": np.diag([4.0, 9.0, 1.0, 100.0])}, rows)))
-    assert findings["base", "min"].value == 4.0
-    assert (findings["base", "max"].value, findings["base", "max"].n) == (9.0, 2)
+    findings = at_base("kernel_lambda", np.diag([4.0, 9.0, 1.0, 100.0]), rows)
+    assert findings["min"].value == 4.0
+    assert (findings["max"].value, findings["max"].n) == (9.0, 2)
 
 
-def test_a_response_in_two_roles_counts_once(coupled, found):
-    findings = found(
-        compute(coupled({"base": np.diag([4.0, 9.0])}, [("q", "panel mode own", True), ("q", "mode", True)]))
-    )
-    assert findings["base", "min"].n == 2
+def test_a_response_in_two_roles_counts_once():
+    findings = at_base("kernel_lambda", np.diag([4.0, 9.0]), [("q", "panel mode own", True), ("q", "mode", True)])
+    assert findings["min"].n == 2
 
 
-def test_a_checkpoint_without_a_kernel_keeps_its_reason(coupled, found):
-    evidence = coupled({"base": [[1.0]]}, [("q", "panel", True)], why={"late": "response too long"})
+def test_a_checkpoint_without_a_kernel_keeps_its_reason(found):
+    evidence = tiny_kernels({"base": np.eye(1)}, [("q", "panel", True)], why={"late": "response too long"})
     findings = found(compute(evidence))
     assert {findings["late", scope].why for scope in ("min", "max")} == {"response too long"}
 
 
-def test_a_kernel_without_fixed_responses_says_what_to_do(coupled, found):
-    findings = found(compute(coupled({"base": [[1.0]]}, [("q", "own", True)])))
-    assert "--panel 4" in findings["base", "min"].why
+def test_a_kernel_without_fixed_responses_says_what_to_do():
+    findings = at_base("kernel_lambda", [[1.0]], [("q", "own", True)])
+    assert "--panel 4" in findings["min"].why
 
 
 @pytest.mark.parametrize("smallest", [0.0, -1e-18])
-def test_a_certain_response_has_no_gradient_and_rounding_is_not_negative(coupled, found, smallest):
+def test_a_certain_response_has_no_gradient_and_rounding_is_not_negative(smallest):
     rows = [("q", "panel", True), ("q", "panel", False)]
-    assert found(compute(coupled({"base": np.diag([smallest, 2.0])}, rows)))["base", "min"].value == 0.0
+    assert at_base("kernel_lambda", np.diag([smallest, 2.0]), rows)["min"].value == 0.0
+
+
+def test_per_token_the_diagonal_is_divided_by_the_square_of_the_length():
+    rows = [("q", "panel", True), ("q", "panel", False), ("q", "own", True)]
+    findings = at_base("kernel_lambda_per_token", np.diag([100.0, 9.0, 0.01]), rows, n_tokens=[10, 2, 1])
+    assert (findings["min"].value, findings["max"].value) == (1.0, 2.25)

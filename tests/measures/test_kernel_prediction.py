@@ -5,6 +5,12 @@ from diagnostics.measures._kernel_example import gradients, tiny_kernels
 from diagnostics.measures.kernel_prediction import compute
 
 
+def predicted(kernel, rows, logps):
+    """Scope → finding of the second of two checkpoints with this kernel."""
+    findings = compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps))
+    return {finding.scope: finding for finding in findings}
+
+
 def softmax_world(step_size, roles=("own own", "own", "own", "")):
     """Two problems share a linear softmax over four responses; one step on problem a, the panel is all of both."""
     rng = np.random.default_rng(0)
@@ -23,40 +29,40 @@ def softmax_world(step_size, roles=("own own", "own", "own", "")):
     pull = np.array([2 * good, good, bad, 0.0])
     after = theta + step_size * np.einsum("i,id->d", pull, gradient[0])
     kernel = gradients(*gradient.reshape(8, 5))
-    return {"base": kernel, "late": kernel}, rows, {"base": logps(theta).ravel(), "late": logps(after).ravel()}
+    return kernel, rows, {"base": logps(theta).ravel(), "late": logps(after).ravel()}
 
 
-def test_a_small_step_of_plain_gradient_is_foretold(coupled, found):
-    kernels, rows, logps = softmax_world(1e-4)
-    finding = found(compute(coupled(kernels, rows, logps=logps)))["late", "own samples"]
+def test_a_small_step_of_plain_gradient_is_foretold():
+    kernel, rows, logps = softmax_world(1e-4)
+    finding = predicted(kernel, rows, logps)["own samples"]
     assert finding.value > 0.9999
     assert finding.n == 8
 
 
-def test_a_large_step_is_foretold_less_well(found):
+def test_a_large_step_is_foretold_less_well():
     small, large = (
-        found(compute(tiny_kernels(kernels, rows, logps=logps)))["late", "own samples"].value
-        for kernels, rows, logps in (softmax_world(1e-4), softmax_world(3.0))
+        predicted(kernel, rows, logps)["own samples"].value
+        for kernel, rows, logps in (softmax_world(1e-4), softmax_world(3.0))
     )
     assert 1 - large > 1000 * (1 - small)
 
 
-def test_a_step_backwards_is_told_apart(found):
-    kernels, rows, logps = softmax_world(-1e-4)
-    assert found(compute(tiny_kernels(kernels, rows, logps=logps)))["late", "own samples"].value < -0.9999
+def test_a_step_backwards_is_told_apart():
+    kernel, rows, logps = softmax_world(-1e-4)
+    assert predicted(kernel, rows, logps)["own samples"].value < -0.9999
 
 
-def test_the_training_batch_has_its_own_scope(found):
-    kernels, rows, logps = softmax_world(1e-4)
+def test_the_training_batch_has_its_own_scope():
+    kernel, rows, logps = softmax_world(1e-4)
     rows = [(problem, roles.replace("own", "batch"), correct) for problem, roles, correct in rows]
-    findings = found(compute(tiny_kernels(kernels, rows, logps=logps)))
-    assert findings["late", "training batch"].value > 0.9999
-    assert "temperature 1" in findings["late", "own samples"].why
+    findings = predicted(kernel, rows, logps)
+    assert findings["training batch"].value > 0.9999
+    assert "temperature 1" in findings["own samples"].why
 
 
 def test_responses_are_matched_by_what_they_are_not_by_their_row(found):
-    kernels, rows, logps = softmax_world(1e-4)
-    evidence = tiny_kernels(kernels, rows, logps=logps)
+    kernel, rows, logps = softmax_world(1e-4)
+    evidence = tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)
     members = evidence.frames["kernel_members"]
     late = members["checkpoint_id"] == "late"
     members.loc[late, "position"] = 7 - members.loc[late, "position"]
@@ -64,8 +70,8 @@ def test_responses_are_matched_by_what_they_are_not_by_their_row(found):
 
 
 def test_a_response_that_the_later_kernel_lacks_is_left_out(found):
-    kernels, rows, logps = softmax_world(1e-4)
-    evidence = tiny_kernels(kernels, rows, logps=logps)
+    kernel, rows, logps = softmax_world(1e-4)
+    evidence = tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)
     members = evidence.frames["kernel_members"]
     gone = (members["checkpoint_id"] == "late") & (members["position"] == 0) & (members["role"] == "panel")
     evidence.frames["kernel_members"] = members[~gone]
@@ -74,7 +80,7 @@ def test_a_response_that_the_later_kernel_lacks_is_left_out(found):
     assert finding.n == 7
 
 
-def test_the_interval_leaves_out_problems_and_their_batches(found):
+def test_the_interval_leaves_out_problems_and_their_batches():
     rng = np.random.default_rng(2)
     fixed = [(f"q{i // 3}", "panel own" if i in (0, 3) else "panel", True) for i in range(12)]
     rows = [("q0", "own", False), *fixed, ("q1", "own", False)]
@@ -82,7 +88,7 @@ def test_the_interval_leaves_out_problems_and_their_batches(found):
     share = np.stack([kernel[1:13, 1] - kernel[1:13, 0], kernel[1:13, 4] - kernel[1:13, 13]], axis=1)
     measured = share.sum(axis=1) + 2 * rng.normal(size=12)
     logps = {"base": np.full(14, -50.0), "late": np.array([-50.0, *(-50 + measured), -50.0])}
-    finding = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))["late", "own samples"]
+    finding = predicted(kernel, rows, logps)["own samples"]
     assert finding.value == pytest.approx(np.corrcoef(share.sum(axis=1), measured)[0, 1])
     z = []
     for i in range(4):
@@ -94,25 +100,23 @@ def test_the_interval_leaves_out_problems_and_their_batches(found):
     assert finding.high == pytest.approx(np.tanh(np.arctanh(finding.value) + half))
 
 
-def test_a_single_training_problem_says_nothing_of_others(found):
+def test_a_single_training_problem_says_nothing_of_others():
     rng = np.random.default_rng(3)
     rows = [*[(f"q{i // 3}", "panel", True) for i in range(12)], ("t", "batch", True), ("t", "batch", False)]
     kernel = gradients(*rng.normal(size=(14, 6)))
     logps = {"base": np.full(14, -50.0), "late": -50 + rng.normal(size=14)}
-    finding = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))[
-        "late", "training batch"
-    ]
+    finding = predicted(kernel, rows, logps)["training batch"]
     assert finding.value is not None
     assert finding.low is None
 
 
-def test_reasons_for_no_prediction(coupled, found):
+def test_reasons_for_no_prediction(found):
     rows = [("q", "panel own", True), ("q", "panel own", False), ("q", "panel", True)]
     kernel = np.eye(3)
-    still = found(compute(coupled({"base": kernel, "late": kernel}, rows)))
-    assert still["late", "own samples"].why.startswith("fewer than three fixed responses, or none of them moved")
-    assert still["late", "training batch"].why == "the run directory holds no responses of the trainer between the two"
-    broken = found(compute(coupled({"base": kernel}, rows, why={"late": "NaN in the weights"})))
+    still = predicted(kernel, rows, None)
+    assert still["own samples"].why.startswith("fewer than three fixed responses, or none of them moved")
+    assert still["training batch"].why == "the run directory holds no responses of the trainer between the two"
+    broken = found(compute(tiny_kernels({"base": kernel}, rows, why={"late": "NaN in the weights"})))
     assert broken["late", "own samples"].why == "NaN in the weights"
     assert ("base", "own samples") not in broken
 
@@ -122,7 +126,7 @@ def ranked(share, measured):
     return np.corrcoef(*rank)[0, 1]
 
 
-def test_one_huge_gradient_carries_r_but_not_the_ranks(found):
+def test_one_huge_gradient_carries_r_but_not_the_ranks():
     rng = np.random.default_rng(5)
     rows = [("t", "own", True), ("t", "own", False), *[(f"q{i // 3}", "panel", True) for i in range(12)]]
     gradient = rng.normal(size=(14, 6))
@@ -131,15 +135,15 @@ def test_one_huge_gradient_carries_r_but_not_the_ranks(found):
     share = kernel[2:, 0] - kernel[2:, 1]
     measured = np.array([5.0, *rng.normal(size=11)])
     logps = {"base": np.full(14, -50.0), "late": np.array([-50.0, -50.0, *(-50 + measured)])}
-    findings = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))
-    plain, ranks = (findings["late", scope] for scope in ("own samples", "own samples, ranks"))
+    findings = predicted(kernel, rows, logps)
+    plain, ranks = (findings[scope] for scope in ("own samples", "own samples, ranks"))
     assert plain.value > 0.8
     assert ranks.value == pytest.approx(ranked(share, measured))
     assert ranks.value < 0.5
     assert ranks.n == 12
 
 
-def test_the_interval_of_ranks_ranks_anew_without_each_problem(found):
+def test_the_interval_of_ranks_ranks_anew_without_each_problem():
     rng = np.random.default_rng(6)
     rows = [(f"q{i // 4}", "panel own" if i < 2 else "panel", i != 1) for i in range(16)]
     kernel = gradients(*rng.normal(size=(16, 6)))
@@ -148,9 +152,7 @@ def test_the_interval_of_ranks_ranks_anew_without_each_problem(found):
     measured = kernel[:, 0] - kernel[:, 1] + 3 * rng.normal(size=16)
     logps = {"base": np.full(16, -50.0), "late": -50 + measured}
     share_PB = np.stack([kernel[:, 0] - kernel[:, 1], kernel[:, 4] - kernel[:, 5]], axis=1)
-    finding = found(compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps)))[
-        "late", "own samples, ranks"
-    ]
+    finding = predicted(kernel, rows, logps)["own samples, ranks"]
     assert finding.value == pytest.approx(ranked(share_PB.sum(axis=1), measured))
     z = []
     for i in range(4):

@@ -36,13 +36,3 @@ def test_ties_go_to_the_first_mode_in_lexical_order():
         ("base", "q", "b", -1.0), ("base", "q", "a", -1.0), ("late", "q", "b", -9.0), ("late", "q", "a", -1.0)
     )
     assert found["late", "dominant"] == pytest.approx(1 / (1 + math.exp(-8)))
-
-
-def test_without_the_base_there_is_no_ranking():
-    findings = compute(
-        tiny_evidence(
-            "mode_logps", COLUMNS, [("base", "q", "a", -1.0), ("late", "q", "a", -1.0), ("late", "q", "b", -1.0)]
-        )
-    )
-    assert all(f.why.startswith("base: 1 of 2 modes") for f in findings)
-    assert len(findings) == 6

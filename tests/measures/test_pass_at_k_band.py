@@ -50,20 +50,3 @@ def test_one_problem_has_values_but_no_band():
     found = by_key(compute(evidence_of(counts("base", 2, n_problems=1), counts("late", 4, n_problems=1))))
     assert found["late", 1].value == pytest.approx(0.25)
     assert {(f.low, f.high) for f in found.values()} == {(None, None)}
-
-
-def test_a_checkpoint_cut_short_is_unknown_at_every_k_and_leaves_the_others():
-    found = by_key(compute(evidence_of(counts("base", 2), counts("cut", 3)[:5], counts("late", 3))))
-    assert [found["cut", k].why.startswith("5 of 60 problems") for k in (1, 2, 4)] == [True] * 3
-    assert found["late", 1].value == pytest.approx(1 / 8)
-
-
-def test_an_incomplete_base_leaves_nothing_to_compare_with():
-    found = compute(evidence_of(counts("base", 2)[:5], counts("late", 3)))
-    assert [(f.k, f.value) for f in found] == [(1, None), (2, None), (4, None)]
-    assert all(f.why.startswith("base: 5 of 60") for f in found)
-
-
-def test_the_same_counts_give_the_same_band():
-    evidence = evidence_of(counts("base", 1, 3, 5), counts("late", 2, 0, 7))
-    assert compute(evidence) == compute(evidence)

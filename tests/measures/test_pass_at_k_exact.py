@@ -5,37 +5,44 @@ import pytest
 from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 
-compute = get_measure("pass_at_k_exact").compute
 
-COLUMNS = "checkpoint_id problem_id mode logp_sum"
+def found(name, *rows, ks=(1,)):
+    """``rows``: (checkpoint, problem, log-probabilities of its modes)."""
+    modes = [(c, problem, f"m{i}", logp) for c, problem, *logps in rows for i, logp in enumerate(logps)]
+    findings = get_measure(name).compute(
+        tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", modes, ks=ks)
+    )
+    return {(f.checkpoint_id, f.k): f for f in findings}
 
 
 def test_modes_add_up_and_k_is_not_bound_by_samples():
-    rows = [("base", "q1", "a", math.log(0.1)), ("base", "q1", "b", math.log(0.1)), ("base", "q2", "c", math.log(0.5))]
-    found = {f.k: f for f in compute(tiny_evidence("mode_logps", COLUMNS, rows, n=1, ks=(1, 3, 4096)))}
-    assert found[1].value == pytest.approx(0.35)
-    assert found[3].value == pytest.approx((1 - 0.8**3 + 1 - 0.5**3) / 2)
-    assert found[4096].value == pytest.approx(1.0)
-    assert found[1].n == 2
+    rows = [("base", "q1", math.log(0.1), math.log(0.1)), ("base", "q2", math.log(0.5))]
+    values = found("pass_at_k_exact", *rows, ks=(1, 3, 4096))
+    assert values["base", 1].value == pytest.approx(0.35)
+    assert values["base", 3].value == pytest.approx((1 - 0.8**3 + 1 - 0.5**3) / 2)
+    assert values["base", 4096].value == pytest.approx(1.0)
+    assert values["base", 1].n == 2
 
 
-def test_small_probabilities_do_not_cancel():
-    (finding,) = compute(tiny_evidence("mode_logps", COLUMNS, [("base", "q", "a", math.log(1e-18))], ks=(128,)))
-    assert finding.value == pytest.approx(128e-18, rel=1e-9)
+@pytest.mark.parametrize(
+    ("logps", "k", "expected"),
+    [
+        ([math.log(1e-18)], 128, pytest.approx(128e-18, rel=1e-9)),
+        ([math.log(0.6), math.log(0.4) + 1e-7], 1, 1.0),
+        ([math.log(0.6), math.log(0.4) + 1e-7], 8, 1.0),
+        ([-math.inf], 64, 0.0),
+    ],
+    ids=["no cancelling", "rounding above one", "rounding above one, k = 8", "impossible"],
+)
+def test_probabilities_at_the_ends_of_the_scale_stay_exact(logps, k, expected):
+    assert found("pass_at_k_exact", ("base", "q", *logps), ks=(k,))["base", k].value == expected
 
 
-def test_rounding_above_one_counts_as_one():
-    rows = [("base", "q", "a", math.log(0.6)), ("base", "q", "b", math.log(0.4) + 1e-7)]
-    assert [f.value for f in compute(tiny_evidence("mode_logps", COLUMNS, rows, ks=(1, 8)))] == [1.0, 1.0]
-
-
-def test_an_impossible_query_is_zero_at_every_k():
-    (finding,) = compute(tiny_evidence("mode_logps", COLUMNS, [("base", "q", "a", -math.inf)], ks=(64,)))
-    assert finding.value == 0.0
-
-
-def test_a_mode_without_a_score_makes_the_checkpoint_unknown():
-    rows = [("base", "q", "a", -1.0), ("base", "q", "b", -1.0), ("late", "q", "a", -1.0)]
-    found = {f.checkpoint_id: f for f in compute(tiny_evidence("mode_logps", COLUMNS, rows))}
-    assert found["base"].value is not None
-    assert found["late"].why.startswith("1 of 2 modes are scored here")
+def test_a_planted_loss_is_below_zero_and_the_clean_twin_above():
+    chances = {"base": [0.2] * 40, "late": [0.9, 0.001] * 20, "twin": [0.3] * 40}
+    rows = [(c, f"q{i:02}", math.log(p)) for c, p_P in chances.items() for i, p in enumerate(p_P)]
+    changes = found("pass_at_k_exact_delta", *rows, ks=(1, 128))
+    assert changes["late", 1].low > 0
+    assert changes["late", 128].value == pytest.approx((1 + 1 - 0.999**128) / 2 - (1 - 0.8**128))
+    assert changes["late", 128].high < 0
+    assert changes["twin", 128].value == pytest.approx(0.0, abs=1e-9)

@@ -57,10 +57,3 @@ def test_moderate_sharpening_loses_in_no_bin_and_a_planted_squeeze_does():
     assert all(f.value > 0 for f in gains(base, moderate).values())
     found = gains(base, squeezed)
     assert found["base p 0.1-1"].value > 0 > found["base p 0.01-0.1"].value
-
-
-def test_a_checkpoint_that_is_scored_in_part_is_unknown():
-    rows = [("base", "q", "a", -1.0), ("base", "q", "b", -1.0), ("late", "q", "a", -1.0)]
-    (finding,) = compute(tiny_evidence("mode_logps", COLUMNS, rows))
-    assert finding.value is None
-    assert finding.why.startswith("1 of 2 modes are scored here")

@@ -35,9 +35,3 @@ def test_intervals_are_over_problems():
     found = entropies(*rows)["base", "all"]
     assert found.low == 0.0
     assert found.high > 0.85  # four problems, not two hundred responses: 0.375 + 3.18 · 0.161
-
-
-def test_a_checkpoint_that_is_scored_in_part_is_unknown():
-    found = entropies(("base", "q1", 0, 1.0, 1), ("base", "q2", 0, 1.0, 1), ("late", "q1", 0, 1.0, 1))
-    assert found["base", "all"].value == 1.0
-    assert found["late", "token_pooled"].why.startswith("1 of 2 problems have exactly 1")

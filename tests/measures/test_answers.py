@@ -6,14 +6,20 @@ import pytest
 from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 
-compute = get_measure("answer_entropy").compute
-
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 
 
-def entropies(rows, *, n):
-    findings = compute(tiny_evidence("answer_counts", COLUMNS, rows, n=n))
+def of_answers(name, rows, *, n):
+    findings = get_measure(name).compute(tiny_evidence("answer_counts", COLUMNS, rows, n=n))
     return {(f.checkpoint_id, f.scope): f for f in findings}
+
+
+def entropies(rows, *, n):
+    return of_answers("answer_entropy", rows, n=n)
+
+
+def agreement(rows, *, n):
+    return of_answers("answer_simpson", rows, n=n)
 
 
 def test_plug_in_and_corrected_by_hand():
@@ -49,12 +55,20 @@ def test_a_planted_collapse_falls_and_the_clean_twin_does_not():
     assert found["twin", "all"].low < found["base", "all"].value < found["twin", "all"].high
 
 
-def test_another_sample_size_is_not_compared():
-    rows = [("base", "q", "4", "a", True, 4), ("late", "q", "4", "a", True, 2)]
-    assert entropies(rows, n=4)["late", "all"].why.startswith("0 of 1 problems have exactly 4")
+def test_the_share_of_agreeing_pairs_is_over_all_answers():
+    q1 = [("base", "q1", "4", "a", True, 1), ("base", "q1", "4", "b", True, 1), ("base", "q1", "5", None, False, 2)]
+    found = agreement([*q1, ("base", "q2", "4", "a", True, 4)], n=4)
+    assert found["base", "all"].value == pytest.approx((4 / 12 + 1) / 2)
 
 
-def test_one_sample_has_no_entropy():
-    assert (
-        entropies([("base", "q", "4", "a", True, 1)], n=1)["base", "all"].why == "one sample per problem has no entropy"
-    )
+def test_answers_of_a_planted_collapse_agree_and_those_of_the_twin_do_not():
+    rows = [(c, "q", a, None, False, 2) for c in ("base", "twin") for a in "1234"]
+    found = agreement([*rows, ("late", "q", "1", None, False, 8)], n=8)
+    assert found["late", "all"].value == 1.0
+    assert found["twin", "all"].value == found["base", "all"].value == pytest.approx(8 / 56)
+
+
+@pytest.mark.parametrize(("name", "lacks"), [("answer_entropy", "entropy"), ("answer_simpson", "pairs")])
+def test_one_sample_is_too_few(name, lacks):
+    found = of_answers(name, [("base", "q", "4", "a", True, 1)], n=1)
+    assert found["base", "all"].why == f"one sample per problem has no {lacks}"

@@ -5,17 +5,26 @@ import pytest
 from diagnostics.measures import get_measure
 from diagnostics.measures._example import tiny_evidence
 
-compute = get_measure("sampler_scorer_gap").compute
-
-COLUMNS = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"
-
-
-def found(*rows):
-    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("own_logps", COLUMNS, list(rows)))}
+COLUMNS = {
+    "sampler_scorer_gap": ("own_logps", "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"),
+    "scoring_noise": ("repeated_logps", "checkpoint_id problem_id response_id n_tokens logp_sum second_logp_sum"),
+}
 
 
-def test_gaps_in_either_direction_add_up_and_problems_count_equally():
+def found(name, *rows):
+    """``rows``: (checkpoint, problem, index, tokens, one log-probability, the other)."""
+    view, columns = COLUMNS[name]
+    return {(f.checkpoint_id, f.scope): f for f in get_measure(name).compute(tiny_evidence(view, columns, list(rows)))}
+
+
+def in_store(name, store):
+    return {(f.checkpoint_id, f.scope): f for f in get_measure(name).compute(store.evidence())}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_gaps_in_either_direction_add_up_and_problems_count_equally(name):
     findings = found(
+        name,
         ("base", "q1", 0, 2, -3.0, -5.0),  # 1 per token
         ("base", "q1", 1, 4, -5.0, -3.0),  # 1/2, the other way
         ("base", "q2", 0, 10, -7.0, -7.0),
@@ -33,13 +42,14 @@ def test_stale_weights_in_the_sampler_stand_out(world):
         for q in ("q1", "q2", "q3")
         for c, own in (("base", -8.00001), ("c1", -8.00002), ("c2", -5.0))  # c2 was sampled with the base's weights
     ]
-    findings = {(f.checkpoint_id, f.scope): f.value for f in compute(world(samples, n=1).evidence())}
-    assert findings["base", "max"] < findings["c1", "max"] < 1e-5
-    assert findings["c2", "all"] == pytest.approx(0.3)
+    findings = in_store("sampler_scorer_gap", world(samples, n=1))
+    assert findings["base", "max"].value < findings["c1", "max"].value < 1e-5
+    assert findings["c2", "all"].value == pytest.approx(0.3)
 
 
 def test_a_checkpoint_scored_in_part_is_unknown():
     findings = found(
+        "sampler_scorer_gap",
         ("base", "q1", 0, 2, -3.0, -3.0),
         ("base", "q2", 0, 2, -3.0, -3.0),
         ("late", "q1", 0, 2, -3.0, -3.0),
@@ -54,6 +64,18 @@ def test_a_checkpoint_scored_in_part_is_unknown():
 
 @pytest.mark.parametrize("own", [-3.0, -math.inf])
 def test_an_impossible_response_is_a_reason_not_a_number(own):
-    findings = found(("base", "q1", 0, 2, -math.inf, own), ("base", "q2", 0, 2, -3.0, -3.0))
+    rows = [("base", "q1", 0, 2, -math.inf, own), ("base", "q2", 0, 2, -3.0, -3.0)]
+    findings = found("sampler_scorer_gap", *rows)
     assert findings["base", "all"].why.startswith("1 of 2 responses have probability 0 here")
     assert findings["base", "max"].value is None
+
+
+def test_both_scores_are_read_from_the_store_and_a_checkpoint_without_a_second_one_says_so(world):
+    scores = [(c, "q1", "p", [-1.0, -1.0], [0.0, 0.0]) for c in ("base", "late", "once")]
+    second = [("base", "q1", "p", -2.0), ("late", "q1", "p", -2.5)]
+    store = world([{"panel": True, "text": "p"}], n=1, panel=1, panel_logps=scores, second_logps=second)
+    findings = in_store("scoring_noise", store)
+    values = {checkpoint: f.value for (checkpoint, scope), f in findings.items() if scope == "all"}
+    assert values == {"base": 0.0, "late": 0.25, "once": None}
+    assert findings["late", "max"].value == 0.25
+    assert findings["once", "max"].why.startswith("no panel response is scored twice here")
