@@ -297,13 +297,13 @@ def test_a_checkpoint_with_a_part_of_its_evidence_is_unknown_and_the_others_keep
     findings = lacking_one_row(measure, evidence, "middle")
     values = {key(f): f.value for f in measure.compute(evidence) if f.checkpoint_id != "middle"}
     assert {key(f): f.value for f in findings if f.checkpoint_id != "middle"} == values
-    assert all(f.value is None and f.why.startswith(reason) for f in findings if f.checkpoint_id == "middle")
-    of_base_in_part = lacking_one_row(measure, evidence, "base")
-    if measure.of_base:
-        assert all(f.value is None and reason in f.why for f in of_base_in_part if f.checkpoint_id == "base")
-    else:
-        reasons = tuple(f"{compared}: {reason}" for compared in ("base", "the checkpoint before"))
-        assert all(f.value is None and f.why.startswith(reasons) for f in of_base_in_part if f.checkpoint_id == "late")
+    whys = [(f.value, f.why[: len(reason)]) for f in findings if f.checkpoint_id == "middle"]
+    assert set(whys) == {(None, reason)}
+    compared = ("", "base: ") if measure.of_base else ("base: ", "the checkpoint before: ")
+    looked_at = "base" if measure.of_base else "late"
+    unknown = [f for f in lacking_one_row(measure, evidence, "base") if f.checkpoint_id == looked_at]
+    assert unknown
+    assert all(f.value is None and f.why.startswith(tuple(f"{c}{reason}" for c in compared)) for f in unknown)
 
 
 @every_measure
