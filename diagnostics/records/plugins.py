@@ -109,8 +109,12 @@ def _documented(record: RecordT, module: ModuleType) -> RecordT:
     return replace(record, doc=inspect.cleandoc(record.doc or module.__doc__ or ""))
 
 
-@cache
 def _points(group: str) -> tuple[EntryPoint, ...]:
+    return _points_on(tuple(sys.path), group)
+
+
+@cache  # reading the metadata of every distribution takes tens of milliseconds
+def _points_on(path: tuple[str, ...], group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 

@@ -51,7 +51,7 @@ def install(monkeypatch, tmp_path) -> Iterator[Callable[..., None]]:
     """Installs entry points, (name, value) each, for one test, beside a module ``outside`` with the given source."""
 
     def forget() -> None:
-        for cached in (registry._points, all_measures, all_importers):
+        for cached in (registry._points_on, all_measures, all_importers):
             cached.cache_clear()
 
     def make(group: str, *points: tuple[str, str], outside: str = "") -> None:
