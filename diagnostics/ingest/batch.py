@@ -1,4 +1,4 @@
-"""Samples on their way from a file into the store, gathered column by column until a part is worth a transaction."""
+"""Gathers samples column by column into the tables that the store writes in one transaction."""
 
 from __future__ import annotations
 

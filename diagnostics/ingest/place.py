@@ -1,4 +1,4 @@
-"""Where the samples of a file belong: to which step and problem, under which number, and who grades them."""
+"""Assigns the samples of a file to checkpoint and problem, numbers them, and decides who grades them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files an import reads, into which series, and what their places tell of steps. Nothing is read but heads."""
+"""Plans an import: which files are read, into which series, and of which step each file is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other tools' samples into the store: every file once, every good record kept, every bad one counted."""
+"""Reads the files of a series into the store: each file once, in parts; bad records are counted by their fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from diagnostics.ingest import batch as import_parts
+from diagnostics.ingest import batch
 from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, GradedPairs, SampleBatch, Texts, collector_off
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
@@ -161,7 +161,7 @@ class SeriesReader:
         file = reading.file
         options = ReadOptions(fields=self._config.map, reward=self._config.reward)
         block: list[Recorded] = []
-        n_characters, line, room = 0, done, import_parts.SAMPLES_PER_BLOCK
+        n_characters, line, room = 0, done, batch.SAMPLES_PER_BLOCK
         try:
             for item in file.importer.read(file.path, options):
                 here = item.line
@@ -173,7 +173,7 @@ class SeriesReader:
                         block, n_characters = [], 0
                         if reading.part.room <= 0:
                             self._write(reading, line, complete=False)
-                        room = min(reading.part.room, import_parts.SAMPLES_PER_BLOCK)
+                        room = min(reading.part.room, batch.SAMPLES_PER_BLOCK)
                     line = here
                 if isinstance(item, Fault):
                     reading.skip(line, item.why)

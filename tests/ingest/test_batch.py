@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnostics.ingest import batch as import_parts
+from diagnostics.ingest import batch
 from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, GradedPairs, Placed, SampleBatch, Texts
 from diagnostics.ingest.formats.contract import Recorded
 from diagnostics.records.types import content_hash, response_id
@@ -18,15 +18,12 @@ from diagnostics.store.write_import import GRADES
 
 def grades(*pairs: tuple[int, int]) -> pa.Table:
     """Grades of (problem, response) by number."""
-    rows = {
-        "problem_id": [content_hash("problem", problem) for problem, _ in pairs],
-        "response_id": [content_hash("response", response) for _, response in pairs],
-        "verifier": ["v"] * len(pairs),
-        "answer": ["7"] * len(pairs),
-        "reward": [1.0] * len(pairs),
-        "correct": [True] * len(pairs),
-    }
-    return pa.table(rows, schema=GRADES)
+    same = {"verifier": "v", "answer": "7", "reward": 1.0, "correct": True}
+    rows = [
+        {"problem_id": content_hash("problem", problem), "response_id": content_hash("response", response), **same}
+        for problem, response in pairs
+    ]
+    return pa.Table.from_pylist(rows, schema=GRADES)
 
 
 def sample(line: int, response: str = "7") -> Recorded:
@@ -50,7 +47,7 @@ def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
 
 
 def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_parts, "SAMPLES_PER_COMMIT", 5)
+    monkeypatch.setattr(batch, "SAMPLES_PER_COMMIT", 5)
     part = SampleBatch(Texts())
     for items in ([sample(1), sample(2, "é\ud800")], [], [sample(3)]):
         placed = Placed()
@@ -64,7 +61,7 @@ def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.Monke
 
 
 def test_a_part_of_long_responses_is_full_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_parts, "BYTES_PER_COMMIT", 8)
+    monkeypatch.setattr(batch, "BYTES_PER_COMMIT", 8)
     part, placed = SampleBatch(Texts()), Placed()
     placed.add("checkpoint", "problem", [sample(1, "€€€")], [0])
     part.add_samples(placed, with_numbers=True)
@@ -72,7 +69,7 @@ def test_a_part_of_long_responses_is_full_earlier(monkeypatch: pytest.MonkeyPatc
 
 
 def test_texts_outgrow_their_memory_and_use_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_parts, "BYTES_PER_COMMIT", 4)
+    monkeypatch.setattr(batch, "BYTES_PER_COMMIT", 4)
     texts = Texts()
     for _ in range(2):
         texts.clear()
@@ -93,7 +90,7 @@ def test_pairs_are_new_once() -> None:
 
 
 def test_pairs_that_share_a_number_are_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_parts, "_FACTORS", np.zeros(4, dtype=np.uint64))
+    monkeypatch.setattr(batch, "_FACTORS", np.zeros(4, dtype=np.uint64))
     pairs = GradedPairs()
     assert pairs.surely_new(grades((1, 1), (2, 2))).tolist() == [True, False]
     assert pairs.surely_new(grades((3, 3))).tolist() == [False]
