@@ -11,17 +11,15 @@ import pytest
 from safetensors.numpy import save_file
 
 from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import TrainingMetric
+from diagnostics.records.types import Series, TrainingMetric
 from diagnostics.series import find_series
 
-VOCABULARY = {"<pad>": 0, "a": 1}
 
-
-def write_checkpoint(folder: Path, seed: int, *, vocabulary: dict[str, int] | None = None) -> Path:
+def write_checkpoint(folder: Path, seed: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text('{"model_type": "qwen3"}')
     save_file({"w": np.random.default_rng(seed).normal(size=(3, 4))}, folder / "model.safetensors")
-    write_tokenizer(folder, vocabulary or VOCABULARY)
+    write_tokenizer(folder, {"<pad>": 0, "a": 1})
     return folder
 
 
@@ -43,6 +41,26 @@ def write_run(run: Path, *names: str) -> Path:
     return run
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Three checkpoints, of steps 0, 20 and 40."""
+    return write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A model that is in no run."""
+    return write_checkpoint(tmp_path / "base", seed=9)
+
+
+def steps_of(series: Series) -> list[int]:
+    return [checkpoint.step for checkpoint in series.checkpoints]
+
+
+def labels_of(series: Series) -> list[tuple[int, str]]:
+    return [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints]
+
+
 def cut_short(file: Path, *, by_bytes: int = 8) -> None:
     file.write_bytes(file.read_bytes()[:-by_bytes])
 
@@ -53,7 +71,7 @@ def cut_short(file: Path, *, by_bytes: int = 8) -> None:
 def test_steps_are_sorted_as_numbers_and_the_lowest_is_the_base(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-100", "checkpoint-20", "checkpoint-9")
     series = find_series([run])
-    assert [checkpoint.step for checkpoint in series.checkpoints] == [9, 20, 100]
+    assert steps_of(series) == [9, 20, 100]
     assert series.base.label == "checkpoint-9"
     assert (series.name, series.path, series.layout, series.skipped) == ("run", run.resolve(), "hf", ())
 
@@ -61,21 +79,19 @@ def test_steps_are_sorted_as_numbers_and_the_lowest_is_the_base(tmp_path: Path) 
 @pytest.mark.parametrize("pattern", ["step_{}", "step-{}", "global_step_{}", "global_step{}_hf", "my-model-{}", "{}"])
 def test_the_usual_names_of_steps_are_understood(tmp_path: Path, pattern: str) -> None:
     run = write_run(tmp_path / "run", *(pattern.format(step) for step in (5, 10)))
-    assert [checkpoint.step for checkpoint in find_series([run]).checkpoints] == [5, 10]
+    assert steps_of(find_series([run])) == [5, 10]
 
 
-def test_folders_that_are_no_checkpoints_are_passed_over(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+def test_folders_that_are_no_checkpoints_are_passed_over(run: Path) -> None:
     (run / "rollouts-2024").mkdir()
     (run / "state").mkdir()
     series = find_series([run])
-    assert len(series.checkpoints) == 2
-    assert series.skipped == ()
+    assert (steps_of(series), series.skipped) == ([0, 20, 40], ())
 
 
 def test_the_final_model_beside_its_checkpoints_is_not_mistaken_for_one_of_them(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ".", "checkpoint-10", "checkpoint-20")
-    assert [checkpoint.step for checkpoint in find_series([run]).checkpoints] == [10, 20]
+    assert steps_of(find_series([run])) == [10, 20]
 
 
 def test_a_list_and_a_glob_find_the_same_series_as_the_directory(tmp_path: Path) -> None:
@@ -89,46 +105,35 @@ def test_a_list_and_a_glob_find_the_same_series_as_the_directory(tmp_path: Path)
 def test_listed_models_without_steps_keep_the_order_they_were_listed_in(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "zero", "middle", "end")
     series = find_series([run / "zero", run / "middle", run / "end"])
-    assert [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints] == [
-        (0, "zero"),
-        (1, "middle"),
-        (2, "end"),
-    ]
+    assert labels_of(series) == [(0, "zero"), (1, "middle"), (2, "end")]
 
 
-def test_the_base_option_comes_first_as_step_zero(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "label"), [("checkpoint-1200", "checkpoint-1200"), ("checkpoint-40", "sft/checkpoint-40")]
+)
+def test_the_base_option_comes_first_as_step_zero_under_a_label_of_its_own(
+    tmp_path: Path, name: str, label: str
+) -> None:
     run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
-    base = write_checkpoint(tmp_path / "sft" / "checkpoint-1200", seed=9)
+    base = write_checkpoint(tmp_path / "sft" / name, seed=9)
     series = find_series([run], base=base)
-    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20, 40]
-    assert (series.base.path, series.base.label) == (base, "checkpoint-1200")
+    assert steps_of(series) == [0, 20, 40]
+    assert (series.base.path, series.base.label) == (base, label)
 
 
-def test_a_base_named_like_a_checkpoint_keeps_a_label_of_its_own(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
-    base = write_checkpoint(tmp_path / "sft" / "checkpoint-40", seed=9)
-    assert find_series([run], base=base).base.label == "sft/checkpoint-40"
-
-
-def test_one_checkpoint_and_a_base_are_a_series(tmp_path: Path) -> None:
+def test_one_checkpoint_and_a_base_are_a_series(tmp_path: Path, other: Path) -> None:
     trained = write_checkpoint(tmp_path / "trained", seed=1)
-    series = find_series([trained], base=write_checkpoint(tmp_path / "base", seed=0))
-    assert [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints] == [(0, "base"), (1, "trained")]
+    assert labels_of(find_series([trained], base=other)) == [(0, "base"), (1, "trained")]
 
 
-def test_a_base_equal_to_step_zero_changes_nothing(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
-    base = write_checkpoint(tmp_path / "base", seed=0)
-    assert find_series([run], base=base) == find_series([run])
+def test_a_base_equal_to_step_zero_changes_nothing(tmp_path: Path, run: Path) -> None:
+    assert find_series([run], base=write_checkpoint(tmp_path / "base", seed=0)) == find_series([run])
 
 
 def test_trainers_that_nest_the_model_inside_the_step_are_understood(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "global_step_5/actor/huggingface", "global_step_10/actor/huggingface")
     series = find_series([run])
-    assert [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints] == [
-        (5, "global_step_5"),
-        (10, "global_step_10"),
-    ]
+    assert labels_of(series) == [(5, "global_step_5"), (10, "global_step_10")]
     assert series.base.path == run / "global_step_5/actor/huggingface"
     assert find_series([str(run / "*/actor/huggingface")]).checkpoints == series.checkpoints
 
@@ -136,14 +141,10 @@ def test_trainers_that_nest_the_model_inside_the_step_are_understood(tmp_path: P
 # ---------------------------------------------------------------- which weights
 
 
-def test_the_hash_is_of_tensors_not_of_files(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+def test_the_hash_is_of_tensors_not_of_files(tmp_path: Path, run: Path) -> None:
     before = find_series([run]).base.weights_hash
-    rng = np.random.default_rng(0)
-    first = rng.normal(size=(3, 4))
-    whole, sharded = tmp_path / "whole", tmp_path / "sharded"
-    for folder in (whole, sharded):
-        write_run(folder, "checkpoint-0", "checkpoint-20")
+    first = np.random.default_rng(0).normal(size=(3, 4))
+    whole, sharded = (write_run(tmp_path / name, "checkpoint-0", "checkpoint-20") for name in ("whole", "sharded"))
     save_file({"a": first, "b": first + 1}, whole / "checkpoint-0/model.safetensors")
     (sharded / "checkpoint-0/model.safetensors").unlink()
     save_file({"b": first + 1}, sharded / "checkpoint-0/m-1.safetensors", metadata={"format": "pt"})
@@ -154,25 +155,21 @@ def test_the_hash_is_of_tensors_not_of_files(tmp_path: Path) -> None:
     assert len(before) == 16
 
 
-def test_equal_bytes_under_another_name_or_shape_are_other_weights(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-1", "checkpoint-2")
+def test_equal_bytes_under_another_name_or_shape_are_other_weights(run: Path) -> None:
     tensor = np.arange(6.0)
-    save_file({"a": tensor}, run / "checkpoint-0/model.safetensors")
-    save_file({"b": tensor}, run / "checkpoint-1/model.safetensors")
-    save_file({"a": tensor.reshape(2, 3)}, run / "checkpoint-2/model.safetensors")
+    for step, tensors in {0: {"a": tensor}, 20: {"b": tensor}, 40: {"a": tensor.reshape(2, 3)}}.items():
+        save_file(tensors, run / f"checkpoint-{step}/model.safetensors")
     assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 3
 
 
-def test_older_bin_weights_are_accepted(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-1")
-    for step in (0, 1):
+def test_older_bin_weights_are_accepted(run: Path) -> None:
+    for step in (0, 20, 40):
         (run / f"checkpoint-{step}/model.safetensors").unlink()
         (run / f"checkpoint-{step}/pytorch_model.bin").write_bytes(bytes([step]))
-    assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 2
+    assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 3
 
 
-def test_equal_weights_of_different_steps_are_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+def test_equal_weights_of_different_steps_are_refused(run: Path) -> None:
     shutil.copy(run / "checkpoint-0/model.safetensors", run / "checkpoint-40/model.safetensors")
     with pytest.raises(CheckpointError, match=r"checkpoint-0 and checkpoint-40 hold the same weights .* leave it out"):
         find_series([run])
@@ -187,51 +184,36 @@ def test_adapters_bring_their_model_as_step_zero(tmp_path: Path) -> None:
     adapters = [write_adapter(run / f"checkpoint-{step}", step, "../../model") for step in (10, 20)]
     series = find_series([run])
     assert series.layout == "hf"
-    assert [(checkpoint.step, checkpoint.kind) for checkpoint in series.checkpoints] == [
-        (0, "full"),
-        (10, "lora"),
-        (20, "lora"),
-    ]
+    assert [(one.step, one.kind) for one in series.checkpoints] == [(0, "full"), (10, "lora"), (20, "lora")]
     assert series.base.path.resolve() == model
     assert [checkpoint.path for checkpoint in series.checkpoints[1:]] == adapters
 
 
-def test_the_hash_of_an_adapter_depends_on_its_model(tmp_path: Path) -> None:
-    hashes = []
-    for seed in (0, 1):
-        root = tmp_path / str(seed)
-        write_checkpoint(root / "model", seed)
-        write_adapter(root / "run/checkpoint-10", 10, str(root / "model"))
-        hashes.append(find_series([root / "run"]).checkpoints[1].weights_hash)
-    assert hashes[0] != hashes[1]
-
-
-def test_the_hash_of_an_adapter_depends_on_its_scale(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "model", 1)
+@pytest.mark.parametrize("changed", ["model", "scale"])
+def test_the_hash_of_an_adapter_depends_on_its_model_and_its_scale(tmp_path: Path, changed: str) -> None:
     hashes = set()
-    for alpha in (8, 64):
-        adapter = write_adapter(tmp_path / f"run{alpha}/checkpoint-10", 10, str(tmp_path / "model"))
-        config = json.loads((adapter / "adapter_config.json").read_text())
-        (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 2, "lora_alpha": alpha}))
+    for number in (1, 2):
+        model = write_checkpoint(tmp_path / f"{number}/model", number if changed == "model" else 0)
+        adapter = write_adapter(tmp_path / f"{number}/run/checkpoint-10", 10, str(model))
+        if changed == "scale":
+            config = {"base_model_name_or_path": str(model), "r": 2, "lora_alpha": 8 * number}
+            (adapter / "adapter_config.json").write_text(json.dumps(config))
         hashes.add(find_series([adapter.parent]).checkpoints[-1].weights_hash)
     assert len(hashes) == 2
 
 
-def test_an_adapter_whose_model_is_elsewhere_asks_for_it(tmp_path: Path) -> None:
+def test_an_adapter_whose_model_is_elsewhere_asks_for_it(tmp_path: Path, other: Path) -> None:
     run = tmp_path / "run"
     write_adapter(run / "checkpoint-10", 10, "/gone/model")
     with pytest.raises(CheckpointError, match=r"checkpoint-10: is an adapter of /gone/model, .* pass --base PATH"):
         find_series([run])
-    model = write_checkpoint(tmp_path / "model", seed=0)
-    assert find_series([run], base=model).checkpoints[1].base_path == model
+    assert find_series([run], base=other).checkpoints[1].base_path == other
 
 
-def test_an_adapter_at_step_zero_stands_for_the_model_under_it(tmp_path: Path) -> None:
-    model = write_checkpoint(tmp_path / "model", seed=0)
-    run = tmp_path / "run"
+def test_an_adapter_at_step_zero_stands_for_the_model_under_it(tmp_path: Path, other: Path) -> None:
     for step in (0, 10):
-        write_adapter(run / f"checkpoint-{step}", step, str(model))
-    assert [checkpoint.kind for checkpoint in find_series([run], base=model).checkpoints] == ["lora", "lora"]
+        write_adapter(tmp_path / f"run/checkpoint-{step}", step, str(other))
+    assert [one.kind for one in find_series([tmp_path / "run"], base=other).checkpoints] == ["lora", "lora"]
 
 
 # ---------------------------------------------------------------- metrics
@@ -251,27 +233,23 @@ def test_what_the_trainer_logged_comes_along(tmp_path: Path) -> None:
     )
 
 
-def test_metrics_of_a_run_directory_are_read_and_a_line_being_written_is_not(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-2")
+def test_metrics_of_a_run_directory_are_read_and_a_line_being_written_is_not(run: Path) -> None:
     (run / "metrics.jsonl").write_text('{"step": 1, "reward": 0.1}\n{"step": 1, "reward": 0.2}\n{"step": 2, "rew')
     series = find_series([run])
     assert (series.layout, series.skipped) == ("oversharp", ())
     assert series.metrics == (TrainingMetric(step=1, name="reward", value=0.2),)
 
 
-def test_an_unreadable_log_costs_the_metrics_only(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-2")
+def test_an_unreadable_log_costs_the_metrics_only(run: Path) -> None:
     (run / "metrics.jsonl").write_text('{"step": 1\n{"step": 2, "reward": 1}\n')
     series = find_series([run])
-    assert len(series.checkpoints) == 2
-    assert series.metrics == ()
+    assert (len(series.checkpoints), series.metrics) == (3, ())
     assert "line 1 is not JSON" in series.skipped[0]
 
 
-def test_a_number_beyond_every_float_is_skipped_and_a_step_beyond_the_store_costs_the_log(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-2")
+def test_a_number_beyond_every_float_is_skipped_and_a_step_beyond_the_store_costs_the_log(run: Path) -> None:
     log = [{"step": 1, "reward": 0.5, "huge": 10**400}]
-    (run / "checkpoint-2/trainer_state.json").write_text(json.dumps({"log_history": log}))
+    (run / "checkpoint-40/trainer_state.json").write_text(json.dumps({"log_history": log}))
     (run / "metrics.jsonl").write_text(json.dumps({"step": 10**400, "reward": 1}) + "\n")
     series = find_series([run])
     assert series.metrics == (TrainingMetric(step=1, name="reward", value=0.5),)
@@ -281,39 +259,31 @@ def test_a_number_beyond_every_float_is_skipped_and_a_step_beyond_the_store_cost
 # ---------------------------------------------------------------- faults
 
 
-@pytest.mark.parametrize("fault", ["config", "weights", "cut", "shard", "header", "config_json", "empty"])
-def test_a_half_written_checkpoint_is_left_out_and_said(tmp_path: Path, fault: str) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
-    broken = run / "checkpoint-40"
-    weights = broken / "model.safetensors"
-    expected = {
-        "config": "config.json missing",
-        "weights": "model.safetensors missing",
-        "cut": "model.safetensors is cut short (160 of 168 bytes)",
-        "shard": "model-2.safetensors missing, of 2 shards in model.safetensors.index.json",
-        "header": "model.safetensors is cut short inside its header (20 bytes)",
-        "config_json": "config.json is not readable JSON",
-        "empty": "model.safetensors is not a safetensors file (0 bytes)",
-    }[fault]
-    if fault == "config":
-        (broken / "config.json").unlink()
-    elif fault == "weights":
-        weights.unlink()
-    elif fault == "cut":
-        cut_short(weights)
-    elif fault == "shard":
-        weights.rename(broken / "model-1.safetensors")
-        index = {"weight_map": {"w": "model-1.safetensors", "v": "model-2.safetensors"}}
-        (broken / "model.safetensors.index.json").write_text(json.dumps(index))
-    elif fault == "header":
-        weights.write_bytes(weights.read_bytes()[:20])
-    elif fault == "config_json":
-        (broken / "config.json").write_text('{"model_ty')
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TWO_SHARDS = json.dumps({"weight_map": {"w": WEIGHTS, "v": "model-2.safetensors"}}).encode()
+#: File, what it then holds (None: it is gone; a number: so many of its first bytes), and what is said of it.
+HALF_WRITTEN: list[tuple[str, bytes | int | None, str]] = [
+    ("config.json", None, "config.json missing"),
+    ("config.json", b'{"model_ty', "config.json is not readable JSON"),
+    (WEIGHTS, None, "model.safetensors missing"),
+    (WEIGHTS, 160, "model.safetensors is cut short (160 of 168 bytes)"),
+    (WEIGHTS, 20, "model.safetensors is cut short inside its header (20 bytes)"),
+    (WEIGHTS, 0, "model.safetensors is not a safetensors file (0 bytes)"),
+    (INDEX, TWO_SHARDS, "model-2.safetensors missing, of 2 shards in model.safetensors.index.json"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "said"), HALF_WRITTEN, ids=[said for _, _, said in HALF_WRITTEN])
+def test_a_half_written_checkpoint_is_left_out_and_said(
+    run: Path, file: str, content: bytes | int | None, said: str
+) -> None:
+    broken = run / "checkpoint-40" / file
+    if content is None:
+        broken.unlink()
     else:
-        weights.write_bytes(b"")
+        broken.write_bytes(broken.read_bytes()[:content] if isinstance(content, int) else content)
     series = find_series([run])
-    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
-    assert series.skipped == (f"checkpoint-40: {expected}",)
+    assert (steps_of(series), series.skipped) == ([0, 20], (f"checkpoint-40: {said}",))
 
 
 @pytest.mark.parametrize(
@@ -325,41 +295,34 @@ def test_a_half_written_checkpoint_is_left_out_and_said(tmp_path: Path, fault: s
         (["model.safetensors"], "names no shard"),
     ],
 )
-def test_an_index_that_names_no_files_is_left_out_and_said(tmp_path: Path, weight_map: object, fault: str) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
-    (run / "checkpoint-40/model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+def test_an_index_that_names_no_files_is_left_out_and_said(run: Path, weight_map: object, fault: str) -> None:
+    (run / "checkpoint-40" / INDEX).write_text(json.dumps({"weight_map": weight_map}))
     assert find_series([run]).skipped == (f"checkpoint-40: model.safetensors.index.json {fault}",)
 
 
 @pytest.mark.parametrize("offsets", [[0.0, 8.0], [-8, 8], [8, 0], [False, True], [0], [0, 8, 16], "ab", None])
-def test_offsets_that_count_no_bytes_are_left_out_and_said(tmp_path: Path, offsets: object) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+def test_offsets_that_count_no_bytes_are_left_out_and_said(run: Path, offsets: object) -> None:
     header = json.dumps({"w": {"dtype": "F64", "shape": [1], "data_offsets": offsets}}).encode()
-    (run / "checkpoint-40/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    (run / "checkpoint-40" / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert find_series([run]).skipped == ("checkpoint-40: model.safetensors has a broken header",)
 
 
 def test_json_nested_beyond_reading_is_a_broken_checkpoint(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40", "checkpoint-60")
     deep = b"[" * 100_000
-    (run / "checkpoint-40/model.safetensors").write_bytes(len(deep).to_bytes(8, "little") + deep)
+    (run / "checkpoint-40" / WEIGHTS).write_bytes(len(deep).to_bytes(8, "little") + deep)
     (run / "checkpoint-60/config.json").write_bytes(deep)
     (run / "metrics.jsonl").write_bytes(deep + b"\n")
     series = find_series([run])
-    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
-    assert [reason.partition(":")[0] for reason in series.skipped] == [
-        "checkpoint-40",
-        "checkpoint-60",
-        "metrics.jsonl",
-    ]
+    assert steps_of(series) == [0, 20]
+    assert [why.partition(":")[0] for why in series.skipped] == ["checkpoint-40", "checkpoint-60", "metrics.jsonl"]
 
 
-@pytest.mark.parametrize("name", ["tmp-checkpoint-40", "tmp_step_40", "checkpoint-40.incomplete", ".checkpoint-40"])
-def test_a_temporary_name_is_a_checkpoint_still_being_written(tmp_path: Path, name: str) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", name)
+@pytest.mark.parametrize("name", ["tmp-checkpoint-60", "tmp_step_60", "checkpoint-60.incomplete", ".checkpoint-60"])
+def test_a_temporary_name_is_a_checkpoint_still_being_written(run: Path, name: str) -> None:
+    write_checkpoint(run / name, seed=60)
     series = find_series([run])
-    assert [checkpoint.step for checkpoint in series.checkpoints] == [0, 20]
-    assert series.skipped == (f"{name}: still being written, by its name",)
+    assert (steps_of(series), series.skipped) == ([0, 20, 40], (f"{name}: still being written, by its name",))
 
 
 def test_nothing_but_temporary_names_is_no_series(tmp_path: Path) -> None:
@@ -369,32 +332,24 @@ def test_nothing_but_temporary_names_is_no_series(tmp_path: Path) -> None:
             find_series([given])
 
 
-def test_a_broken_base_stops_the_audit(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
-    cut_short(run / "checkpoint-0/model.safetensors")
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint-0: model.safetensors is cut short .* restore it or pass --base"
-    ):
+def test_a_broken_base_stops_the_audit(run: Path, other: Path) -> None:
+    cut_short(run / "checkpoint-0" / WEIGHTS)
+    said = r"checkpoint-0: model.safetensors is cut short .* restore it or pass --base"
+    with pytest.raises(CheckpointError, match=said):
         find_series([run])
-    assert len(find_series([run], base=write_checkpoint(tmp_path / "base", seed=9)).checkpoints) == 3
-
-
-def test_a_broken_base_option_stops_the_audit(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
-    base = write_checkpoint(tmp_path / "base", seed=9)
-    cut_short(base / "model.safetensors")
+    assert steps_of(find_series([run], base=other)) == [0, 20, 40]
+    cut_short(other / WEIGHTS)
     with pytest.raises(CheckpointError, match=r"base: model.safetensors is cut short"):
-        find_series([run], base=base)
+        find_series([run], base=other)
     with pytest.raises(CheckpointError, match=r"--base .*nowhere: no config.json there"):
-        find_series([run], base=tmp_path / "nowhere")
+        find_series([run], base=run / "nowhere")
 
 
 def test_one_complete_checkpoint_among_broken_ones_is_no_series(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
-    cut_short(run / "checkpoint-20/model.safetensors")
-    with pytest.raises(
-        CheckpointError, match=r"only one checkpoint can be read, .*; left out: checkpoint-20: .*cut short"
-    ):
+    cut_short(run / "checkpoint-20" / WEIGHTS)
+    said = r"only one checkpoint can be read, .*; left out: checkpoint-20: .*cut short"
+    with pytest.raises(CheckpointError, match=said):
         find_series([run])
 
 
@@ -418,14 +373,16 @@ def test_a_directory_one_level_too_high_says_where_the_checkpoints_are(tmp_path:
         find_series([tmp_path / "outputs"])
 
 
-def test_a_path_that_does_not_exist_says_so(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="does not exist"):
-        find_series([tmp_path / "gone"])
-    with pytest.raises(CheckpointError, match="matches no directory"):
-        find_series([str(tmp_path / "gone-*")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gone", "does not exist"), ("gone-*", "matches no directory"), ("file", "is a file"),
+     ("x" * 300, r"cannot be read \(File name too long\)")],
+    ids=["gone", "glob", "file", "long"],
+)  # fmt: skip
+def test_a_path_that_is_no_directory_is_one_line(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="is a file"):
-        find_series([tmp_path / "file"])
+    with pytest.raises(CheckpointError, match=said):
+        find_series([str(tmp_path / name)])
 
 
 def test_two_checkpoints_of_one_step_are_refused(tmp_path: Path) -> None:
@@ -440,34 +397,21 @@ def test_a_step_that_cannot_be_told_among_others_is_refused(tmp_path: Path) -> N
         find_series([run / "final", run / "checkpoint-20"])
 
 
-def test_two_different_bases_are_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
-    base = write_checkpoint(tmp_path / "base", seed=9)
-    with pytest.raises(CheckpointError, match=rf"two bases: --base {base} and {run}/checkpoint-0"):
-        find_series([run], base=base)
+def test_two_different_bases_are_refused(run: Path, other: Path) -> None:
+    with pytest.raises(CheckpointError, match=rf"two bases: --base {other} and {run}/checkpoint-0"):
+        find_series([run], base=other)
 
 
-def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
+def test_a_missing_tokenizer_is_named(run: Path) -> None:
     (run / "checkpoint-20/tokenizer.json").unlink()
     with pytest.raises(CheckpointError, match=r"checkpoint-20: tokenizer.json missing in .* copy the tokenizer files"):
         find_series([run])
 
 
-def test_the_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
+def test_the_tokenizer_of_another_model_is_refused_and_one_that_pads_otherwise_is_not(run: Path) -> None:
+    file = run / "checkpoint-20/tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": {"strategy": "BatchLongest"}}))
+    assert steps_of(find_series([run])) == [0, 20, 40]
     write_tokenizer(run / "checkpoint-40", {"<pad>": 0, "b": 1})
     with pytest.raises(CheckpointError, match="checkpoint-0 and checkpoint-40 have different vocabularies"):
         find_series([run])
-
-
-def test_other_padding_settings_are_not_another_tokenizer(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
-    file = run / "checkpoint-20/tokenizer.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": {"strategy": "BatchLongest"}}))
-    assert len(find_series([run]).checkpoints) == 2
-
-
-def test_what_the_disk_refuses_is_one_line() -> None:
-    with pytest.raises(CheckpointError, match=r"cannot be read \(File name too long\)"):
-        find_series(["x" * 300])

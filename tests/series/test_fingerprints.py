@@ -56,18 +56,14 @@ def test_weights_that_differ_beyond_their_form_are_a_series(change: str, pieces:
     run = write_run(tmp_path / "run", {"checkpoint-0": BASE, "checkpoint-10": BASE}, pieces)
     if change == "one weight":
         edit_weights(run / "checkpoint-10", lambda tensor: tensor.bfloat16())
-        file = run / "checkpoint-10/model.safetensors"
-        tensors = load_file(file)
-        tensors["model.norm.weight"][-1] += 0.5
-        save_file(tensors, file)
+        norm = load_file(run / "checkpoint-10/model.safetensors")["model.norm.weight"]
+        norm[-1] += 0.5
+        edit_weights(run / "checkpoint-10", lambda tensor: tensor, **{"model.norm.weight": norm})
     else:
         edit_weights(run / "checkpoint-0", lambda tensor: tensor.bfloat16())
         edit_weights(run / "checkpoint-10", lambda tensor: tensor.bfloat16().float() * (1 + 1e-4))
-        rounded = {
-            name: tensor.bfloat16() for name, tensor in load_file(run / "checkpoint-10/model.safetensors").items()
-        }
-        base = load_file(run / "checkpoint-0/model.safetensors")
-        assert all(torch.equal(rounded[name], base[name]) for name in base)
+        base, moved = (load_file(run / folder / "model.safetensors") for folder in ("checkpoint-0", "checkpoint-10"))
+        assert all(torch.equal(moved[name].bfloat16(), tensor) for name, tensor in base.items())
     assert len(find_series([run]).checkpoints) == 2
 
 

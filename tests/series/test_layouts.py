@@ -438,8 +438,7 @@ def test_an_adapter_of_verl_is_what_gets_loaded_and_its_copies_of_the_base_are_o
     base, first, second = find_series([run]).checkpoints
     assert first.base_path == second.base_path == base.path
     assert base.label == "base"
-    ids = torch.tensor([[5, 6, 7]])
-    logits = [logits_of(one, ids) for one in (base, first, second)]
+    logits = [logits_of(one, torch.tensor([[5, 6, 7]])) for one in (base, first, second)]
     assert not torch.allclose(logits[0], logits[1])
     assert not torch.allclose(logits[1], logits[2])
 
@@ -469,18 +468,24 @@ def test_a_base_may_be_named_by_the_folder_of_its_step(pieces: Path, tmp_path: P
         find_series([run], base=run / "global_step_30")
 
 
-def test_folders_that_only_have_the_same_names_inside_are_no_checkpoints(pieces: Path, tmp_path: Path) -> None:
-    files = empty(*(f"code-{number}/{name}/train.py" for number in (1, 2) for name in ("actor", "policy", "trainer")))
-    run = write_run(tmp_path / "run", {**files, "checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
-    series = find_series([run])
-    assert ([one.step for one in series.checkpoints], series.skipped, series.layout) == ([10, 20], (), "hf")
+DEEPSPEED = "mp_rank_00_model_states.pt"
 
 
-def test_deepspeeds_folder_inside_a_checkpoint_is_not_a_step(pieces: Path, tmp_path: Path) -> None:
-    files: Files = {f"checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt": "" for step in (10, 20)}
-    run = write_run(tmp_path / "run", {**files, "checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
+@pytest.mark.parametrize(
+    "inside",
+    [
+        [f"code-{number}/{name}/train.py" for number in (1, 2) for name in ("actor", "policy", "trainer")],
+        [f"checkpoint-{step}/global_step{step}/{DEEPSPEED}" for step in (10, 20)],
+    ],
+    ids=["names of other layouts", "DeepSpeed's folders"],
+)
+def test_folders_that_are_no_steps_are_passed_over(inside: list[str], pieces: Path, tmp_path: Path) -> None:
+    models = {"checkpoint-10": STEP_10, "checkpoint-20": STEP_20}
+    run = write_run(tmp_path / "run", {**empty(*inside), **models}, pieces)
     for paths in ([run], [str(run / "checkpoint-*")]):
-        assert [one.path for one in find_series(paths).checkpoints] == [run / "checkpoint-10", run / "checkpoint-20"]
+        series = find_series(paths)
+        assert ([one.path for one in series.checkpoints], series.skipped) == ([run / name for name in models], ())
+        assert series.layout == "hf"
 
 
 # ---------------------------------------------------------------- written by the library itself
