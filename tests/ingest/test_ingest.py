@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import oversharp
 from diagnostics.app.cli import main
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import choose, import_samples, preview
+from diagnostics.ingest.ingest import ImportResult, choose, import_samples, preview
 from diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
 from diagnostics.ingest.plan import plan_import
 from diagnostics.ingest.read import SeriesReader
@@ -23,15 +24,9 @@ PROBLEMS, REPEATS = 12, 8
 
 def line(problem: int, repeat: int, *, right: bool, step: int | None = None, **more: object) -> str:
     answer = problem * 7 if right else -1 - repeat
-    fields = {
-        "input": f"What is 7 times {problem}?",
-        "output": f"So \\boxed{{{answer}}}",
-        "gts": str(problem * 7),
-        "score": float(right),
-        **({} if step is None else {"step": step}),
-        **more,
-    }
-    return json.dumps(fields)
+    fields = {"input": f"What is 7 times {problem}?", "output": f"So \\boxed{{{answer}}}", "gts": str(problem * 7)}
+    told = {} if step is None else {"step": step}
+    return json.dumps(fields | {"score": float(right)} | told | more)
 
 
 def dump(folder: Path, *, steps: tuple[int, ...] = (0, 10, 20)) -> Path:
@@ -47,72 +42,93 @@ def dump(folder: Path, *, steps: tuple[int, ...] = (0, 10, 20)) -> Path:
     return folder
 
 
-def config(tmp_path: Path, **more: object) -> ImportConfig:
-    return ImportConfig(store=tmp_path / "out" / "audit.duckdb", **more)  # type: ignore[arg-type]
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dump of three steps."""
+    return dump(tmp_path / "val")
 
 
-def table(tmp_path: Path, sql: str) -> pd.DataFrame:
+def config(tmp_path: Path, **more: Any) -> ImportConfig:
+    return ImportConfig(store=tmp_path / "out" / "audit.duckdb", **more)
+
+
+def imported(tmp_path: Path, *paths: Path, **more: Any) -> ImportResult:
+    return import_samples(paths, config(tmp_path, **more))
+
+
+def table(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
     with Store.open(tmp_path / "out" / "audit.duckdb", read_only=True) as store:
-        return store.frame(sql)
+        return list(store.frame(sql).itertuples(index=False, name=None))
 
 
-def test_a_dump_becomes_counts_findings_verdict_and_report(tmp_path: Path) -> None:
-    result = oversharp.import_samples(dump(tmp_path / "val"), config(tmp_path), command="oversharp import val")
+def n_samples(tmp_path: Path) -> int:
+    return int(table(tmp_path, "SELECT count(*) FROM samples")[0][0])
+
+
+def written(tmp_path: Path) -> list[tuple[Any, ...]]:
+    return table(tmp_path, "SELECT step, problem_id, sample_index, text FROM graded_samples ORDER BY ALL")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    """What is written of the dump by an import that nothing came in between of."""
+    root = tmp_path_factory.mktemp("whole")
+    imported(root, dump(root / "val"))
+    return written(root)
+
+
+def n_of_files(result: ImportResult) -> list[int]:
+    return [file.n_samples for file in result.files]
+
+
+def test_a_dump_becomes_counts_findings_verdict_and_report(tmp_path: Path, folder: Path) -> None:
+    result = oversharp.import_samples(folder, config(tmp_path), command="oversharp import val")
     (series,) = result.series
     assert (series.name, series.steps, series.n_problems, series.n) == ("val", (0, 10, 20), PROBLEMS, REPEATS)
     assert not result.incomplete
     assert series.verdict is not None
-    counts = table(tmp_path, "SELECT step, sum(n_correct) AS c FROM problem_counts GROUP BY step ORDER BY step")
-    assert counts["c"].tolist() == [48, 48, 48]
-    pass_at_k = table(tmp_path, "SELECT step, value FROM findings WHERE measure = 'pass_at_k' AND k = 1 ORDER BY step")
-    assert pass_at_k["value"].tolist() == [0.5, 0.5, 0.5]
-    at_8 = table(tmp_path, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND k = 8 AND step = 20")
-    assert at_8["value"].tolist() == [0.5]
-    entropy = table(
-        tmp_path, "SELECT value FROM findings WHERE measure = 'answer_entropy' AND step = 20 AND scope = 'all'"
-    )
-    assert entropy["value"].notna().all()
+    counts = table(tmp_path, "SELECT step, sum(n_correct) FROM problem_counts GROUP BY step ORDER BY step")
+    assert counts == [(0, 48), (10, 48), (20, 48)]
+    sql = "SELECT k, step, value FROM findings WHERE measure = 'pass_at_k' AND k IN (1, 8) ORDER BY ALL"
+    assert table(tmp_path, sql) == [(1, 0, 0.5), (1, 10, 0.5), (1, 20, 0.5), (8, 0, 1.0), (8, 10, 1.0), (8, 20, 0.5)]
+    sql = "SELECT value IS NOT NULL FROM findings WHERE measure = 'answer_entropy' AND step = 20 AND scope = 'all'"
+    assert set(table(tmp_path, sql)) == {(True,)}
     assert result.report_path is not None
     assert "by verl" in result.report_path.read_text(encoding="utf-8")
 
 
-def test_the_same_files_again_add_nothing_and_a_later_step_joins(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
-    import_samples([folder], config(tmp_path))
-    before = table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0]
-    again = import_samples([folder], config(tmp_path))
-    assert all(file.known for file in again.files)
-    assert table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] == before
+def test_the_same_files_again_add_nothing_and_a_later_step_joins(tmp_path: Path, folder: Path) -> None:
+    imported(tmp_path, folder)
+    before = n_samples(tmp_path)
+    assert all(file.known for file in imported(tmp_path, folder).files)
+    assert n_samples(tmp_path) == before
     dump(folder, steps=(0, 10, 20, 30))
-    later = import_samples([folder], config(tmp_path))
-    assert later.series[0].steps == (0, 10, 20, 30)
-    assert table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] == before + PROBLEMS * REPEATS
+    assert imported(tmp_path, folder).series[0].steps == (0, 10, 20, 30)
+    assert n_samples(tmp_path) == before + PROBLEMS * REPEATS
 
 
-def test_a_file_that_grew_goes_on_and_one_that_was_rewritten_is_left_out(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
+def test_a_file_that_grew_goes_on_and_one_that_was_rewritten_is_left_out(tmp_path: Path, folder: Path) -> None:
     last = folder / "20.jsonl"
     text = last.read_text(encoding="utf-8")
     last.write_text("".join(text.splitlines(keepends=True)[:40]), encoding="utf-8")
-    import_samples([folder], config(tmp_path))
+    imported(tmp_path, folder)
     last.write_text(text, encoding="utf-8")
-    assert import_samples([folder], config(tmp_path)).files[-1].n_samples == PROBLEMS * REPEATS
+    assert imported(tmp_path, folder).files[-1].n_samples == PROBLEMS * REPEATS
     sql = "SELECT n_samples, lines_done FROM imports WHERE path LIKE '%20.jsonl'"
-    assert table(tmp_path, sql).to_numpy().tolist() == [[PROBLEMS * REPEATS, PROBLEMS * REPEATS]]
+    assert table(tmp_path, sql) == [(PROBLEMS * REPEATS, PROBLEMS * REPEATS)]
     last.write_text(text.replace("So", "Thus"), encoding="utf-8")
-    again = import_samples([folder], config(tmp_path))
-    assert again.files[-1].why is not None
-    assert again.files[-1].why.startswith("was imported before with other content")
-    assert table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] == 3 * PROBLEMS * REPEATS
+    why = imported(tmp_path, folder).files[-1].why
+    assert why is not None
+    assert why.startswith("was imported before with other content")
+    assert n_samples(tmp_path) == 3 * PROBLEMS * REPEATS
 
 
-def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
+def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path: Path, folder: Path) -> None:
     good = line(1, 0, right=True, step=20)
     bad = [
         b'{"input": "cut sho',
-        line(1, 0, right=True, step=20).replace("1.0", "NaN").encode(),
-        line(1, 0, right=True, step=20).replace("1.0", '"high"').encode(),
+        good.replace("1.0", "NaN").encode(),
+        good.replace("1.0", '"high"').encode(),
         b'{"input": "\xff", "output": "x", "score": 1}',
         b"[1, 2]",
         json.dumps({"input": "What?", "score": 1}).encode(),
@@ -120,7 +136,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
     ]
     with (folder / "20.jsonl").open("ab") as file:
         file.write(b"\n".join([*bad, good.encode()]) + b"\n")
-    result = import_samples([folder], config(tmp_path))
+    result = imported(tmp_path, folder)
     last = result.files[-1]
     assert last.n_samples == PROBLEMS * REPEATS + 1
     first = PROBLEMS * REPEATS + 1
@@ -134,7 +150,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
         "no reward, though others of this run have one": (1, first + 6),
     }
     assert result.incomplete
-    assert table(tmp_path, "SELECT sum(n) AS n FROM import_faults")["n"].iloc[0] == 7
+    assert table(tmp_path, "SELECT sum(n) FROM import_faults") == [(7,)]
 
 
 def test_numbered_repeats_come_once(tmp_path: Path) -> None:
@@ -146,38 +162,32 @@ def test_numbered_repeats_come_once(tmp_path: Path) -> None:
     ]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     fields = {"prompt": "q", "response": "a", "score": "ok", "index": "i", "step": "at"}
-    result = import_samples([tmp_path / "mine.jsonl"], config(tmp_path, map=fields, name="mine"))
+    result = imported(tmp_path, tmp_path / "mine.jsonl", map=fields, name="mine")
     assert {why: (count.n, count.first_line) for why, count in result.files[0].faults.items()} == {DUPLICATE: (6, 3)}
     assert (result.series[0].name, result.series[0].n) == ("mine", 2)
 
 
 @pytest.mark.parametrize("cut", [b"{", "é".encode()[:1]], ids=["within a record", "within a letter"])
-def test_a_line_that_was_still_being_written_counts_once_it_is_whole(tmp_path: Path, cut: bytes) -> None:
-    folder = dump(tmp_path / "val")
-    wanted = import_samples([folder], config(tmp_path / "whole"))
-    whole = (folder / "20.jsonl").read_bytes()
-    lines = whole.splitlines(keepends=True)
-    (folder / "20.jsonl").write_bytes(b"".join(lines[:50]) + lines[50][:30] + cut)
-    first = import_samples([folder], config(tmp_path))
-    assert [count.n for count in first.files[2].faults.values()] == [1]
-    last_line = lines[50][:30] + cut + b"\n"
-    (folder / "20.jsonl").write_bytes(b"".join(lines[:50]) + last_line + b"".join(lines[50:]))
-    broken = import_samples([folder], config(tmp_path))
-    assert [(count.n, count.first_line) for count in broken.files[2].faults.values()] == [(1, 51)]
-    assert broken.files[2].n_samples == wanted.files[2].n_samples
+def test_a_line_that_was_still_being_written_counts_once_it_is_whole(tmp_path: Path, folder: Path, cut: bytes) -> None:
+    lines = (folder / "20.jsonl").read_bytes().splitlines(keepends=True)
+    begun = lines[50][:30] + cut
+    (folder / "20.jsonl").write_bytes(b"".join([*lines[:50], begun]))
+    assert [count.n for count in imported(tmp_path, folder).files[2].faults.values()] == [1]
+    (folder / "20.jsonl").write_bytes(b"".join([*lines[:50], begun, b"\n", *lines[50:]]))
+    broken = imported(tmp_path, folder).files[2]
+    assert [(count.n, count.first_line) for count in broken.faults.values()] == [(1, 51)]
+    assert broken.n_samples == PROBLEMS * REPEATS
 
 
-def test_a_dump_that_grows_while_it_is_written_becomes_what_it_is_in_the_end(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
-    wanted = import_samples([folder], config(tmp_path / "whole"))
-    whole = (folder / "20.jsonl").read_bytes()
-    for end in (len(whole) // 2, len(whole) - 40, len(whole)):
-        (folder / "20.jsonl").write_bytes(whole[:end])
-        result = import_samples([folder], config(tmp_path))
-    assert result.files[2].faults == {}
-    assert result.files[2].n_samples == wanted.files[2].n_samples
-    sql = "SELECT step, problem_id, sample_index, text FROM graded_samples ORDER BY ALL"
-    assert table(tmp_path, sql).equals(table(tmp_path / "whole", sql))
+def test_a_dump_that_grows_while_it_is_written_becomes_what_it_is_in_the_end(
+    tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]]
+) -> None:
+    last = (folder / "20.jsonl").read_bytes()
+    for end in (len(last) // 2, len(last) - 40, len(last)):
+        (folder / "20.jsonl").write_bytes(last[:end])
+        result = imported(tmp_path, folder)
+    assert (result.files[2].faults, result.files[2].n_samples) == ({}, PROBLEMS * REPEATS)
+    assert written(tmp_path) == whole
 
 
 def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,84 +199,76 @@ def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monk
         monkeypatch.setattr(f"diagnostics.ingest.batch.{constant}", n)
     write, sizes = SeriesReader._write, []
 
-    def noted(self: SeriesReader, reading: Reading, *args: object, **more: object) -> None:
+    def noted(self: SeriesReader, reading: Reading, *args: Any, **more: Any) -> None:
         sizes.append(reading.part.n_samples)
-        write(self, reading, *args, **more)  # type: ignore[arg-type]
+        write(self, reading, *args, **more)
 
     monkeypatch.setattr(SeriesReader, "_write", noted)
-    import_samples([path], config(tmp_path))
+    imported(tmp_path, path)
     assert sizes == [10, 10, 8]
 
 
-def test_an_import_that_was_killed_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = dump(tmp_path / "val")
-    wanted = import_samples([folder], config(tmp_path / "whole"))
+def test_an_import_that_was_killed_goes_on_where_it_ended(
+    tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for constant in ("SAMPLES_PER_COMMIT", "SAMPLES_PER_BLOCK"):
         monkeypatch.setattr(f"diagnostics.ingest.batch.{constant}", 10)
-    write, written = SeriesReader._write, []
+    write, parts = SeriesReader._write, []
 
-    def killed(self: SeriesReader, *args: object, **more: object) -> None:
-        if len(written) == 12:
+    def killed(self: SeriesReader, *args: Any, **more: Any) -> None:
+        if len(parts) == 12:
             raise KeyboardInterrupt
-        written.append(1)
-        write(self, *args, **more)  # type: ignore[arg-type]
+        parts.append(1)
+        write(self, *args, **more)
 
     monkeypatch.setattr(SeriesReader, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
-        import_samples([folder], config(tmp_path))
-    assert 0 < table(tmp_path, "SELECT count(*) AS n FROM samples")["n"].iloc[0] < 3 * PROBLEMS * REPEATS
+        imported(tmp_path, folder)
+    assert 0 < n_samples(tmp_path) < 3 * PROBLEMS * REPEATS
     monkeypatch.setattr(SeriesReader, "_write", write)
-    result = import_samples([folder], config(tmp_path))
-    assert [file.n_samples for file in result.files] == [file.n_samples for file in wanted.files]
-    sql = "SELECT step, problem_id, sample_index, text FROM graded_samples ORDER BY ALL"
-    assert table(tmp_path, sql).equals(table(tmp_path / "whole", sql))
+    result = imported(tmp_path, folder)
+    assert n_of_files(result) == [PROBLEMS * REPEATS] * 3
+    assert written(tmp_path) == whole
 
 
 def test_what_the_files_do_not_tell_is_asked_for(tmp_path: Path) -> None:
-    folder = tmp_path / "val"
-    folder.mkdir()
-    (folder / "some.jsonl").write_text(line(1, 0, right=True))
-    result = import_samples([folder], config(tmp_path))
+    some, base = tmp_path / "some.jsonl", tmp_path / "base.jsonl"
+    some.write_text(line(1, 0, right=True))
+    base.write_text(line(1, 0, right=False))
+    result = imported(tmp_path, some)
     assert result.files[0].faults[NO_STEP].n == 1
     assert result.series[0].why == f"no sample could be used: {NO_STEP}"
-    only = import_samples([folder], config(tmp_path, step=5))
-    assert only.series[0].why is not None
-    assert "only step 5 is there; import the samples of the base model too (--base PATH)" in only.series[0].why
-    base = tmp_path / "base.jsonl"
-    base.write_text(line(1, 0, right=False))
-    both = import_samples([folder], config(tmp_path, step=5, base=base))
+    why = imported(tmp_path, some, step=5).series[0].why
+    assert why is not None
+    assert "only step 5 is there; import the samples of the base model too (--base PATH)" in why
+    both = imported(tmp_path, some, step=5, base=base)
     assert both.series[0].steps == (0, 5)
     assert both.series[0].verdict is not None
 
 
 def test_samples_without_scores_are_graded(tmp_path: Path) -> None:
-    folder = tmp_path / "val"
-    folder.mkdir()
-    for step in (0, 10):
-        rows = [json.loads(line(p, r, right=r == 0, step=step)) for p in range(3) for r in range(2)]
-        (folder / f"{step}.jsonl").write_text("\n".join(json.dumps({**row, "score": None}) for row in rows))
-    import_samples([folder], config(tmp_path, verifier="exact"))
-    counts = table(tmp_path, "SELECT n, n_correct FROM problem_counts")
-    assert set(zip(counts["n"], counts["n_correct"], strict=True)) == {(2, 1)}
+    files = [tmp_path / f"{step}.jsonl" for step in (0, 10)]
+    for file in files:
+        file.write_text("\n".join(line(p, r, right=r == 0, score=None) for p in range(3) for r in range(2)))
+    imported(tmp_path, *files, verifier="exact")
+    assert set(table(tmp_path, "SELECT n, n_correct FROM problem_counts")) == {(2, 1)}
 
 
 def test_a_threshold_decides_what_is_correct_and_the_score_stays(tmp_path: Path) -> None:
-    folder = tmp_path / "val"
-    folder.mkdir()
-    for step in (0, 10):
-        (folder / f"{step}.jsonl").write_text(
-            "\n".join(line(1, r, right=True, step=step, score=r / 10, output=f"try {r}: 7") for r in range(8))
-        )
-    import_samples([folder], config(tmp_path, correct_at=0.5))
-    assert table(tmp_path, "SELECT n_correct FROM problem_counts")["n_correct"].tolist() == [3, 3]
+    files = [tmp_path / f"{step}.jsonl" for step in (0, 10)]
+    for file in files:
+        file.write_text("\n".join(line(1, r, right=True, score=r / 10, output=f"try {r}: 7") for r in range(8)))
+    imported(tmp_path, *files, correct_at=0.5)
+    assert table(tmp_path, "SELECT n_correct FROM problem_counts") == [(3,), (3,)]
+    assert len(table(tmp_path, "SELECT DISTINCT reward FROM graded_samples")) == 8
 
 
-def test_tools_and_sampled_series_do_not_mix(tmp_path: Path) -> None:
-    import_samples([dump(tmp_path / "val")], config(tmp_path))
+def test_tools_and_sampled_series_do_not_mix(tmp_path: Path, folder: Path) -> None:
+    imported(tmp_path, folder)
     with Store.open(tmp_path / "out" / "audit.duckdb") as store:
         store._database.rows("UPDATE imports SET format = 'trl'")
     with pytest.raises(StoreError, match=r"holds samples of trl, .*0\.jsonl is of verl; .*--name"):
-        import_samples([dump(tmp_path / "val")], config(tmp_path))
+        imported(tmp_path, folder)
 
 
 def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
@@ -301,8 +303,8 @@ def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
         ImportConfig(map={"prompt": "question", "response": "reply"})
 
 
-def test_the_command_shows_and_then_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, store = dump(tmp_path / "val"), tmp_path / "out" / "audit.duckdb"
+def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "out" / "audit.duckdb"
     with pytest.raises(SystemExit) as shown:
         main(["import", str(folder), "--store", str(store), "--dry-run"])
     assert shown.value.code == 0
@@ -317,42 +319,39 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, capsys: pytest.Captur
     assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [({"reward": "nosuch"}, {}), ({"steps": (30,)}, {}), ({"steps": (0, 10)}, {})],
-    ids=["reward", "steps", "some steps"],
-)
+@pytest.mark.parametrize("wrong", [{"reward": "nosuch"}, {"steps": (30,)}], ids=["reward", "steps"])
 def test_an_import_with_a_wrong_option_does_not_stand_in_the_way_of_the_right_one(
-    tmp_path: Path, wrong: dict[str, object], right: dict[str, object]
+    tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]], wrong: dict[str, Any]
 ) -> None:
-    folder = dump(tmp_path / "val")
-    wanted = import_samples([folder], config(tmp_path / "whole"))
-    import_samples([folder], config(tmp_path, **wrong))
-    result = import_samples([folder], config(tmp_path, **right))
-    if "steps" in wrong and len(wrong["steps"]) == 2:  # type: ignore[arg-type]
-        assert [file.why is None for file in result.files] == [False, False, True]
-        assert result.files[0].why is not None
-        assert "another --map, --reward, --correct-at, --step, --steps or --window" in result.files[0].why
-    else:
-        assert result.files == wanted.files
+    imported(tmp_path, folder, **wrong)
+    result = imported(tmp_path, folder)
+    assert [(file.known, file.why, file.faults) for file in result.files] == [(False, None, {})] * 3
+    assert n_of_files(result) == [PROBLEMS * REPEATS] * 3
+    assert written(tmp_path) == whole
     assert result.series[0].steps == (0, 10, 20)
 
 
-def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
-    import_samples([folder], config(tmp_path))
-    result = import_samples([folder], config(tmp_path, correct_at=0.0))
+def test_steps_that_were_left_out_join_and_the_files_of_the_others_are_left_out(tmp_path: Path, folder: Path) -> None:
+    imported(tmp_path, folder, steps=(0, 10))
+    result = imported(tmp_path, folder)
+    assert [file.why is None for file in result.files] == [False, False, True]
+    assert "another --map, --reward, --correct-at, --step, --steps or --window" in (result.files[0].why or "")
+    assert result.series[0].steps == (0, 10, 20)
+
+
+def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path, folder: Path) -> None:
+    imported(tmp_path, folder)
+    result = imported(tmp_path, folder, correct_at=0.0)
     assert all("was imported before with another" in (file.why or "") for file in result.files)
     with pytest.raises(StoreError, match=r"with another --temperature, --top-p or --max-tokens; give .* a --name"):
-        import_samples([folder], config(tmp_path, temperature=0.6))
-    other = import_samples([folder], config(tmp_path, correct_at=0.0, name="all right"))
+        imported(tmp_path, folder, temperature=0.6)
+    other = imported(tmp_path, folder, correct_at=0.0, name="all right")
     assert other.series[0].verdict is not None
-    above = import_samples([folder], config(tmp_path, k=(1, 99), name="k"))
+    above = imported(tmp_path, folder, k=(1, 99), name="k")
     assert above.series[0].why == "--k 99 is larger than the 8 samples of each problem and step; drop that k"
 
 
-def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
+def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path) -> None:
     doubtful = [
         line(1, 0, right=True, step=20),
         line(1, 1, right=True, step=10),
@@ -365,28 +364,26 @@ def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path) -> None:
     done = import_samples([folder], settings)
     assert done.incomplete
     (results,) = shown.values()
-    assert [(file.path, file.faults, file.notes, file.n_samples) for file in results] == [
-        (file.path, file.faults, file.notes, file.n_samples) for file in done.files
-    ]
+    kept = ("path", "faults", "notes", "n_samples")
+    for was_shown, was_done in zip(results, done.files, strict=True):
+        assert [getattr(was_shown, name) for name in kept] == [getattr(was_done, name) for name in kept]
     assert {step for file in results for step, _ in file.counted} == {10, 20}
     assert results[2].notes == ("line 2: the step goes back from 20 to 10; a restarted run?",)
     assert [count.first_line for count in results[2].faults.values()] == [4, 3]
 
 
-def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
+def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Path, folder: Path) -> None:
     (folder / "20.jsonl").rename(folder / "30.jsonl")
-    result = import_samples([folder], config(tmp_path))
-    assert result.files[2].notes == (
-        "line 1: step 30 by the file's name and 20 by its field, which counts; --step names another",
-    )
+    result = imported(tmp_path, folder)
+    told = "line 1: step 30 by the file's name and 20 by its field, which counts; --step names another"
+    assert result.files[2].notes == (told,)
     assert result.incomplete
 
 
 def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, store = dump(tmp_path / "val"), tmp_path / "out" / "audit.duckdb"
+    store = tmp_path / "out" / "audit.duckdb"
     (folder / "30.jsonl").write_bytes(b"")
     (folder / "40.parquet").write_bytes(b"PAR1 and no more")
     for more in (("--dry-run",), ("--quiet",)):
@@ -396,14 +393,13 @@ def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
         printed = capsys.readouterr().err
         assert f"warning: {folder / '30.jsonl'}: left out: is empty" in printed
         assert f"warning: {folder / '40.parquet'}: left out: not a readable Parquet file" in printed
-    assert table(tmp_path, "SELECT count(DISTINCT step) AS n FROM graded_samples")["n"].tolist() == [3]
+    assert table(tmp_path, "SELECT count(DISTINCT step) FROM graded_samples") == [(3,)]
 
 
-def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path) -> None:
-    folder = dump(tmp_path / "val")
+def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"--step 7: the files are of steps 0, 10, 20 by their names; import those"):
-        import_samples([folder], config(tmp_path, step=7))
+        imported(tmp_path, folder, step=7)
     for file, step in (("0.jsonl", 5), ("20.jsonl", 7)):
-        result = import_samples([folder / file], config(tmp_path, step=step, name="val"))
+        result = imported(tmp_path, folder / file, step=step, name="val")
     assert not result.incomplete
     assert result.series[0].steps == (5, 7)

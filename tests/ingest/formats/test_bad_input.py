@@ -30,9 +30,9 @@ from diagnostics.ingest.formats import (
     verl,
 )
 from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import LARGEST_WHOLE
 from diagnostics.ingest.formats.rows import NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
 from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.reading import checked
 
 #: With halves of surrogate pairs, which JSON can hold and no file of text.
 TEXT = st.text(st.characters(categories=["L", "N", "P", "Z", "Cc", "Cs"]), max_size=6)
@@ -62,9 +62,7 @@ class Case:
     options: ReadOptions = field(default_factory=ReadOptions)
 
 
-def _trace() -> dict[str, Any]:
-    lines = (Path(__file__).parent / "data/prime_rl/rollouts/step_4/train/all/traces.jsonl").read_text().splitlines()
-    return json.loads(lines[0])
+TRACES = (Path(__file__).parent / "data/prime_rl/rollouts/step_4/train/all/traces.jsonl").read_text().splitlines()
 
 
 VERL = {"input": "q", "output": "2", "gts": "2", "score": 1.0, "step": 40, "uid": "a_0_0", "acc": True, "pred": "2"}
@@ -76,58 +74,31 @@ MAPPED = {
     "doc": {"q": "q", "a": "2"}, "out": ["2"], "right": 1.0, "step": 40, "id": "x", "i": 3, "pred": "2", "n": 4,
     "stop": "length", "set": "sums", "greedy": False,
 }  # fmt: skip
+EVALUATED = {
+    "input_prompt": "q", "output_response": "2", "score": [0.0, 1.0], "stop_reason": "stop",
+    "env_extras": {"reward_spec": {"ground_truth": "2"}}, "data_source": "sums",
+}  # fmt: skip
+PROBLEM = {
+    "idx": 3, "question": "q", "gt": "2", "code": ["2", "3"], "pred": ["2", "3"], "score": [True, False],
+    "finish_reason": ["stop", None],
+}  # fmt: skip
+SAMPLE = {
+    "prompt": "q", "response": "2", "response_length": 2, "label": "2", "reward": {"acc": 1.0}, "loss_mask": [1, 1],
+    "rollout_log_probs": [-0.5, -0.25], "status": "completed", "metadata": {"source_name": "sums"},
+}  # fmt: skip
+QUESTION = [{"role": "user", "content": "q"}]
+COMPLETION = {"step": 3, "prompt": QUESTION, "completion": "2", "right": 1.0, "advantage": 0.5}
 OF_LINES = [
     Case(importer=verl.IMPORTER, record=VERL, name="40.jsonl"),
     Case(importer=mapped.IMPORTER, record=MAPPED, name="40.jsonl", options=ReadOptions(fields=NAMES)),
-    Case(importer=prime_rl.IMPORTER, record=_trace(), name="rollouts/step_4/train/all/traces.jsonl"),
-    Case(
-        importer=skyrl.IMPORTER,
-        record={
-            "input_prompt": "q",
-            "output_response": "2",
-            "score": [0.0, 1.0],
-            "stop_reason": "stop",
-            "env_extras": {"reward_spec": {"ground_truth": "2"}},
-            "data_source": "sums",
-        },
-        name="global_step_40_evals/sums.jsonl",
-    ),
-    Case(
-        importer=limit_of_rlvr.IMPORTER,
-        record={
-            "idx": 3,
-            "question": "q",
-            "gt": "2",
-            "code": ["2", "3"],
-            "pred": ["2", "3"],
-            "score": [True, False],
-            "finish_reason": ["stop", None],
-        },
-        name="test_cot_-1_seed0_t0.6_s0_e-1.jsonl",
-    ),
+    Case(importer=prime_rl.IMPORTER, record=json.loads(TRACES[0]), name="rollouts/step_4/train/all/traces.jsonl"),
+    Case(importer=skyrl.IMPORTER, record=EVALUATED, name="global_step_40_evals/sums.jsonl"),
+    Case(importer=limit_of_rlvr.IMPORTER, record=PROBLEM, name="test_cot_-1_seed0_t0.6_s0_e-1.jsonl"),
 ]
-SAMPLE = {
-    "prompt": "q",
-    "response": "2",
-    "response_length": 2,
-    "label": "2",
-    "reward": {"acc": 1.0},
-    "loss_mask": [1, 1],
-    "rollout_log_probs": [-0.5, -0.25],
-    "status": "completed",
-    "metadata": {"source_name": "sums"},
-}
 ROLLOUT = {
     "step": 3, "problem_id": "x", "sample_index": 1, "prompt": "q", "response": "2", "reward": 1.0, "correct": True,
     "state": "ok", "advantage": 0.5, "n_tokens": 4, "truncated": False, "logp_sum": -1.5,
 }  # fmt: skip
-COMPLETION = {
-    "step": 3,
-    "prompt": [{"role": "user", "content": "q"}],
-    "completion": "2",
-    "right": 1.0,
-    "advantage": 0.5,
-}
 OF_ROWS = [
     Case(importer=own_parquet.IMPORTER, record=ROLLOUT, name="rollouts/step_20.parquet"),
     Case(importer=trl_completions.IMPORTER, record=COMPLETION, name="completions_00003.parquet"),
@@ -161,37 +132,19 @@ def changed(draw: st.DrawFn, record: dict[str, Any], by: st.SearchStrategy[Any] 
     return copy
 
 
-def check(items: list[Recorded | Fault]) -> None:
-    """Everything that the rest of the program relies on."""
-    assert [one.line for one in items] == sorted(one.line for one in items)
-    for item in items:
-        assert type(item.line) is int
-        assert item.line >= 1
-        if isinstance(item, Fault):
-            assert item.why
-            continue
-        assert isinstance(item.prompt, str)
-        assert isinstance(item.response, str)
-        for text in (item.prompt, item.response, item.gold, item.problem, item.answer, item.task):
-            assert text is None or text.encode("utf-8") is not None
-        for number in (item.reward, item.logp_sum, item.entropy_sum):
-            assert number is None or (type(number) is float and math.isfinite(number))
-        for count in (item.step, item.index, item.n_tokens):
-            assert count is None or (type(count) is int and 0 <= count <= LARGEST_WHOLE)
-        assert item.finish_reason in (None, "stop", "length")
-        assert type(item.greedy) is bool
-
-
-def place_for(folder: Path, name: str) -> Path:
-    path = folder / name
+def write(folder: Path, case: Case, *records: Any) -> Path:
+    """A file of the case's name and kind with such records, its own where none are given."""
+    path = folder / case.name
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist([*(records or [case.record])]), path)
+    else:
+        path.write_text("".join(json.dumps(one) + "\n" for one in records or [case.record]), encoding="utf-8")
     return path
 
 
 def read(case: Case, path: Path) -> list[Recorded | Fault]:
-    items = list(case.importer.read(path, case.options))
-    check(items)
-    return items
+    return checked(case.importer.read(path, case.options))
 
 
 # ---------------------------------------------------------------- anything in a record
@@ -202,8 +155,7 @@ def read(case: Case, path: Path) -> list[Recorded | Fault]:
 @SETTINGS
 def test_no_line_stops_the_reader(tmp_path: Path, case: Case, data: st.DataObject) -> None:
     records = data.draw(st.lists(changed(case.record) | JSON, min_size=1, max_size=4))
-    path = place_for(tmp_path, case.name)
-    path.write_text("".join(json.dumps(one) + "\n" for one in [*records, case.record]), encoding="utf-8")
+    path = write(tmp_path, case, *records, case.record)
     items = read(case, path)
     case.importer.settings(path)
     case.importer.recognises(path, records[0] if isinstance(records[0], dict) else {})
@@ -221,8 +173,7 @@ COLUMN = st.sampled_from(
 @SETTINGS
 def test_no_row_stops_the_reader(tmp_path: Path, case: Case, data: st.DataObject) -> None:
     record = data.draw(changed(case.record, COLUMN))
-    path = place_for(tmp_path, case.name)
-    parquet.write_table(pa.Table.from_pylist([record, record]), path)
+    path = write(tmp_path, case, record, record)
     case.importer.recognises(path, record)
     case.importer.settings(path)
     read(case, path)
@@ -243,8 +194,8 @@ def test_no_pickled_sample_stops_the_reader(tmp_path: Path, sample: Any) -> None
 
 @pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
 def test_a_file_that_is_cut_short_keeps_its_whole_lines(tmp_path: Path, case: Case) -> None:
-    path = place_for(tmp_path, case.name)
-    line = json.dumps(case.record).encode()
+    path = write(tmp_path, case)
+    line = path.read_bytes().strip()
     path.write_bytes(b"\xef\xbb\xbf" + line + b"\n\n" + line[: len(line) // 2])
     items = read(case, path)
     assert isinstance(items[0], Recorded)
@@ -253,8 +204,8 @@ def test_a_file_that_is_cut_short_keeps_its_whole_lines(tmp_path: Path, case: Ca
 
 @pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
 def test_bytes_that_are_no_text_and_values_that_are_no_record_are_faults(tmp_path: Path, case: Case) -> None:
-    path = place_for(tmp_path, case.name)
-    path.write_bytes(b'{"input": "\xff"}\n[1]\n3\n' + b"[" * 100_000 + b"\n" + json.dumps(case.record).encode())
+    path = write(tmp_path, case)
+    path.write_bytes(b'{"input": "\xff"}\n[1]\n3\n' + b"[" * 100_000 + b"\n" + path.read_bytes())
     items = read(case, path)
     assert items[:4] == [Fault(1, NOT_UTF8), Fault(2, NOT_AN_OBJECT), Fault(3, NOT_AN_OBJECT), Fault(4, NOT_JSON)]
     assert isinstance(items[4], Recorded)
@@ -266,16 +217,15 @@ def test_a_response_of_ten_megabytes_is_read(tmp_path: Path, case: Case) -> None
     record = json.loads(
         json.dumps(case.record).replace('"2"', json.dumps(long)).replace('"content": "1"', f'"content": "{long}"')
     )
-    path = place_for(tmp_path, case.name)
-    path.write_text(json.dumps(record))
-    first = read(case, path)[0]
+    first = read(case, write(tmp_path, case, record))[0]
     assert isinstance(first, Recorded)
     assert len(first.response) == len(long)
 
 
 @pytest.mark.parametrize("case", [*OF_LINES, *OF_ROWS], ids=by_importer)
 def test_an_empty_file_and_one_that_is_not_there(tmp_path: Path, case: Case) -> None:
-    path = place_for(tmp_path, case.name)
+    path = write(tmp_path, case)
+    path.unlink()
     with pytest.raises(ImportFileError):
         read(case, path)
     path.touch()
@@ -288,8 +238,7 @@ def test_an_empty_file_and_one_that_is_not_there(tmp_path: Path, case: Case) -> 
 
 @pytest.mark.parametrize("case", OF_ROWS, ids=by_importer)
 def test_a_parquet_file_that_is_cut_short_is_said_to_be(tmp_path: Path, case: Case) -> None:
-    path = place_for(tmp_path, case.name)
-    parquet.write_table(pa.Table.from_pylist([case.record] * 100), path)
+    path = write(tmp_path, case, *[case.record] * 100)
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(ImportFileError, match="not a readable Parquet file"):
         read(case, path)
@@ -301,8 +250,7 @@ CSV_NAMES = ReadOptions(fields={"prompt": "q", "response": "a", "reward": "s"})
 def test_a_byte_of_a_csv_file_that_is_no_utf8_costs_its_row_alone(tmp_path: Path) -> None:
     path = tmp_path / "40.csv"
     path.write_bytes("q,a,s\n1+1?,deux é,1\n".encode() + b"1+1?,\xe9,1\n" + b'1+1?,"2\n2",1\n1,2,3,4\n1+1?,2,0\n')
-    items = list(mapped.read(path, CSV_NAMES))
-    check(items)
+    items = checked(mapped.read(path, CSV_NAMES))
     assert [one.line for one in items if isinstance(one, Recorded)] == [2, 5, 7]
     assert items[1] == Fault(3, NOT_UTF8)
     assert items[3] == Fault(6, "a CSV line with more or fewer fields than the header")
@@ -325,28 +273,18 @@ def test_a_quote_that_is_left_open_stops_a_csv_file_at_its_line(tmp_path: Path) 
         next(items)
 
 
-def test_a_good_record_of_every_tool_is_a_sample(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [*OF_LINES, *OF_ROWS], ids=by_importer)
+def test_a_good_record_of_every_tool_is_a_sample(tmp_path: Path, case: Case) -> None:
     """What the cases above change is right before it is changed."""
-    for case in OF_ROWS:
-        path = place_for(tmp_path, case.name)
-        parquet.write_table(pa.Table.from_pylist([case.record]), path)
-        assert [type(one) for one in read(case, path)] == [Recorded]
-        assert case.importer.name == "mapped" or case.importer.recognises(path, case.record)
-    for case in OF_LINES:
-        path = place_for(tmp_path, case.name)
-        path.write_text(json.dumps(case.record))
-        assert {type(one) for one in read(case, path)} == {Recorded}
-        assert case.importer.name == "mapped" or case.importer.recognises(path, case.record)
+    path = write(tmp_path, case)
+    assert {type(one) for one in read(case, path)} == {Recorded}
+    assert case.importer.name == "mapped" or case.importer.recognises(path, case.record)
 
 
 def test_in_one_folder_every_file_finds_its_reader(tmp_path: Path) -> None:
     cases = [case for case in (*OF_LINES, *OF_ROWS) if case.importer.name != "mapped"]
     for case in cases:
-        path = place_for(tmp_path, case.name)
-        if path.suffix == ".parquet":
-            parquet.write_table(pa.Table.from_pylist([case.record]), path)
-        else:
-            path.write_text(json.dumps(case.record))
+        write(tmp_path, case)
     torch.save({"rollout_id": 7, "samples": [SAMPLE]}, tmp_path / "7.pt")
     torch.save({"weight": torch.zeros(2)}, tmp_path / "model.pt")
     for name in ("aggregated_results.jsonl", "metrics.jsonl"):
@@ -361,7 +299,6 @@ def test_records_of_another_tool_are_faults_and_not_samples(tmp_path: Path) -> N
     for case in OF_LINES:
         for other in OF_LINES:
             if case is not other:
-                path = place_for(tmp_path, case.name)
-                path.write_text(json.dumps(other.record))
+                path = write(tmp_path, case, other.record)
                 assert {type(one) for one in read(case, path)} == {Fault}
                 assert not case.importer.recognises(path, other.record)

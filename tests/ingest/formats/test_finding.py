@@ -21,7 +21,6 @@ from tests.ingest.test_ingest import dump, line
 
 GOOD = "".join(line(1, repeat, right=True, step=20) + "\n" for repeat in range(3))
 COMPLETION = {"step": 3, "prompt": "q", "completion": "2", "right": 1.0, "advantage": 0.5}
-MAPPED = {"prompt": "q", "response": "a", "score": "s"}
 DAMAGED = {
     "empty.jsonl": (b"", "is empty"),
     "blank.jsonl": (b" \n\n", "is empty"),
@@ -41,15 +40,6 @@ def names(inside: FoundFiles) -> dict[str, str]:
     return {one.path.name: one.importer.name for one in inside.files}
 
 
-def write_cut_parquet(path: Path) -> None:
-    parquet.write_table(pa.Table.from_pylist([COMPLETION] * 100), path)
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def write_pickle(path: Path) -> None:
-    torch.save({"rollout_id": 0, "samples": []}, path)
-
-
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_file_is_refused_with_its_cause_among_good_ones_and_alone(tmp_path: Path, name: str) -> None:
     content, why = DAMAGED[name]
@@ -59,24 +49,22 @@ def test_a_damaged_file_is_refused_with_its_cause_among_good_ones_and_alone(tmp_
     assert str(alone.value) == f"{tmp_path / name}: {why}"
     (tmp_path / "20.jsonl").write_text(GOOD)
     inside = find_files([tmp_path])
-    assert (names(inside), inside.unknown, dict(inside.refused)) == (
-        {"20.jsonl": "verl"},
-        (),
-        {tmp_path / name: why},
-    )
+    assert (names(inside), inside.unknown) == ({"20.jsonl": "verl"}, ())
+    assert inside.refused == {tmp_path / name: why}
 
 
 def test_a_parquet_file_that_is_cut_short_has_the_same_cause_with_and_without_its_format(tmp_path: Path) -> None:
-    write_cut_parquet(tmp_path / "completions_00003.parquet")
+    cut = tmp_path / "completions_00003.parquet"
+    parquet.write_table(pa.Table.from_pylist([COMPLETION] * 100), cut)
+    cut.write_bytes(cut.read_bytes()[:-50])
     for name in (None, "trl"):
         with pytest.raises(ImportFileError, match=r"00003\.parquet: not a readable Parquet file \(.+\); cut short\?"):
             find_files([tmp_path], name=name)
     parquet.write_table(pa.Table.from_pylist([COMPLETION]), tmp_path / "completions_00004.parquet")
     inside = find_files([tmp_path])
     assert names(inside) == {"completions_00004.parquet": "trl"}
-    [(path, why)] = inside.refused.items()
-    assert path.name == "completions_00003.parquet"
-    assert why.startswith("not a readable Parquet file (")
+    assert list(inside.refused) == [cut]
+    assert inside.refused[cut].startswith("not a readable Parquet file (")
 
 
 @pytest.mark.parametrize("n_foreign", [1, RECORDS_ASKED - 1, RECORDS_ASKED])
@@ -112,7 +100,7 @@ def test_an_array_is_told_where_fields_are_named(tmp_path: Path, indent: int | N
 
 def test_a_pickle_that_nobody_allowed_is_left_out_alone(tmp_path: Path) -> None:
     pickle, reason = tmp_path / "0.pt", "is a pickle, which can run code when it is read; pass --allow-pickle if"
-    write_pickle(pickle)
+    torch.save({"rollout_id": 0, "samples": []}, pickle)
     with pytest.raises(ImportFileError, match=reason):
         plan_import([tmp_path], ImportConfig())
     (tmp_path / "20.jsonl").write_text(GOOD)

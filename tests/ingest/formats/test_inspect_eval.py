@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files, inspect_eval
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.records.errors import ImportFileError
-from tests.ingest.formats.test_bad_input import SETTINGS, changed, check
+from tests.ingest.formats.reading import reader, samples
+from tests.ingest.formats.test_bad_input import SETTINGS, changed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # inspect's, of its own dependencies
 
@@ -26,14 +27,7 @@ LOGS = sorted(DATA.glob("*.eval"))
 DAMAGED = "a sample that inspect cannot read (damaged?)"
 
 
-def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
-    items = list(inspect_eval.read(path, ReadOptions(reward=score)))
-    check(items)
-    return items
-
-
-def samples(path: Path, score: str | None = None) -> list[Recorded]:
-    return [one for one in read(path, score) if isinstance(one, Recorded)]
+read = reader(inspect_eval)
 
 
 def members(path: Path) -> dict[str, Any]:
@@ -76,7 +70,7 @@ def test_every_epoch_of_every_problem_is_read(log: Path) -> None:
     written = read_eval_log(str(log)).samples
     assert written is not None
     expected = {(one.id, one.epoch - 1): (one.output.completion, str(one.target)) for one in written}
-    found = samples(log)
+    found = samples(read(log))
     assert {(one.problem, one.index): (one.response, one.gold) for one in found} == expected
     assert (len(found), len(expected)) == (12, 12)
     assert {one.prompt for one in found} == {"6 7 12 = 54 :", "1 2 3 = 6 :", "2 3 5 = 1 :"}
@@ -97,7 +91,7 @@ def test_place_and_settings_of_real_logs() -> None:
 
 @pytest.mark.usefixtures("inspect_ai")
 def test_a_scorer_can_be_chosen() -> None:
-    assert {one.reward for one in samples(LOGS[0], "exact")} == {0.0}
+    assert {one.reward for one in read(LOGS[0], "exact")} == {0.0}
     assert read(LOGS[0], "f1") == [Fault(line, "no score of f1") for line in range(1, 13)]
 
 
@@ -161,7 +155,7 @@ def planted(inspect_ai: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_samples_of_a_mixed_log(planted: Path) -> None:
-    by_key = {(one.problem, one.index): one for one in samples(planted)}
+    by_key = {(one.problem, one.index): one for one in samples(read(planted))}
     assert by_key.keys() == {("1", 0), ("1", 1), ("a/b", 1)}
     first, empty, chat = by_key["1", 0], by_key["1", 1], by_key["a/b", 1]
     assert (first.prompt, first.response, first.gold, first.reward) == ("long " * 60, "café", "café", 1.0)
@@ -184,7 +178,7 @@ def test_log_probabilities_count_at_temperature_1_from_the_full_vocabulary(
     parts = members(planted)
     parts["header.json"]["plan"]["config"] = config
     parts["header.json"]["eval"]["model_generate_config"] = {}
-    first = samples(archived(tmp_path / "log.eval", parts))[0]
+    first = samples(read(archived(tmp_path / "log.eval", parts)))[0]
     assert (first.response, first.n_tokens, first.logp_sum, first.greedy) == ("café", 4, logp_sum, greedy)
 
 
@@ -193,7 +187,10 @@ def test_text_that_lies_among_the_attachments_is_put_in_its_place(planted: Path,
     sample = parts["samples/a/b_epoch_2.json"]
     sample["attachments"] = {"a" * 32: "the long question"}
     sample["input"][1]["content"] = f"attachment://{'a' * 32}"
-    assert samples(archived(tmp_path / "log.eval", parts))[-1].prompt == "system: Be brief.\n\nuser: the long question"
+    assert (
+        samples(read(archived(tmp_path / "log.eval", parts)))[-1].prompt
+        == "system: Be brief.\n\nuser: the long question"
+    )
 
 
 # ---------------------------------------------------------------- scores and bad input

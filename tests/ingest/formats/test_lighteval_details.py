@@ -18,10 +18,11 @@ from pyarrow import parquet
 
 from diagnostics.ingest.formats import find_files
 from diagnostics.ingest.formats import lighteval_details as lighteval
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.ingest.formats.rows import first_record
 from diagnostics.records.errors import ImportFileError
-from tests.ingest.formats.test_bad_input import COLUMN, SETTINGS, changed, check
+from tests.ingest.formats.reading import reader
+from tests.ingest.formats.test_bad_input import COLUMN, SETTINGS, changed
 
 DATA = Path(__file__).parent / "data" / "lighteval-0.13.0"
 SUMS, ONCE = (
@@ -30,10 +31,7 @@ SUMS, ONCE = (
 METRIC = "em:type_exact_match=prefix"
 
 
-def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
-    items = list(lighteval.read(path, ReadOptions(reward=score)))
-    check(items)
-    return items
+read = reader(lighteval)
 
 
 def changed_copy(path: Path, folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> Path:
@@ -49,7 +47,7 @@ def changed_copy(path: Path, folder: Path, change: Callable[[list[dict[str, Any]
 
 def test_all_responses_to_a_problem_are_read() -> None:
     rows = parquet.read_table(SUMS).to_pylist()
-    found = [one for one in read(SUMS) if isinstance(one, Recorded)]
+    found = read(SUMS)
     assert [one.response for one in found] == [text for row in rows for text in row["model_response"]["text"]]
     assert [(one.line, one.index) for one in found] == [(line, index) for line in (1, 2, 3) for index in range(4)]
     assert {(one.problem, one.prompt, one.gold) for one in found} == {
@@ -61,7 +59,7 @@ def test_all_responses_to_a_problem_are_read() -> None:
 
 
 def test_one_response_has_the_score_of_its_problem(tmp_path: Path) -> None:
-    assert [(one.gold, one.reward, one.index) for one in read(ONCE) if isinstance(one, Recorded)] == [("4", 0.0, 0)] * 3
+    assert [(one.gold, one.reward, one.index) for one in read(ONCE)] == [("4", 0.0, 0)] * 3
 
     def right(rows: list[dict[str, Any]]) -> None:
         for row, value in zip(rows, (1.0, None, 0.5), strict=True):
@@ -69,23 +67,20 @@ def test_one_response_has_the_score_of_its_problem(tmp_path: Path) -> None:
             row["metric"] = {"other": 0.25, METRIC: value}
 
     path = changed_copy(ONCE, tmp_path, right)
-    assert [one.reward for one in read(path) if isinstance(one, Recorded)] == [0.25] * 3
-    assert [one.reward for one in read(path, METRIC) if isinstance(one, Recorded)] == [1.0, None, 0.5]
+    assert [one.reward for one in read(path)] == [0.25] * 3
+    assert [one.reward for one in read(path, METRIC)] == [1.0, None, 0.5]
     assert read(path, "f1")[0] == Fault(1, "no metric f1")
 
 
 def test_place_and_settings_of_real_dumps() -> None:
     assert lighteval.place(SUMS) == FilePlace(run="models/lucky", step=40, task="sums")
-    told = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 7}
-    assert lighteval.settings(SUMS) == told
+    assert lighteval.settings(SUMS) == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 7}
 
 
 def test_only_the_details_are_taken_from_an_output_folder() -> None:
     inside = find_files([DATA])
-    assert {(one.importer.name, one.path.name.split("|")[0]) for one in inside.files} == {
-        ("lighteval", "details_sums"),
-        ("lighteval", "details_once"),
-    }
+    taken = {(one.importer.name, one.path.name.split("|")[0]) for one in inside.files}
+    assert taken == {("lighteval", "details_sums"), ("lighteval", "details_once")}
     assert {path.suffix for path in inside.unknown} <= {".json"}
 
 
@@ -105,9 +100,9 @@ def test_details_without_their_results_tell_the_longest_response_alone(tmp_path:
         results.write_bytes(said)
         told = lighteval.settings(copy)
     assert told == {"max_tokens": 8, "temperature": 0.0, "system_prompt": "Be brief."}
-    assert {one.greedy for one in read(copy) if isinstance(one, Recorded)} == {False}  # several are always drawn
+    assert {one.greedy for one in read(copy)} == {False}  # several are always drawn
     shutil.copyfile(ONCE, copy)
-    assert {one.greedy for one in read(copy) if isinstance(one, Recorded)} == {True}
+    assert {one.greedy for one in read(copy)} == {True}
 
 
 # ---------------------------------------------------------------- bad input
@@ -122,7 +117,7 @@ def test_bad_scores_and_missing_golds(tmp_path: Path) -> None:
 
     items = read(changed_copy(ONCE, tmp_path, damage))
     assert items[0] == Fault(1, f"{METRIC} is NaN or infinite")
-    assert [(one.gold, one.reward) for one in items[1:] if isinstance(one, Recorded)] == [(None, 0.0), (None, 0.0)]
+    assert [(one.gold, one.reward) for one in items[1:]] == [(None, 0.0), (None, 0.0)]
 
     def as_text(rows: list[dict[str, Any]]) -> None:
         for row in rows:

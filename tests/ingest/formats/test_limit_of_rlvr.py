@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from diagnostics.ingest.formats import limit_of_rlvr
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from tests.ingest.formats.reading import reader, write_lines
 
 NAME = "test_qwen-boxed_-1_seed1_t{}_s0_e-1.jsonl"
 LINE: dict[str, Any] = {
-    "idx": 3,
-    "question": "1+1?",
-    "gt_cot": "",
-    "gt": "2",
-    "answer": 2,
-    "code": ["It is \\boxed{2}.", "So \\boxed{3}"],
-    "pred": ["2", "3"],
-    "report": [None, None],
-    "finish_reason": ["stop", "length"],
-    "score": [True, False],
-}
+    "idx": 3, "question": "1+1?", "gt_cot": "", "gt": "2", "answer": 2, "code": ["It is \\boxed{2}.", "So \\boxed{3}"],
+    "pred": ["2", "3"], "report": [None, None], "finish_reason": ["stop", "length"], "score": [True, False],
+}  # fmt: skip
+read = reader(limit_of_rlvr)
 
 
 def dump(tmp_path: Path, *lines: dict[str, Any], temperature: str = "0.6") -> Path:
     path = tmp_path / "RUN_n2_seed1" / "eval_results" / "global_step_60" / "aime24" / NAME.format(temperature)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def read(path: Path, **options: Any) -> list[Recorded | Fault]:
-    return list(limit_of_rlvr.read(path, ReadOptions(**options)))
+    return write_lines(path, *lines)
 
 
 def test_every_response_of_a_line_is_a_sample(tmp_path: Path) -> None:
     path = dump(tmp_path, LINE)
     assert limit_of_rlvr.recognises(path, LINE)
     right = Recorded(
-        line=1,
-        prompt="1+1?",
-        response="It is \\boxed{2}.",
-        gold="2",
-        reward=1.0,
-        problem="3",
-        answer="2",
-        finish_reason="stop",
+        1, "1+1?", "It is \\boxed{2}.", gold="2", reward=1.0, problem="3", answer="2", finish_reason="stop"
     )
     wrong = replace(right, response="So \\boxed{3}", reward=0.0, answer="3", finish_reason="length")
     assert read(path) == [right, wrong]
@@ -65,14 +45,14 @@ def test_folders_tell_run_step_and_benchmark_and_seeds_add_up(tmp_path: Path) ->
 def test_at_temperature_zero_samples_are_greedy(tmp_path: Path) -> None:
     path = dump(tmp_path, LINE, temperature="0.0")
     assert limit_of_rlvr.settings(path) == {"temperature": 0.0}
-    assert all(isinstance(one, Recorded) and one.greedy for one in read(path))
+    assert all(one.greedy for one in read(path))
 
 
 def test_outputs_of_the_older_scripts_have_no_finish_reason(tmp_path: Path) -> None:
     older = {name: value for name, value in LINE.items() if name != "finish_reason"}
     path = dump(tmp_path, older)
     assert limit_of_rlvr.recognises(path, older)
-    assert [one.finish_reason for one in read(path) if isinstance(one, Recorded)] == [None, None]
+    assert [one.finish_reason for one in read(path)] == [None, None]
 
 
 def test_lists_that_do_not_agree_are_a_fault(tmp_path: Path) -> None:

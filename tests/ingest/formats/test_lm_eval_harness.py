@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files
 from diagnostics.ingest.formats import lm_eval_harness as lm_eval
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
 from diagnostics.records.errors import ImportFileError
-from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed, check
+from tests.ingest.formats.reading import reader, samples, write_lines
+from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed
 
 DATA = Path(__file__).parent / "data" / "lm_eval-0.4.13"
 SUMS_0, SUMS_40 = (next((DATA / f"models__lucky__checkpoint-{step}").glob("samples_sums_*")) for step in (0, 40))
@@ -25,20 +26,11 @@ ROW = json.loads(DIGITS.read_text().splitlines()[2])
 NAME = "samples_sums_2026-01-02T03-04-05.678901.jsonl"
 
 
-def read(path: Path, score: str | None = None) -> list[Recorded | Fault]:
-    items = list(lm_eval.read(path, ReadOptions(reward=score)))
-    check(items)
-    return items
-
-
-def samples(path: Path, score: str | None = None) -> list[Recorded]:
-    return [one for one in read(path, score) if isinstance(one, Recorded)]
+read = reader(lm_eval)
 
 
 def written(folder: Path, *rows: dict[str, Any]) -> Path:
-    path = folder / NAME
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(folder / NAME, *rows)
 
 
 # ---------------------------------------------------------------- real dumps
@@ -47,7 +39,7 @@ def written(folder: Path, *rows: dict[str, Any]) -> Path:
 def test_all_repeats_are_read_once_though_every_filter_has_a_row_of_them() -> None:
     rows = [json.loads(line) for line in SUMS_0.read_text().splitlines()]
     assert len(rows) == 6  # two filters of three problems
-    found = samples(SUMS_0)
+    found = samples(read(SUMS_0))
     assert [one.response for one in found] == [text for row in rows[:3] for text in row["resps"][0]]
     assert [(one.problem, one.index) for one in found] == [(str(doc), k) for doc in range(3) for k in range(4)]
     assert {(one.line, one.prompt, one.gold) for one in found} == {
@@ -59,7 +51,7 @@ def test_all_repeats_are_read_once_though_every_filter_has_a_row_of_them() -> No
 
 
 def test_one_response_has_the_score_and_the_answer_of_the_first_filter() -> None:
-    found = samples(DIGITS)
+    found = samples(read(DIGITS))
     assert [(one.prompt, one.response, one.answer, one.gold, one.reward) for one in found] == [
         ("6 7 12 = 54 :", "51 54 30 48 1 98 50 54", "5", "6", 0.0),
         ("1 2 3 = 6 :", "73 55 50 54 75 13 70 56", "7", "5", 0.0),
@@ -68,8 +60,8 @@ def test_one_response_has_the_score_and_the_answer_of_the_first_filter() -> None
 
 
 def test_metric_and_filter_can_be_chosen() -> None:
-    assert [one.reward for one in samples(DIGITS, "exact_match")] == [0.0, 0.0, 1.0]
-    other = samples(DIGITS, "exact_match,flexible-extract")
+    assert [one.reward for one in samples(read(DIGITS, "exact_match"))] == [0.0, 0.0, 1.0]
+    other = samples(read(DIGITS, "exact_match,flexible-extract"))
     assert [(one.line, one.reward, one.answer) for one in other] == [(4, 0.0, None), (5, 0.0, None), (6, 0.0, None)]
     assert read(DIGITS, "f1")[0] == Fault(1, "no metric f1")
     with pytest.raises(ImportFileError, match=r"no filter 'loose' for --reward; there are flexible-extract"):
@@ -120,13 +112,13 @@ def test_greedy_is_what_the_harness_takes_for_greedy(
     tmp_path: Path, generation: dict[str, Any], greedy: bool, told: dict[str, Any]
 ) -> None:
     path = written(tmp_path, {**ROW, "arguments": {"gen_args_0": {"arg_0": "q", "arg_1": generation}}})
-    assert [one.greedy for one in samples(path)] == [greedy]
+    assert [one.greedy for one in read(path)] == [greedy]
     assert lm_eval.settings(path) == told
 
 
 def test_the_gold_answer_of_gsm8k_is_what_follows_the_hashes(tmp_path: Path) -> None:
     path = written(tmp_path, {**ROW, "target": "He has 48 - 24 = 24.\n#### 1,024"})
-    assert [one.gold for one in samples(path)] == ["1,024"]
+    assert [one.gold for one in read(path)] == ["1,024"]
 
 
 def test_a_task_that_compares_likelihoods_is_a_fault_and_in_a_mixed_one_the_text_is_read(tmp_path: Path) -> None:
@@ -137,15 +129,15 @@ def test_a_task_that_compares_likelihoods_is_a_fault_and_in_a_mixed_one_the_text
         f"gen_args_{n}": {"arg_0": f"question {n}", "arg_1": {}} for n in range(2)}}  # fmt: skip
     items = read(written(tmp_path, choice, mixed, two))
     assert items[0] == Fault(1, "no generated text: a task that compares likelihoods?")
-    found = [(one.response, one.problem, one.prompt) for one in items[1:] if isinstance(one, Recorded)]
+    found = [(one.response, one.problem, one.prompt) for one in items[1:]]
     assert found == [("24", "1", "2 3 5 = 1 :"), ("a", "2.0", "question 0"), ("b", "2.1", "question 1")]
 
 
 def test_parts_of_a_corpus_metric_are_no_score(tmp_path: Path) -> None:
     path = written(tmp_path, {**ROW, "metrics": ["bleu", "f1"], "bleu": ["24", "7"], "f1": 0.5})
-    assert [one.reward for one in samples(path)] == [0.5]
+    assert [one.reward for one in read(path)] == [0.5]
     path = written(tmp_path, {**ROW, "metrics": ["bleu"], "bleu": ["24", "7"]})
-    assert [one.reward for one in samples(path)] == [None]
+    assert [one.reward for one in read(path)] == [None]
 
 
 # ---------------------------------------------------------------- bad input
@@ -159,7 +151,7 @@ def test_bad_scores_are_faults_and_a_missing_target_is_no_gold(tmp_path: Path) -
         Fault(1, "exact_match is NaN or infinite"),
         Fault(2, "exact_match is text, not a number"),
     ]
-    assert [(one.gold, one.reward) for one in items[2:] if isinstance(one, Recorded)] == [(None, 1.0), ("7", None)]
+    assert [(one.gold, one.reward) for one in items[2:]] == [(None, 1.0), ("7", None)]
 
 
 def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_path: Path) -> None:
@@ -169,17 +161,18 @@ def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_pa
     items = read(path)
     assert items[:2] == [Fault(1, NOT_JSON), Fault(2, NOT_UTF8)]
     assert items[-1] == Fault(6, NOT_JSON)
-    found = [one for one in items if isinstance(one, Recorded)]
-    assert [(one.line, one.problem, one.reward) for one in found] == [(3, "2", 1.0), (4, "0", None), (5, "1", None)]
+    assert [(one.line, one.problem, one.reward) for one in samples(items)] == [
+        (3, "2", 1.0),
+        (4, "0", None),
+        (5, "1", None),
+    ]
 
 
 @given(data=st.data())
 @SETTINGS
 def test_no_row_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
     rows = data.draw(st.lists(changed(ROW) | JSON, min_size=1, max_size=4))
-    path = tmp_path / NAME
-    good = {**ROW, "doc_id": 10**6}
-    path.write_text("".join(json.dumps(one) + "\n" for one in [*rows, good]))
+    path = written(tmp_path, *rows, {**ROW, "doc_id": 10**6})
     items = read(path)
     lm_eval.settings(path)
     lm_eval.recognises(path, first_record(path))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,90 +8,56 @@ import pytest
 from pyarrow import parquet
 
 from diagnostics.ingest.formats import mapped
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, Recorded
 from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.reading import reader, write_lines
 
 ALL = {
-    "prompt": "doc.question",
-    "response": "outputs.0",
-    "gold": "doc.answer",
-    "reward": "metrics.exact.match",
-    "step": "ckpt",
-    "problem": "id",
-    "index": "repeat",
-    "answer": "parsed",
-    "n_tokens": "length",
-    "finish_reason": "stop",
-    "task": "set",
-    "greedy": "argmax",
-}
+    "prompt": "doc.question", "response": "outputs.0", "gold": "doc.answer", "reward": "metrics.exact.match",
+    "step": "ckpt", "problem": "id", "index": "repeat", "answer": "parsed", "n_tokens": "length",
+    "finish_reason": "stop", "task": "set", "greedy": "argmax",
+}  # fmt: skip
 RECORD: dict[str, Any] = {
-    "doc": {"question": "1+1?", "answer": 2},
-    "outputs": ["It is 2"],
-    "metrics": {"exact.match": 0.5, "exact": {"match": True}},
-    "ckpt": "40",
-    "id": 17,
-    "repeat": 3,
-    "parsed": "2",
-    "length": 4.0,
-    "stop": "EOS",
-    "set": "sums",
-    "argmax": True,
-}
+    "doc": {"question": "1+1?", "answer": 2}, "outputs": ["It is 2"], "ckpt": "40", "id": 17, "repeat": 3,
+    "metrics": {"exact.match": 0.5, "exact": {"match": True}}, "parsed": "2", "length": 4.0, "stop": "EOS",
+    "set": "sums", "argmax": True,
+}  # fmt: skip
 EXPECTED = Recorded(
-    line=1,
-    prompt="1+1?",
-    response="It is 2",
-    gold="2",
-    reward=1.0,
-    step=40,
-    problem="17",
-    index=3,
-    answer="2",
-    greedy=True,
-    n_tokens=4,
-    finish_reason="stop",
-    task="sums",
-)
+    1, "1+1?", "It is 2", gold="2", reward=1.0, step=40, problem="17", index=3, answer="2", greedy=True, n_tokens=4,
+    finish_reason="stop", task="sums",
+)  # fmt: skip
 FLAT = {"prompt": "q", "response": "a", "reward": "right", "step": "step", "gold": "gold", "greedy": "greedy"}
-
-
-def read(path: Path, fields: dict[str, str], **options: Any) -> list[Recorded | Fault]:
-    return list(mapped.read(path, ReadOptions(fields=fields, **options)))
-
-
-def jsonl(path: Path, *records: Any) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+read = reader(mapped)
 
 
 def test_every_field_of_ours_can_be_named(tmp_path: Path) -> None:
-    assert read(jsonl(tmp_path / "any.jsonl", RECORD), ALL) == [EXPECTED]
+    assert read(write_lines(tmp_path / "any.jsonl", RECORD), fields=ALL) == [EXPECTED]
 
 
 def test_a_field_whose_own_name_has_dots_is_found_first(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "any.jsonl", RECORD | {"metrics.exact.match": 0.25})
-    assert [one.reward for one in read(path, ALL)] == [0.25]
+    path = write_lines(tmp_path / "any.jsonl", RECORD | {"metrics.exact.match": 0.25})
+    assert [one.reward for one in read(path, fields=ALL)] == [0.25]
 
 
 def test_parquet_is_read_as_json_lines_are(tmp_path: Path) -> None:
     parquet.write_table(pa.Table.from_pylist([RECORD]), tmp_path / "any.parquet")
-    assert read(tmp_path / "any.parquet", ALL) == [EXPECTED]
+    assert read(tmp_path / "any.parquet", fields=ALL) == [EXPECTED]
 
 
 def test_csv_knows_only_text(tmp_path: Path) -> None:
     path = tmp_path / "any.csv"
     path.write_text('q,a,right,step,gold,greedy\n1+1?,"It is\n2",True,40,2,False\n1+1?,3,false,40,,\n1+1?,3,,,,\n')
-    first, second, third = read(path, FLAT)
-    assert first == Recorded(line=3, prompt="1+1?", response="It is\n2", gold="2", reward=1.0, step=40)
-    assert second == Recorded(line=4, prompt="1+1?", response="3", reward=0.0, step=40)
-    assert third == Recorded(line=5, prompt="1+1?", response="3")
+    assert read(path, fields=FLAT) == [
+        Recorded(3, "1+1?", "It is\n2", gold="2", reward=1.0, step=40),
+        Recorded(4, "1+1?", "3", reward=0.0, step=40),
+        Recorded(5, "1+1?", "3"),
+    ]
 
 
 def test_a_chat_is_one_text(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "any.jsonl", {"messages": [{"role": "user", "content": "1+1?"}, {"content": "2"}]})
+    path = write_lines(tmp_path / "any.jsonl", {"messages": [{"role": "user", "content": "1+1?"}, {"content": "2"}]})
     names = {"prompt": "messages.0.content", "response": "messages.1.content"}
-    assert read(path, names) == [Recorded(line=1, prompt="1+1?", response="2")]
+    assert read(path, fields=names) == [Recorded(line=1, prompt="1+1?", response="2")]
 
 
 @pytest.mark.parametrize(
@@ -104,21 +69,21 @@ def test_a_step_can_be_in_a_name(tmp_path: Path, name: str, step: int | None) ->
 
 
 def test_files_without_a_mapping_are_refused(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "any.jsonl", RECORD)
+    path = write_lines(tmp_path / "any.jsonl", RECORD)
     assert not mapped.IMPORTER.recognises(path, RECORD)
     with pytest.raises(ImportFileError, match=r"pass --map prompt=…,response=…,reward=…"):
-        read(path, {"prompt": "doc.question"})
+        read(path, fields={"prompt": "doc.question"})
 
 
 def test_the_score_can_be_named_on_its_own(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "any.jsonl", RECORD)
+    path = write_lines(tmp_path / "any.jsonl", RECORD)
     names = {"prompt": "doc.question", "response": "parsed"}
-    assert [one.reward for one in read(path, names, reward="length")] == [4.0]
+    assert [one.reward for one in read(path, fields=names, reward="length")] == [4.0]
 
 
 def test_a_field_that_is_named_wrongly_is_a_fault_with_its_name(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "any.jsonl", RECORD)
-    assert read(path, ALL | {"prompt": "doc.qestion"}) == [Fault(1, "no doc.qestion")]
-    assert read(path, ALL | {"response": "doc.answer.text"}) == [Fault(1, "no doc.answer.text")]
-    assert read(path, ALL | {"reward": "reward"}) == [Fault(1, "no reward")]
-    assert read(path, ALL | {"step": "set"}) == [Fault(1, "set is not a whole number")]
+    path = write_lines(tmp_path / "any.jsonl", RECORD)
+    assert read(path, fields=ALL | {"prompt": "doc.qestion"}) == [Fault(1, "no doc.qestion")]
+    assert read(path, fields=ALL | {"response": "doc.answer.text"}) == [Fault(1, "no doc.answer.text")]
+    assert read(path, fields=ALL | {"reward": "reward"}) == [Fault(1, "no reward")]
+    assert read(path, fields=ALL | {"step": "set"}) == [Fault(1, "set is not a whole number")]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,57 +15,22 @@ from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, R
 from diagnostics.ingest.formats.rows import first_record
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.store import Store
+from tests.ingest.formats.reading import reader, samples, write_lines
+from tests.ingest.formats.test_bad_input import ROLLOUT
 from trainers.run.directory import RolloutRow, write_rollouts
 
-ROLLOUT = RolloutRow(
-    step=3,
-    problem_id="abc",
-    sample_index=1,
-    prompt="q",
-    response="2",
-    reward=1.0,
-    correct=True,
-    state="ok",
-    advantage=0.5,
-    n_tokens=4,
-    truncated=False,
-    logp_sum=-1.5,
-)
 EXPORTED: dict[str, Any] = {
-    "series": "GRPO α=1",
-    "checkpoint": "checkpoint-40",
-    "step": 40,
-    "is_base": False,
-    "task": "countdown",
-    "problem_id": "abc",
-    "source_id": "17",
-    "prompt": "q",
-    "gold": "2",
-    "greedy": False,
-    "sample_index": 3,
-    "text": "It is 2",
-    "n_tokens": 4,
-    "finish_reason": "length",
-    "logp_sum_raw": -1.5,
-    "answer": "2",
-    "mode": None,
-    "reward": 1.0,
-    "correct": True,
-    "state": "ok",
-    "reason": "",
-    "verifier": "exact",
-    "settings_id": "0123",
-}
-
-
-def read(path: Path, **options: Any) -> list[Recorded | Fault]:
-    return list(own_parquet.read(path, ReadOptions(**options)))
+    "series": "GRPO α=1", "checkpoint": "checkpoint-40", "step": 40, "is_base": False, "task": "countdown",
+    "problem_id": "abc", "source_id": "17", "prompt": "q", "gold": "2", "greedy": False, "sample_index": 3,
+    "text": "It is 2", "n_tokens": 4, "finish_reason": "length", "logp_sum_raw": -1.5, "answer": "2", "mode": None,
+    "reward": 1.0, "correct": True, "state": "ok", "reason": "", "verifier": "exact", "settings_id": "0123",
+}  # fmt: skip
+read = reader(own_parquet)
 
 
 def rollouts(run: Path) -> Path:
-    run.mkdir()
-    (run / "rollouts").mkdir()
-    write_rollouts(run, 20, [ROLLOUT])
+    (run / "rollouts").mkdir(parents=True)
+    write_rollouts(run, 20, [RolloutRow(**ROLLOUT | {"problem_id": "abc"})])
     return run / "rollouts" / "step_000020.parquet"
 
 
@@ -82,17 +46,7 @@ def test_rollouts_keep_the_step_that_drew_them(tmp_path: Path) -> None:
     assert own_parquet.recognises(path, first_record(path))
     assert own_parquet.place(path) == FilePlace(run="grpo", step=20)
     assert read(path) == [
-        Recorded(
-            line=1,
-            prompt="q",
-            response="2",
-            reward=1.0,
-            step=3,
-            problem="abc",
-            n_tokens=4,
-            finish_reason="stop",
-            logp_sum=-1.5,
-        )
+        Recorded(1, "q", "2", reward=1.0, step=3, problem="abc", n_tokens=4, finish_reason="stop", logp_sum=-1.5)
     ]
 
 
@@ -111,27 +65,13 @@ def test_an_export_comes_back(tmp_path: Path) -> None:
     assert own_parquet.recognises(path, first_record(path))
     assert own_parquet.place(path) == FilePlace(run="GRPO-1", step=40)
     assert read(path) == [
-        Recorded(
-            line=1,
-            prompt="q",
-            response="It is 2",
-            gold="2",
-            reward=1.0,
-            step=40,
-            problem="17",
-            index=3,
-            answer="2",
-            n_tokens=4,
-            finish_reason="length",
-            logp_sum=-1.5,
-            task="countdown",
-        )
-    ]
+        Recorded(1, "q", "It is 2", gold="2", reward=1.0, step=40, problem="17", index=3, answer="2", n_tokens=4,
+                 finish_reason="length", logp_sum=-1.5, task="countdown")
+    ]  # fmt: skip
 
 
 def test_a_greedy_sample_stays_greedy_and_null_stays_unknown(tmp_path: Path) -> None:
     (sample,) = read(exported(tmp_path, greedy=True, source_id=None, logp_sum_raw=None, finish_reason=None))
-    assert isinstance(sample, Recorded)
     assert (sample.greedy, sample.problem, sample.logp_sum, sample.finish_reason) == (True, "abc", None, None)
 
 
@@ -153,19 +93,12 @@ def test_a_card_that_tells_nothing_is_none(tmp_path: Path, card: str) -> None:
 
 def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
     given = tmp_path / "val"
-    given.mkdir()
     for step in (0, 40):
-        lines = [
-            {
-                "input": f"{problem}+1?",
-                "output": f"#### {answer}",
-                "gts": str(problem + 1),
-                "score": float(answer > problem),
-            }
-            for problem in range(4)
-            for answer in range(3)
-        ]
-        (given / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        answers = [(problem, answer) for problem in range(4) for answer in range(3)]
+        write_lines(given / f"{step}.jsonl", *(
+            {"input": f"{problem}+1?", "output": f"#### {n}", "gts": str(problem + 1), "score": float(n > problem)}
+            for problem, n in answers
+        ))  # fmt: skip
     import_samples([given], ImportConfig(store=tmp_path / "audit.duckdb", temperature=0.7, max_tokens=64))
     with Store.open(tmp_path / "audit.duckdb") as store:
         write_samples(store, {"val": parts(store, "val")}, tmp_path / "out", lambda n: None)
@@ -173,6 +106,6 @@ def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
     assert own_parquet.settings(path) == {"temperature": 0.7, "max_tokens": 64}
 
     def content(items: Iterable[Recorded | Fault]) -> set[tuple[object, ...]]:
-        return {(one.prompt, one.response, one.gold, one.reward) for one in items if isinstance(one, Recorded)}
+        return {(one.prompt, one.response, one.gold, one.reward) for one in samples(items)}
 
     assert content(read(path)) == content(verl.read(given / "40.jsonl", ReadOptions()))

@@ -13,15 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 from diagnostics.ingest.formats import prime_rl
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.ingest.formats.rows import first_record
+from tests.ingest.formats.reading import reader, write_lines
 
 REAL = Path(__file__).parent / "data" / "prime_rl" / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl"
 Edit = Callable[[dict[str, Any]], None]
 
 
-def read(path: Path, **options: Any) -> list[Recorded | Fault]:
-    return list(prime_rl.read(path, ReadOptions(**options)))
+read = reader(prime_rl)
 
 
 @pytest.fixture
@@ -46,15 +46,7 @@ def edited(tmp_path: Path, edit: Edit) -> Recorded | Fault:
     """The first real episode, changed, and read from a file that lies nowhere in particular."""
     episode = json.loads(REAL.read_text().splitlines()[0])
     edit(episode)
-    path = tmp_path / "traces.jsonl"
-    path.write_text(json.dumps(episode))
-    (item,) = read(path)
-    return item
-
-
-def sample_of(tmp_path: Path, edit: Edit) -> Recorded:
-    item = edited(tmp_path, edit)
-    assert isinstance(item, Recorded)
+    (item,) = read(write_lines(tmp_path / "traces.jsonl", episode))
     return item
 
 
@@ -63,18 +55,9 @@ def test_episodes_are_recognised_and_read() -> None:
     assert prime_rl.place(REAL) == FilePlace(run="prime_rl train all", step=4)
     assert prime_rl.settings(REAL) == {"temperature": 1.0, "top_p": 1.0}
     right = Recorded(
-        line=1,
-        prompt="system: Add.\n\nuser: What is 0+1?",
-        response="1",
-        gold="1",
-        reward=1.5,
-        step=4,
-        problem="0",
-        n_tokens=3,
-        finish_reason="stop",
-        logp_sum=-0.875,
-        task="gsm8k",
-    )
+        1, "system: Add.\n\nuser: What is 0+1?", "1", gold="1", reward=1.5, step=4, problem="0", n_tokens=3,
+        finish_reason="stop", logp_sum=-0.875, task="gsm8k",
+    )  # fmt: skip
     wrong = replace(right, line=2, response="two three", reward=0.5, finish_reason="length")
     assert read(REAL) == [right, wrong, Fault(3, "its rollout failed: RuntimeError")]
 
@@ -101,7 +84,7 @@ def test_entropies_in_the_trace_itself_count_first(tmp_path: Path) -> None:
     def annotate(episode: dict[str, Any]) -> None:
         episode["traces"][0]["nodes"][2]["entropies"] = [1.0, 1.0, 0.5]
 
-    assert sample_of(tmp_path, annotate).entropy_sum == 2.5
+    assert edited(tmp_path, annotate).entropy_sum == 2.5
 
 
 @pytest.mark.parametrize(
@@ -114,7 +97,7 @@ def test_without_plain_sampling_at_temperature_1_no_log_probability_counts(
     def sampled(episode: dict[str, Any]) -> None:
         episode["traces"][0]["calls"][0]["sampling"] = sampling
 
-    assert sample_of(tmp_path, sampled).logp_sum is None
+    assert edited(tmp_path, sampled).logp_sum is None
 
 
 def test_exported_tokens_are_no_samples(run: Path) -> None:
@@ -138,7 +121,7 @@ def test_a_conversation_is_read_along_its_last_branch(tmp_path: Path) -> None:
         reply = {"role": "assistant", "reasoning_content": "hm", "content": "2"}
         nodes.append({"parent": 3, "sampled": True, "message": reply})
 
-    sample = sample_of(tmp_path, branch)
+    sample = edited(tmp_path, branch)
     assert sample.prompt == "system: Add.\n\nuser: What is 0+1?"
     assert sample.response == "assistant: 1\n\ntool: ok\n\nassistant: hm\n\n2"
     assert sample.logp_sum is None  # of the last message nobody wrote any
@@ -150,7 +133,7 @@ def test_a_judge_is_passed_over(tmp_path: Path) -> None:
         other["agent"]["trainable"] = False
         episode["traces"].append(other)
 
-    sample_of(tmp_path, judge)
+    assert edited(tmp_path, judge).response == "1"
 
 
 def test_an_episode_that_failed_or_was_dropped_is_a_fault(tmp_path: Path) -> None:
@@ -165,7 +148,7 @@ def test_an_episode_that_failed_or_was_dropped_is_a_fault(tmp_path: Path) -> Non
 
 
 def test_a_trace_that_was_not_scored_has_no_score(tmp_path: Path) -> None:
-    assert sample_of(tmp_path, lambda episode: episode["traces"][0].update(rewards={})).reward is None
+    assert edited(tmp_path, lambda episode: episode["traces"][0].update(rewards={})).reward is None
     assert edited(tmp_path, lambda episode: episode["traces"][0]["rewards"]["correct"].update(score=math.nan)) == Fault(
         1, "score is NaN or infinite"
     )
@@ -175,4 +158,4 @@ def test_a_loop_in_the_graph_ends(tmp_path: Path) -> None:
     def loop(episode: dict[str, Any]) -> None:
         episode["traces"][0]["nodes"][2]["parent"] = 2
 
-    assert sample_of(tmp_path, loop).prompt == "What is 0+1?"  # the task's
+    assert edited(tmp_path, loop).prompt == "What is 0+1?"  # the task's

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from diagnostics.ingest.formats import skyrl
 from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from tests.ingest.formats.reading import reader, write_lines
 
 ENTRY: dict[str, Any] = {
     "input_prompt": "<|im_start|>user\n6*12?<|im_end|>\n<|im_start|>assistant\n",
@@ -23,9 +23,8 @@ ENTRY: dict[str, Any] = {
 
 
 def read(folder: Path, *entries: dict[str, Any], **options: Any) -> list[Recorded | Fault]:
-    path = folder / "openai_gsm8k.jsonl"
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return list(skyrl.read(path, ReadOptions(**options)))
+    path = write_lines(folder / "openai_gsm8k.jsonl", *entries)
+    return reader(skyrl)(path, **options)
 
 
 def test_an_evaluation_is_recognised_and_read(tmp_path: Path) -> None:
@@ -34,15 +33,7 @@ def test_an_evaluation_is_recognised_and_read(tmp_path: Path) -> None:
     assert skyrl.place(path).step == 20
     assert skyrl.place(tmp_path / "dumped_evals" / "eval_only" / "openai_gsm8k.jsonl").step is None
     assert read(tmp_path, ENTRY) == [
-        Recorded(
-            line=1,
-            prompt=ENTRY["input_prompt"],
-            response="#### 72",
-            gold="72",
-            reward=1.0,
-            finish_reason="stop",
-            task="openai/gsm8k",
-        )
+        Recorded(1, ENTRY["input_prompt"], "#### 72", gold="72", reward=1.0, finish_reason="stop", task="openai/gsm8k")
     ]
 
 
@@ -53,10 +44,8 @@ def test_of_scores_by_token_the_last_counts(tmp_path: Path) -> None:
 
 def test_the_gold_answer_of_data_made_for_verl(tmp_path: Path) -> None:
     (sample,) = read(tmp_path, ENTRY | {"env_extras": {"reward_model": {"ground_truth": 72}}})
-    assert isinstance(sample, Recorded)
     assert sample.gold == "72"
     (without,) = read(tmp_path, ENTRY | {"env_extras": None})
-    assert isinstance(without, Recorded)
     assert without.gold is None
 
 
@@ -70,5 +59,4 @@ def test_averages_are_no_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("stop_reason", "finish"), [("length", "length"), ("abort", None), (None, None)])
 def test_how_a_response_ended(tmp_path: Path, stop_reason: str | None, finish: str | None) -> None:
     (sample,) = read(tmp_path, ENTRY | {"stop_reason": stop_reason})
-    assert isinstance(sample, Recorded)
     assert sample.finish_reason == finish

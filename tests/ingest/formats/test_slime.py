@@ -12,27 +12,18 @@ import torch
 from msgspec.structs import replace
 
 from diagnostics.ingest.formats import slime
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.reading import reader, samples
 
 SAMPLE: dict[str, Any] = {
-    "group_index": 0,
-    "index": 5,
-    "rollout_id": None,
-    "prompt": "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n",
-    "tokens": [1, 2, 3, 4, 5],
-    "response": "It is 2.<|im_end|>",
-    "response_length": 3,
-    "label": "2",
-    "reward": 1.0,
-    "loss_mask": [1, 1, 1],
-    "weight_versions": [],
-    "rollout_log_probs": [-0.5, -0.25, -0.125],
-    "rollout_top_p_token_ids": torch.tensor([1, 2], dtype=torch.int32),
-    "remove_sample": False,
-    "status": "completed",
-    "metadata": {},
-}
+    "group_index": 0, "index": 5, "rollout_id": None, "tokens": [1, 2, 3, 4, 5], "response": "It is 2.<|im_end|>",
+    "prompt": "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n", "response_length": 3, "label": "2",
+    "reward": 1.0, "loss_mask": [1, 1, 1], "weight_versions": [], "rollout_log_probs": [-0.5, -0.25, -0.125],
+    "rollout_top_p_token_ids": torch.tensor([1, 2], dtype=torch.int32), "remove_sample": False,
+    "status": "completed", "metadata": {},
+}  # fmt: skip
+read = reader(slime)
 
 
 def dump(path: Path, *samples: Any) -> Path:
@@ -41,25 +32,12 @@ def dump(path: Path, *samples: Any) -> Path:
     return path
 
 
-def read(path: Path, **options: Any) -> list[Recorded | Fault]:
-    return list(slime.read(path, ReadOptions(**options)))
-
-
 def test_a_dump_is_recognised_unloaded_and_read(tmp_path: Path) -> None:
     path = dump(tmp_path / "rollout_data" / "7.pt", SAMPLE, SAMPLE | {"reward": 0, "status": "truncated"})
     assert slime.IMPORTER.pickled
     assert slime.recognises(path, {})
-    first = Recorded(
-        line=1,
-        prompt=SAMPLE["prompt"],
-        response="It is 2.",
-        gold="2",
-        reward=1.0,
-        step=7,
-        n_tokens=3,
-        finish_reason="stop",
-        logp_sum=-0.875,
-    )
+    first = Recorded(1, SAMPLE["prompt"], "It is 2.", gold="2", reward=1.0, step=7, n_tokens=3, finish_reason="stop",
+                     logp_sum=-0.875)  # fmt: skip
     assert read(path) == [first, replace(first, line=2, reward=0.0, finish_reason="length")]
 
 
@@ -81,7 +59,6 @@ def test_other_archives_are_not_taken_for_dumps(tmp_path: Path) -> None:
 def test_tokens_of_tools_do_not_count(tmp_path: Path) -> None:
     mixed = {"loss_mask": [1, 0, 1], "rollout_log_probs": [-0.5, 0.0, -0.125]}
     (sample,) = read(dump(tmp_path / "7.pt", SAMPLE | mixed))
-    assert isinstance(sample, Recorded)
     assert (sample.n_tokens, sample.logp_sum) == (2, -0.625)
 
 
@@ -114,8 +91,8 @@ def test_what_was_aborted_or_is_no_sample_is_a_fault(tmp_path: Path) -> None:
 
 def test_log_probabilities_that_do_not_match_the_tokens_are_left_out(tmp_path: Path) -> None:
     logps: tuple[Any, ...] = ([-0.5], None, [None] * 3, [float("nan")] * 3, "abc")
-    samples = read(dump(tmp_path / "7.pt", *[SAMPLE | {"rollout_log_probs": one} for one in logps]))
-    assert [one.logp_sum for one in samples if isinstance(one, Recorded)] == [None] * 5
+    items = read(dump(tmp_path / "7.pt", *[SAMPLE | {"rollout_log_probs": one} for one in logps]))
+    assert [one.logp_sum for one in samples(items)] == [None] * 5
 
 
 def test_a_file_that_cannot_be_loaded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,14 @@ import pandas as pd
 import pytest
 
 from diagnostics.ingest.formats import trl_completions
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import first_record
 from diagnostics.records.errors import ImportFileError
+from tests.ingest.formats.reading import reader
 
 DATA = Path(__file__).parent / "data" / "trl"
 TEXT, TWO = (DATA / name / "completions" / "completions_00002.parquet" for name in ("text", "two"))
 CHAT = DATA / "chat" / "completions" / "completions_00001.parquet"
-
-
-def read(path: Path, **options: Any) -> list[Recorded | Fault]:
-    return list(trl_completions.read(path, ReadOptions(**options)))
+read = reader(trl_completions)
 
 
 def test_a_dump_of_trl_is_recognised_and_read() -> None:
@@ -29,14 +26,12 @@ def test_a_dump_of_trl_is_recognised_and_read() -> None:
     samples = read(TEXT)
     assert len(samples) == 8
     first = samples[0]
-    assert isinstance(first, Recorded)
     assert (first.prompt, first.gold, first.reward, first.step) == ("3 7 12 = 54 :", "3", 0.0, 2)
-    assert {one.prompt for one in samples[:4] if isinstance(one, Recorded)} == {first.prompt}  # the group
+    assert {one.prompt for one in samples[:4]} == {first.prompt}  # the group
 
 
 def test_chat_messages_become_one_text() -> None:
     first = read(CHAT)[0]
-    assert isinstance(first, Recorded)
     assert first.prompt == "system: 3\n\nuser: 1 7 12 = 54 :"
     assert first.response == "67 44 61 4 8"
     assert first.reward == 0.5
@@ -45,7 +40,7 @@ def test_chat_messages_become_one_text() -> None:
 def test_among_several_rewards_the_user_chooses() -> None:
     with pytest.raises(ImportFileError, match=r"pass --reward with one of is_right, size; TRL's sum"):
         read(TWO)
-    sizes = [one.reward for one in read(TWO, reward="size") if isinstance(one, Recorded)]
+    sizes = [one.reward for one in read(TWO, reward="size")]
     assert sizes == pytest.approx([0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.5])
     with pytest.raises(ImportFileError, match=r"no column 'acc'; --reward can be is_right, size"):
         read(TWO, reward="acc")
@@ -59,17 +54,10 @@ def frame(tmp_path: Path, **columns: Any) -> Path:
 
 
 def test_where_a_reward_function_returned_none_there_is_no_score(tmp_path: Path) -> None:
-    samples = [one for one in read(frame(tmp_path, right=[1.0, math.nan])) if isinstance(one, Recorded)]
+    samples = read(frame(tmp_path, right=[1.0, math.nan]))
     assert [one.reward for one in samples] == [1.0, None]  # pandas writes null
     assert [one.step for one in samples] == [7, 7]  # older versions wrote it as text
 
 
 def test_a_dump_without_a_reward_has_no_score(tmp_path: Path) -> None:
-    assert [one.reward for one in read(frame(tmp_path, note=["a", "b"])) if isinstance(one, Recorded)] == [None, None]
-
-
-def test_a_truncated_file_is_said_to_be_one(tmp_path: Path) -> None:
-    path = tmp_path / TEXT.name
-    path.write_bytes(TEXT.read_bytes()[:-100])
-    with pytest.raises(ImportFileError, match=r"completions_00002.parquet: not a readable Parquet file"):
-        read(path)
+    assert [one.reward for one in read(frame(tmp_path, note=["a", "b"]))] == [None, None]
