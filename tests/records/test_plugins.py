@@ -13,10 +13,10 @@ import pytest
 from diagnostics.ingest.formats import all_importers, get_importer
 from diagnostics.measures import all_measures, get_measure
 from diagnostics.records import plugins as registry
-from diagnostics.records.errors import ConfigError
+from diagnostics.records.errors import ConfigError, ProblemError
 from diagnostics.samplers import choose_sampler, make_sampler
 from diagnostics.tasks import load_problems, task_names
-from diagnostics.verifiers import get_verifier, verifier_names
+from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +48,16 @@ every_group = pytest.mark.parametrize("group", GROUPS, ids=[group.noun for group
 
 @pytest.fixture
 def install(monkeypatch, tmp_path) -> Iterator[Callable[..., None]]:
-    """Installs entry points, (name, value) each, for one test, beside a module ``outside`` with the given source."""
+    """Installs a module ``outside`` for one test and entry points, (name, value) each; else those on the path count."""
 
     def forget() -> None:
         for cached in (registry._points_on, all_measures, all_importers):
             cached.cache_clear()
 
-    def make(group: str, *points: tuple[str, str], outside: str = "") -> None:
-        found = EntryPoints(EntryPoint(name=name, value=value, group=group) for name, value in points)
-        monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+    def make(group: str | None = None, *points: tuple[str, str], outside: str = "") -> None:
+        if group is not None:
+            found = EntryPoints(EntryPoint(name=name, value=value, group=group) for name, value in points)
+            monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
         (tmp_path / "outside.py").write_text(outside)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "outside", raising=False)
@@ -141,5 +142,39 @@ def test_plugins_are_listed_beside_our_own_and_called_when_asked_for(install) ->
     install("oversharp.samplers", ("mine", "outside:made"), outside=source)
     assert choose_sampler("mine", [], device=None) == ("mine", "as asked for")
     assert make_sampler("mine", "context") == (("context",), {})
-    install("oversharp.tasks", ("doubles", "outside:made"), outside=source)
+
+
+def test_a_plugin_in_an_installed_distribution_gives_problems_that_its_own_verifier_grades(install, tmp_path) -> None:
+    source = """
+from diagnostics.records.types import Grade, Problem
+
+def doubles(argument, *, limit, seed):
+    for number in range(limit):
+        gold, verifier = ("x y", "expression") if argument == "bad" else (str(2 * number), "yes")
+        yield Problem(task="doubles", prompt=f"2*{number}", gold=gold, verifier=verifier)
+
+class Yes:
+    name = "yes"
+    n_closed = 0
+
+    def check_gold(self, problem): ...
+
+    def grade(self, items):
+        return [Grade(answer=text, mode=text, reward=1.0) for _, text in items]
+
+    def close(self):
+        Yes.n_closed += 1
+"""
+    (tmp_path / "outside-1.dist-info").mkdir()
+    (tmp_path / "outside-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1\n")
+    points = "[oversharp.tasks]\ndoubles = outside:doubles\n[oversharp.verifiers]\nyes = outside:Yes\n"
+    (tmp_path / "outside-1.dist-info/entry_points.txt").write_text(points)
+    install(outside=source)
     assert {"doubles", "countdown"} <= set(task_names())
+    problems = load_problems(None, "doubles:x", limit=3)
+    assert [problem.gold for problem in problems] == ["0", "2", "4"]
+    with Verifiers() as verifiers:
+        assert verifiers.grade([(problems[0], "no")])[0].correct
+    assert sys.modules["outside"].Yes.n_closed == 2  # of the check of the golds, and this one
+    with pytest.raises(ProblemError, match="task 'doubles:bad', problem 1: answer 'x y' is no number"):
+        load_problems(None, "doubles:bad", limit=3)

@@ -33,11 +33,10 @@ def test_a_saved_data_set_and_a_parquet_file_give_the_rows_that_were_put_in(tmp_
     made = datasets.Dataset.from_list(originals(name))
     made.save_to_disk(tmp_path / "saved")
     made.to_parquet(tmp_path / "copy.parquet")
+    wanted = [tuple(row[column] for column in known.columns) for row in originals(name)]
     for local in (tmp_path / "saved", tmp_path / "copy.parquet"):
-        rows = [
-            tuple(row.fields[column] for column in known.columns) for row in data_rows(name, known.data, local=local)
-        ]
-        assert rows == [tuple(row[column] for column in known.columns) for row in originals(name)]
+        rows = data_rows(name, known.data, local=local)
+        assert [tuple(row.fields[column] for column in known.columns) for row in rows] == wanted
 
 
 def test_a_saved_dictionary_of_splits_gives_the_right_split(tmp_path: Path) -> None:
@@ -66,13 +65,8 @@ def test_copies_are_found_by_name_in_the_directory_of_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     made = datasets.Dataset.from_list(ONE)
-    match kind:
-        case "directory":
-            made.save_to_disk(tmp_path / "gsm8k")
-        case "jsonl":
-            made.to_json(tmp_path / "gsm8k.jsonl")
-        case _:
-            made.to_parquet(tmp_path / "gsm8k.parquet")
+    write = {"directory": made.save_to_disk, "jsonl": made.to_json, "parquet": made.to_parquet}[kind]
+    write(tmp_path / ("gsm8k" if kind == "directory" else f"gsm8k.{kind}"))
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert [problem.prompt for problem in load_problems(None, "benchmark:gsm8k")] == ["Six and seven?"]
     # what is named in the task itself comes first
@@ -92,10 +86,9 @@ def test_without_a_network_one_line_says_how_to_make_a_copy_of_the_pinned_commit
     message = str(raised.value)
     assert "\n" not in message
     data = BENCHMARKS[name].data
-    for part in ("cannot be fetched", data.path, f'split="{data.split}"', f'revision="{data.revision}"'):
+    copied = (f'.save_to_disk("{name}")', f"--task benchmark:{name}={name}")
+    for part in ("cannot be fetched", data.path, f'split="{data.split}"', f'revision="{data.revision}"', *copied):
         assert part in message
-    assert f'.save_to_disk("{name}")' in message
-    assert f"--task benchmark:{name}={name}" in message
 
 
 def cached(folder: Path, revision: str) -> None:

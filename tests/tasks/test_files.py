@@ -30,26 +30,10 @@ def test_a_plain_row_becomes_a_math_problem_named_after_its_file(tmp_path: Path)
 
 
 def test_every_field_finds_its_place(tmp_path: Path) -> None:
-    row = {
-        "prompt": "6 7 12 = 54 :",
-        "answer": 54,
-        "id": 17,
-        "verifier": "expression",
-        "task": "mini",
-        "difficulty": 2,
-        "numbers": [6, 7, 12],
-        "source": None,
-    }
-    [problem] = load(tmp_path, row)
-    assert problem == Problem(
-        task="mini",
-        prompt="6 7 12 = 54 :",
-        gold="54",
-        verifier="expression",
-        source_id="17",
-        difficulty=2.0,
-        meta={"numbers": [6, 7, 12]},
-    )
+    row = {"prompt": "6 7 12 = 54 :", "answer": 54, "id": 17, "verifier": "expression", "task": "mini"}
+    [problem] = load(tmp_path, row | {"difficulty": 2, "numbers": [6, 7, 12], "source": None})
+    named = {"task": "mini", "source_id": "17", "difficulty": 2.0, "meta": {"numbers": [6, 7, 12]}}
+    assert problem == Problem(prompt="6 7 12 = 54 :", gold="54", verifier="expression", **named)
 
 
 def test_listed_modes_decide_whatever_the_verifier_says(tmp_path: Path) -> None:
@@ -166,18 +150,20 @@ def test_a_fault_in_parquet_names_its_row(tmp_path: Path) -> None:
         load_problems(path, None)
 
 
-def test_files_that_are_no_text_or_not_there_are_answered_in_one_line(tmp_path: Path) -> None:
-    latin = tmp_path / "latin.jsonl"
-    latin.write_bytes('{"prompt": "é", "answer": "1"}\n'.encode("latin-1"))
-    with pytest.raises(ProblemError, match=r"latin.jsonl: not UTF-8 text \(byte 0xe9\); save it as UTF-8"):
-        load_problems(latin, None)
-    with pytest.raises(ProblemError, match="no such file"):
-        load_problems(tmp_path / "none.jsonl", None)
-    with pytest.raises(ProblemError, match="is a directory"):
-        load_problems(tmp_path, None)
-    (tmp_path / "bad.parquet").write_text("no parquet")
-    with pytest.raises(ProblemError, match=r"bad\.parquet: not a readable Parquet file"):
-        load_problems(tmp_path / "bad.parquet", None)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("latin.jsonl", r"latin.jsonl: not UTF-8 text \(byte 0xe9\); save it as UTF-8"),
+        ("latin.parquet", r"latin\.parquet: not a readable Parquet file"),
+        ("none.jsonl", "no such file"),
+        (".", "is a directory"),
+    ],
+)
+def test_files_that_are_no_text_or_not_there_are_answered_in_one_line(tmp_path: Path, name: str, said: str) -> None:
+    for suffix in ("jsonl", "parquet"):
+        (tmp_path / f"latin.{suffix}").write_bytes('{"prompt": "é", "answer": "1"}\n'.encode("latin-1"))
+    with pytest.raises(ProblemError, match=said):
+        load_problems(tmp_path / name, None)
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:

@@ -18,29 +18,23 @@ from diagnostics.store import Store
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
 
 #: [B] C.2 and [C] A.3, A.4, written out once more: prompt, temperature, top-p, most tokens.
+STEPS = "Please reason step by step, and put your final answer within \\boxed{}."
+THINK = "Let's think step by step and output the final answer within \\boxed{}."
 PAPERS = {
     "two_stage": (
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n1+1?\nPlease reason step by "
-        "step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n",
-        0.6,
-        0.95,
-        3072,
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+        f"<|im_start|>user\n1+1?\n{STEPS}<|im_end|>\n<|im_start|>assistant\n",
+        (0.6, 0.95, 3072),
     ),
     "boundary_paradox_qwen": (
-        "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-        "<|im_start|>user\n1+1?\nLet's think step by step and output the final answer within \\boxed{}.<|im_end|>\n"
-        "<|im_start|>assistant\n",
-        0.6,
-        0.95,
-        3072,
+        f"<|im_start|>system\n{STEPS}<|im_end|>\n<|im_start|>user\n1+1?\n{THINK}<|im_end|>\n<|im_start|>assistant\n",
+        (0.6, 0.95, 3072),
     ),
     "boundary_paradox_llama": (
         "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n\n<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\n1+1?\nLet's think step by step and output the final answer within "
-        "\\boxed{}.<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-        0.6,
-        0.95,
-        16384,
+        f"<|start_header_id|>user<|end_header_id|>\n\n1+1?\n{THINK}<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        (0.6, 0.95, 16384),
     ),
 }
 
@@ -54,7 +48,7 @@ def settings_of(series: Path, **given: Any) -> SamplingSettings:
 def test_a_preset_asks_and_samples_as_its_paper_did(name: str, countdown_series: Path) -> None:
     made = settings_of(countdown_series, preset=name)
     prompt = made.prompt_template.replace("{prompt}", "1+1?")
-    assert (prompt, made.temperature, made.top_p, made.max_tokens) == PAPERS[name]
+    assert (prompt, (made.temperature, made.top_p, made.max_tokens)) == PAPERS[name]
     assert (made.top_k, made.system_prompt, made.chat) == (0, "", False)
 
 
@@ -106,17 +100,8 @@ class Notes(SilentProgress):
 
 def test_what_the_preset_set_is_shown_and_recorded(countdown_series: Path, tmp_path: Path) -> None:
     notes = Notes()
-    config = AuditConfig(
-        task="countdown",
-        preset="two_stage",
-        prompt_template="{prompt}",
-        max_tokens=6,
-        limit=2,
-        n=2,
-        panel=0,
-        kernel_problems=0,
-        out=tmp_path,
-    )
+    small = {"max_tokens": 6, "limit": 2, "n": 2, "panel": 0, "kernel_problems": 0}
+    config = AuditConfig(task="countdown", preset="two_stage", prompt_template="{prompt}", out=tmp_path, **small)
     audit([countdown_series], config, progress=notes)
     assert 'preset two_stage sets {"temperature": 0.6, "top_p": 0.95}' in notes.told
     with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:

@@ -9,48 +9,32 @@ from diagnostics.verifiers.choice import ChoiceVerifier, choice_letter
 PROBLEM = Problem(task="t", prompt="Capital?\n\nA. Lyon\nB. Paris", gold="B", verifier="choice")
 
 
+ALONE = ["B", "b", "$B$", "(B)", "[B]", "**B**", r"\textbf{(B)}", "B. Paris", "(B) Paris", "choice B: Paris"]
+NOT_ALONE = ["B Paris", "A and B", "A, B", "a. Paris", "Paris", "10", ""]
+
+
 @pytest.mark.parametrize(
-    ("answer", "letter"),
-    [
-        ("B", "B"),
-        ("b", "B"),
-        ("$B$", "B"),
-        ("(B)", "B"),
-        ("[B]", "B"),
-        ("**B**", "B"),
-        (r"\textbf{(B)}", "B"),
-        ("B. Paris", "B"),
-        ("(B) Paris", "B"),
-        ("choice B: Paris", "B"),
-        ("I", "I"),
-        ("B Paris", None),
-        ("A and B", None),
-        ("A, B", None),
-        ("a. Paris", None),
-        ("Paris", None),
-        ("10", None),
-        ("", None),
-    ],
+    ("answer", "letter"), [("I", "I"), *((one, "B") for one in ALONE), *((one, None) for one in NOT_ALONE)]
 )
 def test_a_letter_counts_alone_or_before_its_options_text(answer: str, letter: str | None) -> None:
     assert choice_letter(answer) == letter
 
 
 @pytest.mark.parametrize(
-    ("text", "letter"),
+    "text",
     [
-        (r"The answer is A. No: \boxed{B}", "B"),
-        (r"\boxed{A} or rather \boxed{\text{B}}.", "B"),
-        (r"It is \boxed{42}. The answer is (B).", "B"),
-        ("<answer>B</answer> for sure", "B"),
-        ("so\n#### B", "B"),
-        ("Answer: B. Paris\nDone.", "B"),
-        ("We think.\n(B)", "B"),
+        r"The answer is A. No: \boxed{B}",
+        r"\boxed{A} or rather \boxed{\text{B}}.",
+        r"It is \boxed{42}. The answer is (B).",
+        "<answer>B</answer> for sure",
+        "so\n#### B",
+        "Answer: B. Paris\nDone.",
+        "We think.\n(B)",
     ],
 )
-def test_the_first_place_that_states_a_letter_gives_it(text: str, letter: str) -> None:
+def test_the_first_place_that_states_a_letter_gives_it(text: str) -> None:
     [grade] = ChoiceVerifier().grade([(PROBLEM, text)])
-    assert (grade.answer, grade.mode, grade.correct) == (letter, letter, True)
+    assert (grade.answer, grade.mode, grade.correct) == ("B", "B", True)
 
 
 def test_another_letter_is_wrong_and_the_options_text_is_no_answer() -> None:

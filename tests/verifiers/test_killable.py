@@ -52,15 +52,9 @@ if __name__ == "__main__":
 def test_a_worker_whose_parent_was_killed_does_not_burn_a_core_for_ever(tmp_path: Path) -> None:
     script = tmp_path / "orphaner.py"
     script.write_text(ORPHANER)
-    root = str(Path(__file__).parents[2])
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     run = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": root},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=False,
-        timeout=60,
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert run.returncode == -9
     worker = Path(f"/proc/{int(run.stdout)}")

@@ -138,12 +138,8 @@ def test_a_poisoned_answer_costs_its_timeout_once_and_nothing_else() -> None:
     # one worker: whatever the poison holds up would show
     with MathVerifier(timeout_s=1.0, workers=1) as verifier:
         verifier.grade([(problem("3"), r"\boxed{4}")])  # start the worker outside the measured time
-        texts = [
-            *(rf"\boxed{{{number}}}" for number in range(20)),
-            TOWER,
-            TOWER,
-            *(rf"\boxed{{{n}}}" for n in range(20, 40)),
-        ]
+        texts = [rf"\boxed{{{number}}}" for number in range(40)]
+        texts[20:20] = [TOWER, TOWER]
         start = time.perf_counter()
         grades = verifier.grade([(problem("3"), text) for text in texts])
         wall_s = time.perf_counter() - start

@@ -9,29 +9,9 @@ from diagnostics.verifiers.math_worker import _parse, canonical_key, clearly_dif
 
 # near misses, other forms of the same value, and whatever math-verify compares in a way of its own
 ANSWERS = [
-    "7",
-    "0.5",
-    r"50\%",
-    "50",
-    r"\frac13",
-    "0.333333",
-    r"2\sqrt{3}",
-    "3.464102",
-    "x",
-    "x=5",
-    "5",
-    "(x+1)^2",
-    "x^2+2x+1",
-    "(1,2)",
-    r"\{1,2\}",
-    "1<x<2",
-    r"\text{Evelyn}",
-    "Evelyn",
-    r"(-1)^{2n}",
-    "1",
-    r"\sqrt{x^2}",
-    "100000000000000000001",
-    r"10^{20}",
+    *("7", "0.5", r"50\%", "50", r"\frac13", "0.333333", r"2\sqrt{3}", "3.464102", "x", "x=5", "5"),
+    *("(x+1)^2", "x^2+2x+1", "(1,2)", r"\{1,2\}", "1<x<2", r"\text{Evelyn}", "Evelyn"),
+    *(r"(-1)^{2n}", "1", r"\sqrt{x^2}", "100000000000000000001", r"10^{20}"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,41 +38,3 @@ def test_asking_for_names_loads_no_mathematics() -> None:
         "sys.exit(bool({'sympy', 'math_verify', 'reasoning_gym', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-PLUGIN = """
-from diagnostics.records.types import Grade
-
-class Yes:
-    name = "yes"
-    closed = 0
-
-    def check_gold(self, problem): ...
-
-    def grade(self, items):
-        return [Grade(answer=text, mode=text, reward=1.0) for _, text in items]
-
-    def close(self):
-        Yes.closed += 1
-"""
-
-CALL = """
-from diagnostics.records.types import Problem
-from diagnostics.verifiers import Verifiers, verifier_names
-import outside
-assert "yes" in verifier_names()
-problem = Problem(task="t", prompt="p", gold="g", verifier="yes")
-with Verifiers() as verifiers:
-    assert verifiers.grade([(problem, "no")])[0].correct
-assert outside.Yes.closed == 1
-"""
-
-
-def test_an_outside_package_adds_a_verifier_by_entry_point(tmp_path: Path) -> None:
-    (tmp_path / "outside.py").write_text(PLUGIN)
-    info = tmp_path / "outside-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[oversharp.verifiers]\nyes = outside:Yes\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{CALL}"
-    subprocess.run([sys.executable, "-c", code], check=True)
