@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.samplers.tiny_models import (
     write_adapter,
     write_checkpoint,
 )
+from tests.series.written_runs import change_json
 from trainers.config import TrainConfig
 
 CPU = torch.device("cpu")
@@ -34,11 +36,6 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_gene
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "checkpoint-20", seed=0)
-
-
-def change_generation_config(checkpoint: Path, **changes: object) -> None:
-    file = checkpoint / "generation_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def ids(words: str) -> list[int]:
@@ -77,7 +74,7 @@ def test_a_tokenizer_without_padding_pads_with_the_end_token(checkpoint: Path) -
 def test_every_end_token_of_tokenizer_and_generation_config_ends_a_response(
     checkpoint: Path, stated: int | list[int]
 ) -> None:
-    change_generation_config(checkpoint, eos_token_id=stated)
+    change_json(checkpoint / "generation_config.json", eos_token_id=stated)
     assert load(checkpoint).end_ids == (1, 9)
     assert load_path(checkpoint, device=CPU, dtype="float32").end_ids == (1, 9)
 
@@ -85,7 +82,7 @@ def test_every_end_token_of_tokenizer_and_generation_config_ends_a_response(
 def test_the_audit_drops_the_sampling_defaults_of_a_checkpoint_and_the_trainer_saves_them_again(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    change_generation_config(checkpoint, repetition_penalty=1.3, do_sample=True)
+    change_json(checkpoint / "generation_config.json", repetition_penalty=1.3, do_sample=True)
     assert load(checkpoint).model.generation_config.repetition_penalty is None
     load_path(checkpoint, device=CPU, dtype="float32").model.save_pretrained(tmp_path / "saved")
     before, after = (
@@ -99,26 +96,29 @@ def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None
     tokenizer.eos_token = None
     tokenizer.save_pretrained(checkpoint)
     for name in ("config.json", "generation_config.json"):
-        file = checkpoint / name
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": None}))
+        change_json(checkpoint / name, eos_token_id=None)
     with pytest.raises(CheckpointError, match="checkpoint-20: no end token known"):
         load(checkpoint)
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_weight_that_is_no_number_is_named(checkpoint: Path, number: float) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (float("nan"), "checkpoint-20: model.norm.weight holds NaN or infinite numbers"),
+        (float("inf"), "checkpoint-20: model.norm.weight holds NaN or infinite numbers"),
+        (None, "1 tensors missing in .*, model.norm.weight among them"),
+    ],
+)
+def test_a_weight_that_is_no_number_or_not_there_is_named_and_not_made_up(
+    checkpoint: Path, number: float | None, said: str
+) -> None:
     weights = load_file(checkpoint / "model.safetensors")
-    weights["model.norm.weight"][3] = number
+    norm = weights.pop("model.norm.weight")
+    if number is not None:
+        norm[3] = number
+        weights["model.norm.weight"] = norm
     save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: model.norm.weight holds NaN or infinite numbers"):
-        load(checkpoint)
-
-
-def test_a_missing_tensor_is_refused_and_not_made_up(checkpoint: Path) -> None:
-    weights = load_file(checkpoint / "model.safetensors")
-    del weights["model.norm.weight"]
-    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"1 tensors missing in .*, model.norm.weight among them"):
+    with pytest.raises(CheckpointError, match=said):
         load(checkpoint)
 
 
@@ -128,27 +128,26 @@ def test_tied_embeddings_are_not_missing(tmp_path: Path) -> None:
     assert load(path).vocabulary_size == len(WORDS)
 
 
-def test_weights_of_another_shape_are_one_line(checkpoint: Path) -> None:
-    build_model(0, hidden_size=32).save_pretrained(checkpoint.parent / "other")
-    shutil.copy(checkpoint.parent / "other/model.safetensors", checkpoint)
+@pytest.mark.parametrize("broken", ["weights of another shape", "tokenizer"])
+def test_what_cannot_be_loaded_is_one_line(checkpoint: Path, broken: str) -> None:
+    if broken == "tokenizer":
+        (checkpoint / "tokenizer.json").write_text('{"model": ')
+    else:
+        build_model(0, hidden_size=32).save_pretrained(checkpoint.parent / "other")
+        shutil.copy(checkpoint.parent / "other/model.safetensors", checkpoint)
     with pytest.raises(CheckpointError, match=r"checkpoint-20: .* cannot be loaded") as caught:
         load(checkpoint)
     assert "\n" not in str(caught.value)
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path) -> None:
+@pytest.mark.parametrize("opened", [load, outline_path])
+def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path, opened: Callable[[Path], object]) -> None:
     build_tokenizer((*WORDS, "h", "i")).save_pretrained(checkpoint)
     with pytest.raises(CheckpointError, match=r"the tokenizer has 12 tokens, the model 10; .* of another model"):
-        load(checkpoint)
+        opened(checkpoint)
 
 
-def test_a_broken_tokenizer_file_is_one_line(checkpoint: Path) -> None:
-    (checkpoint / "tokenizer.json").write_text('{"model": ')
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* cannot be loaded"):
-        load(checkpoint)
-
-
-def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either(tmp_path: Path) -> None:
+def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either_and_on_no_other(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     loaded = load_model(checkpoint_at(adapter, base_path=base), device=CPU, dtype="float32")
@@ -156,11 +155,6 @@ def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either(tmp_path: Pa
     one_BL = torch.tensor([ids("a b c ?")])
     with torch.no_grad():
         assert not torch.allclose(loaded.model(one_BL).logits, load(base).model(one_BL).logits)
-
-
-def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
-    base = write_checkpoint(tmp_path / "base", seed=0)
-    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     deeper = write_checkpoint(tmp_path / "deeper", seed=0, num_hidden_layers=3)
     with pytest.raises(CheckpointError, match=r"adapter: .*missing adapter keys.* belongs to another model"):
         load_model(checkpoint_at(adapter, base_path=deeper), device=CPU, dtype="float32")
@@ -186,18 +180,12 @@ def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> 
 
 
 def test_an_outline_knows_what_the_model_knows_without_its_weights(checkpoint: Path) -> None:
-    change_generation_config(checkpoint, eos_token_id=9)
+    change_json(checkpoint / "generation_config.json", eos_token_id=9)
     outline, loaded = outline_path(checkpoint), load_path(checkpoint, device=CPU, dtype="float32")
     for known in ("end_ids", "pad_id", "context_tokens", "vocabulary_size"):
         assert getattr(outline, known) == getattr(loaded, known)
     assert all(parameter.is_meta for parameter in outline.model.parameters())
     assert model_folder(checkpoint) == checkpoint
-
-
-def test_an_outline_of_a_tokenizer_that_is_too_large_is_refused(checkpoint: Path) -> None:
-    build_tokenizer((*WORDS, "h", "i")).save_pretrained(checkpoint)
-    with pytest.raises(CheckpointError, match=r"the tokenizer has 12 tokens, the model 10; .* of another model"):
-        outline_path(checkpoint)
 
 
 def test_a_path_that_is_not_there_is_no_name_in_the_hubs_cache() -> None:
@@ -232,20 +220,18 @@ def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> 
     assert encode_prompt(tokenizer, problem("c"), SamplingSettings(sampler="t", chat=True)) == ids("c ?")
 
 
-def test_chat_without_a_chat_template_says_what_to_do() -> None:
-    settings = SamplingSettings(sampler="transformers", chat=True)
-    with pytest.raises(SamplerError, match="--chat: the tokenizer has no chat template; leave --chat out"):
-        encode_prompt(build_tokenizer(), problem("c"), settings)
-
-
-def test_a_prompt_that_cannot_be_encoded_is_named() -> None:
-    settings = SamplingSettings(sampler="transformers")
-    with pytest.raises(
-        SamplerError, match=r"prompt 'zebra': the tokenizer cannot encode it .*: take problems of its own kind"
-    ):
-        encode_prompt(build_tokenizer(), problem("zebra"), settings)
-    with pytest.raises(SamplerError, match="prompt '  ': no tokens"):
-        encode_prompt(build_tokenizer(), problem("  "), settings)
+@pytest.mark.parametrize(
+    ("prompt", "chat", "said"),
+    [
+        ("c", True, "--chat: the tokenizer has no chat template; leave --chat out"),
+        ("zebra", False, r"prompt 'zebra': the tokenizer cannot encode it .*: take problems of its own kind"),
+        ("  ", False, "prompt '  ': no tokens"),
+    ],
+    ids=["no chat template", "another alphabet", "blank"],
+)
+def test_a_prompt_that_cannot_be_encoded_is_named(prompt: str, chat: bool, said: str) -> None:
+    with pytest.raises(SamplerError, match=said):
+        encode_prompt(build_tokenizer(), problem(prompt), SamplingSettings(sampler="transformers", chat=chat))
 
 
 def test_a_response_ends_with_the_end_token() -> None:
@@ -289,11 +275,10 @@ def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:
 
 def test_float32_for_a_while_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
-    loaded = load_model(checkpoint_at(path), device=torch.device("cpu"), dtype="bfloat16")
+    loaded = load_model(checkpoint_at(path), device=CPU, dtype="bfloat16")
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
     with in_float32(loaded.model):
         assert {tensor.dtype for tensor in loaded.model.parameters()} == {torch.float32}
-    after = loaded.model.state_dict()
-    assert all(
-        after[name].dtype == tensor.dtype and torch.equal(after[name], tensor) for name, tensor in before.items()
-    )
+    for name, tensor in loaded.model.state_dict().items():
+        assert tensor.dtype == before[name].dtype
+        assert torch.equal(tensor, before[name])

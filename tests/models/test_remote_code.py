@@ -13,6 +13,7 @@ from diagnostics.audit.config import AuditConfig
 from diagnostics.models.load import load_model
 from diagnostics.records.errors import CheckpointError
 from tests.samplers.tiny_models import checkpoint_at, write_checkpoint
+from tests.series.written_runs import change_json
 
 CODE = """
 from pathlib import Path
@@ -44,10 +45,9 @@ def series(tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for step in (0, 20):
         folder = write_checkpoint(tmp_path / "run" / f"checkpoint-{step}", seed=step)
         (folder / "modeling_own.py").write_text(CODE.format(marker=str(ran)), encoding="utf-8")
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
-        config |= {"model_type": "own_qwen3", "architectures": ["OwnForCausalLM"], "auto_map": own}
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        architecture = {"model_type": "own_qwen3", "architectures": ["OwnForCausalLM"]}
+        change_json(folder / "config.json", **architecture, auto_map=own)
     return tmp_path / "run"
 
 
@@ -80,8 +80,7 @@ def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_pa
 
 def test_a_model_that_transformers_knows_is_never_code_from_a_checkpoint(series: Path, ran: Path) -> None:
     folder = series / "checkpoint-0"
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "qwen3"}), encoding="utf-8")
+    change_json(folder / "config.json", model_type="qwen3")
     for trust in (False, True):
         loaded = load_model(checkpoint_at(folder), device=torch.device("cpu"), dtype="float32", trust_remote_code=trust)
         assert type(loaded.model).__name__ == "Qwen3ForCausalLM"
