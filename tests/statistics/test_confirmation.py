@@ -9,12 +9,6 @@ from scipy.stats import fisher_exact
 from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 
 
-def test_fisher_by_hand():
-    # 3 of 4 before, 1 of 4 after: the after side holds 1 or 0 of 4 hits in (4·4 + 1) of C(8, 4) ways.
-    assert float(fisher_fell(3, 4, 1, 4)) == pytest.approx((4 * 4 + 1) / comb(8, 4))
-    assert float(fisher_fell(0, 4, 0, 9)) == 1.0
-
-
 @given(st.integers(1, 40), st.integers(1, 40), st.data())
 def test_fisher_is_scipys_one_sided_test(n_base, n_late, data):
     base, late = data.draw(st.integers(0, n_base)), data.draw(st.integers(0, n_late))
@@ -59,13 +53,26 @@ def test_what_is_no_p_value_is_refused(p):
         holm(np.array([0.5, p]))
 
 
-def test_the_most_striking_problems_come_first_and_both_lists_are_cut():
-    base_P, late_P = np.array([9, 6, 10, 5, 0, 1]), np.array([1, 5, 0, 5, 9, 8])
-    lost, gained = shortlist(base_P, late_P, 10, 10, most=2)
-    assert lost.tolist() == [2, 0]
-    assert gained.tolist() == [4, 5]
-    assert [len(side) for side in shortlist(base_P, late_P, 10, 10, most=9)] == [3, 2]
-    assert [len(side) for side in shortlist(base_P, late_P, 10, 10, most=0)] == [0, 0]
+@pytest.mark.parametrize(
+    ("base", "late", "n_base", "n_late", "most", "lost", "gained"),
+    [
+        pytest.param([9, 6, 10, 5, 0, 1], [1, 5, 0, 5, 9, 8], 10, 10, 2, [2, 0], [4, 5], id="the most striking first"),
+        pytest.param(
+            [9, 6, 10, 5, 0, 1], [1, 5, 0, 5, 9, 8], 10, 10, 9, [2, 0, 1], [4, 5], id="no more than there are"
+        ),
+        pytest.param([9, 6, 10, 5, 0, 1], [1, 5, 0, 5, 9, 8], 10, 10, 0, [], [], id="none"),
+        pytest.param([1] * 100 + [128], [0] * 100 + [30], 256, 256, 2, [100, 0], [], id="solved once, lost by chance"),
+        # 5 points of a rare success are more certain than 10 points about a half, and yet less
+        pytest.param([26, 280], [1, 230], 500, 500, 2, [1, 0], [], id="the largest fall where something is left"),
+        pytest.param([4, 4, 4], [3, 12, 13], 16, 48, 9, [0], [2], id="rates and not counts"),
+        pytest.param([8] * 5, [0] * 5, 8, 8, 3, [0, 1, 2], [], id="ties in the order of the problems"),
+    ],
+)
+def test_the_shortlist_holds_the_most_striking_problems_of_each_direction(
+    base, late, n_base, n_late, most, lost, gained
+):
+    found = shortlist(np.array(base), np.array(late), n_base, n_late, most=most)
+    assert [side.tolist() for side in found] == [lost, gained]
 
 
 def test_problems_that_lost_every_correct_sample_come_before_those_that_lost_more_of_many():
@@ -84,29 +91,6 @@ def test_all_nine_total_losses_are_drawn_again_among_many_larger_falls():
     base_P, late_P = np.concatenate([np.full(9, 12), np.full(40, 64)]), np.concatenate([np.zeros(9), np.full(40, 2)])
     lost, _ = shortlist(base_P, late_P.astype(int), 64, 64, most=20)
     assert set(lost) >= set(range(9))
-
-
-def test_what_a_base_solved_once_and_lost_by_chance_does_not_fill_the_list():
-    base_P, late_P = np.array([1] * 100 + [128]), np.array([0] * 100 + [30])
-    lost, _ = shortlist(base_P, late_P, 256, 256, most=2)
-    assert lost.tolist() == [100, 0]
-
-
-def test_the_largest_fall_of_the_rate_comes_first_where_something_is_left():
-    # 5 points of a rare success are more certain than 10 points about a half, and yet less
-    base_P, late_P = np.array([26, 280]), np.array([1, 230])
-    assert fisher_fell(base_P, 500, late_P, 500).argmin() == 0
-    assert shortlist(base_P, late_P, 500, 500, most=2)[0].tolist() == [1, 0]
-
-
-def test_rates_are_compared_and_not_counts():
-    lost, gained = shortlist(np.array([4, 4, 4]), np.array([3, 12, 13]), 16, 48, most=9)
-    assert (lost.tolist(), gained.tolist()) == ([0], [2])
-
-
-def test_ties_keep_the_order_of_the_problems():
-    lost, _ = shortlist(np.full(5, 8), np.zeros(5, dtype=int), 8, 8, most=3)
-    assert lost.tolist() == [0, 1, 2]
 
 
 def confirmed(rng, p_base_P, p_late_P):

@@ -30,12 +30,9 @@ def test_a_curve_that_ends_above_the_base_never_crosses_for_good(mean_K):
     assert k_star(*mean_K) == Crossing(value=None, low=None, high=None)
 
 
-def test_one_k_crosses_at_itself_or_beyond():
+def test_one_k_crosses_at_itself_or_beyond_and_rounding_is_not_a_loss():
     assert k_star(-0.1, ks=[1]).value == 1.0
     assert k_star(0.1, ks=[1]).value is None
-
-
-def test_rounding_is_not_a_loss():
     # Half of the samples are correct on both sides, yet tables of two sample sizes may differ in the last digit.
     assert k_star(-1e-16, ks=[1]).value is None
     assert k_star(0.2, -1e-16, -0.1, -0.1).value == 2.0
@@ -68,16 +65,14 @@ def test_checkpoints_together_are_checkpoints_alone():
     assert [c.low for c in together] == pytest.approx([c.low for c in alone])
 
 
-@pytest.mark.parametrize("ks", [[2, 1], [1, 1], [0, 1], [1], [1, 2, 4]])
-def test_ks_that_do_not_fit_are_refused(ks):
-    with pytest.raises(ValueError, match="ascends from 1"):
-        crossing(np.zeros((5, 2)), ks, rng=np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("shape", [(0, 2), (3, 0)])
-def test_nothing_to_cross_is_refused(shape):
-    with pytest.raises(ValueError, match="a problem and a k"):
-        crossing(np.zeros(shape), [1, 2], rng=np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("shape", "ks", "match"),
+    [((5, 2), ks, "ascends from 1") for ks in ([2, 1], [1, 1], [0, 1], [1], [1, 2, 4])]
+    + [(shape, [1, 2], "a problem and a k") for shape in ((0, 2), (3, 0))],
+)
+def test_ks_that_do_not_fit_and_nothing_to_cross_are_refused(shape, ks, match):
+    with pytest.raises(ValueError, match=match):
+        crossing(np.zeros(shape), ks, rng=np.random.default_rng(0))
 
 
 def sharpened(rng, n_problems):

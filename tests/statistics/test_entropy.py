@@ -30,23 +30,23 @@ def printed_chao_wang_jost(counts: list[int]) -> float:
     return seen + once / n * (1 - a) ** (1 - n) * tail
 
 
-def test_plug_in_by_hand():
-    assert one_group(plug_in_entropy, 1, 1, 2) == pytest.approx(1.5 * math.log(2))
-    assert one_group(plug_in_entropy, 7) == 0.0
-
-
-def test_simpson_by_hand():
-    assert one_group(simpson_index, 2, 2) == pytest.approx(4 / 12)
-    assert one_group(simpson_index, 1, 1, 1) == 0.0
-    assert one_group(simpson_index, 9) == 1.0
-
-
-def test_chao_wang_jost_by_hand():
-    # n = 3, counts 2, 1: seen = 2/3·1/2 + 1/3·(1 + 1/2) = 5/6; A = 2/(2+2) = 1/2;
-    # unseen = 1/3·(1/2)^−2·(log 2 − 1/2 − 1/8) = 4/3·(log 2 − 5/8)
-    assert one_group(chao_wang_jost_entropy, 2, 1) == pytest.approx(5 / 6 + 4 / 3 * (math.log(2) - 5 / 8))
-    assert one_group(chao_wang_jost_entropy, 1) == 0.0
-    assert one_group(chao_wang_jost_entropy, 8) == pytest.approx(0.0, abs=1e-15)
+@pytest.mark.parametrize(
+    ("estimate", "counts", "expected"),
+    [
+        (plug_in_entropy, (1, 1, 2), 1.5 * math.log(2)),
+        (plug_in_entropy, (7,), 0.0),
+        (simpson_index, (2, 2), 4 / 12),
+        (simpson_index, (1, 1, 1), 0.0),
+        (simpson_index, (9,), 1.0),
+        # n = 3: seen = 2/3·1/2 + 1/3·(1 + 1/2) = 5/6; A = 2/(2+2) = 1/2;
+        # unseen = 1/3·(1/2)^−2·(log 2 − 1/2 − 1/8) = 4/3·(log 2 − 5/8)
+        (chao_wang_jost_entropy, (2, 1), 5 / 6 + 4 / 3 * (math.log(2) - 5 / 8)),
+        (chao_wang_jost_entropy, (1,), 0.0),
+        (chao_wang_jost_entropy, (8,), 0.0),
+    ],
+)
+def test_estimates_by_hand(estimate, counts, expected):
+    assert one_group(estimate, *counts) == pytest.approx(expected, abs=1e-15)
 
 
 @settings(max_examples=120, deadline=None)
@@ -86,13 +86,9 @@ def test_groups_do_not_mix(estimate):
 
 
 @pytest.mark.parametrize("estimate", ESTIMATORS)
-def test_a_group_without_samples_is_refused(estimate):
+def test_a_group_without_samples_is_refused_and_no_groups_give_no_values(estimate):
     with pytest.raises(ValueError, match="group 1 has 0"):
         estimate(np.array([4]), np.array([0]), 2)
-
-
-@pytest.mark.parametrize("estimate", ESTIMATORS)
-def test_no_groups_give_no_values(estimate):
     nothing = np.array([], dtype=int)
     assert estimate(nothing, nothing, 0).shape == (0,)
 

@@ -6,16 +6,7 @@ import pytest
 from diagnostics.statistics.intervals import mean_interval, ratio_interval, share_interval
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
-T_975_DF_3 = 3.182446305284263
 T_975_DF_4 = 2.7764451051977987
-
-
-def test_the_plain_interval_is_students_t():
-    interval = mean_interval(np.array([1.0, 2.0, 3.0, 4.0]))
-    half_width = T_975_DF_3 * math.sqrt((5 / 3) / 4)
-    assert interval.mean == 2.5
-    assert interval.low == pytest.approx(2.5 - half_width)
-    assert interval.high == pytest.approx(2.5 + half_width)
 
 
 def test_the_share_interval_adds_one_point_of_spread():
@@ -39,20 +30,15 @@ def test_bounds_cut_the_interval_but_never_the_mean():
     assert rounded.low <= rounded.mean <= rounded.high
 
 
-@pytest.mark.parametrize("interval_of", [share_interval, mean_interval])
-def test_one_problem_has_no_interval(interval_of):
+def shares_of_one(values_P):
+    return ratio_interval(values_P, np.ones(len(values_P)), floor=True)
+
+
+@pytest.mark.parametrize("interval_of", [share_interval, mean_interval, shares_of_one])
+def test_one_problem_has_no_interval_and_none_is_refused(interval_of):
     interval = interval_of(np.array([0.3]))
     assert (interval.mean, interval.low, interval.high, interval.n) == (0.3, None, None, 1)
-
-
-def test_one_problem_has_no_ratio_interval():
-    interval = ratio_interval(np.array([3.0]), np.array([4.0]), floor=True)
-    assert (interval.mean, interval.low, interval.n) == (0.75, None, 1)
-
-
-@pytest.mark.parametrize("interval_of", [share_interval, mean_interval])
-def test_no_problem_is_refused(interval_of):
-    with pytest.raises(ValueError, match="at least one problem"):
+    with pytest.raises(ValueError, match=r"at least one problem|positive denominator"):
         interval_of(np.array([]))
 
 

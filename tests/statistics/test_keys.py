@@ -156,15 +156,11 @@ def test_both_keys_find_a_planted_loss():
     assert np.mean(found) > 0.9
 
 
-def test_one_problem_is_no_population():
+def test_one_problem_is_no_population_and_none_is_no_evidence():
     assert p_population([60], [0]) == 1.0
     assert p_exact([60], [0]) < 0.01
-
-
-def test_no_problem_gives_no_evidence():
     nothing = np.array([], dtype=int)
-    assert p_exact(nothing, nothing) == 1.0
-    assert p_population(nothing, nothing) == 1.0
+    assert p_exact(nothing, nothing) == p_population(nothing, nothing) == 1.0
 
 
 def test_drawing_in_pieces_keeps_the_exact_key(monkeypatch):

@@ -3,45 +3,33 @@ import pytest
 from diagnostics.statistics.matched import RunPath, value_at
 
 
-def test_a_value_between_two_checkpoints_is_interpolated():
-    path = RunPath(steps=[0, 20, 40], x=[0.2, 0.4, 0.6], y=[1.0, 0.9, 0.5])
-    found = value_at(path, 0.45)
-    assert found.value == pytest.approx(0.8)
-    assert found.step == pytest.approx(25)
-
-
-def test_the_first_passage_counts_when_the_path_turns_back():
-    path = RunPath(steps=[0, 10, 20, 30], x=[0.2, 0.6, 0.3, 0.6], y=[1.0, 0.8, 0.4, 0.1])
-    assert value_at(path, 0.4).value == pytest.approx(0.9)
-
-
-def test_the_start_itself_is_on_the_path():
-    path = RunPath(steps=[0, 10], x=[0.2, 0.6], y=[1.0, 0.8])
-    assert (value_at(path, 0.2).value, value_at(path, 0.2).step) == (1.0, 0.0)
-    assert value_at(path, 0.6).value == pytest.approx(0.8)
-
-
-def test_a_flat_stretch_counts_from_where_it_is_reached():
-    path = RunPath(steps=[0, 10, 20], x=[0.2, 0.4, 0.4], y=[1.0, 0.8, 0.3])
-    assert value_at(path, 0.4).value == pytest.approx(0.8)
-
-
-def test_a_falling_path_is_followed_too():
-    path = RunPath(steps=[0, 10], x=[0.4, 0.2], y=[1.0, 0.5])
-    assert value_at(path, 0.3).value == pytest.approx(0.75)
+@pytest.mark.parametrize(
+    ("x", "y", "at", "value", "step"),
+    [
+        pytest.param([0.2, 0.4, 0.6], [1.0, 0.9, 0.5], 0.45, 0.8, 12.5, id="between two checkpoints"),
+        pytest.param(
+            [0.2, 0.6, 0.3, 0.6], [1.0, 0.8, 0.4, 0.1], 0.4, 0.9, 5.0, id="the first passage of a path that turns"
+        ),
+        pytest.param([0.2, 0.6], [1.0, 0.8], 0.2, 1.0, 0.0, id="at the start"),
+        pytest.param([0.2, 0.6], [1.0, 0.8], 0.6, 0.8, 10.0, id="at the end"),
+        pytest.param([0.2, 0.4, 0.4], [1.0, 0.8, 0.3], 0.4, 0.8, 10.0, id="where a flat stretch is reached"),
+        pytest.param([0.4, 0.2], [1.0, 0.5], 0.3, 0.75, 5.0, id="on a falling path"),
+        pytest.param([0.2, None, 0.6], [1.0, 0.9, 0.8], 0.4, 0.9, 10.0, id="over an unknown checkpoint"),
+    ],
+)
+def test_a_value_is_read_off_the_path_where_it_first_passes(x, y, at, value, step):
+    found = value_at(RunPath(steps=range(0, 10 * len(x), 10), x=x, y=y), at)
+    assert (found.value, found.step) == (pytest.approx(value), pytest.approx(step))
 
 
 @pytest.mark.parametrize("x", [0.1, 0.7])
 def test_nothing_is_extrapolated(x):
     found = value_at(RunPath(steps=[0, 10], x=[0.2, 0.6], y=[1.0, 0.8]), x)
-    assert found.value is None
-    assert found.step is None
+    assert (found.value, found.step) == (None, None)
     assert "0.2 to 0.6" in found.why
 
 
-def test_unknown_checkpoints_are_skipped():
-    path = RunPath(steps=[0, 10, 20], x=[0.2, None, 0.6], y=[1.0, 0.9, 0.8])
-    assert value_at(path, 0.4).value == pytest.approx(0.9)
+def test_a_path_of_unknown_values_says_so():
     assert value_at(RunPath(steps=[0], x=[None], y=[1.0]), 0.4).why == "no checkpoint of the run has both values"
 
 

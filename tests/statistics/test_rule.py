@@ -42,20 +42,12 @@ def test_the_exact_key_alone_speaks_of_these_problems():
     assert ruling.label == "over_sharpened_here"
 
 
-def test_lost_minority_modes_are_a_collapse_where_pass_at_k_holds():
-    for total in (SAME, GAINED):
-        ruling = ruled(total, MINORITY_LOST)
-        assert ruling.label == "mode_collapse"
-        assert ruling.p_minority <= MINORITY_LEVEL
-        assert ruling.modes_collapsed
-
-
 def test_a_small_change_on_many_problems_is_no_loss():
     ruling = ruled(SAME, MINORITY_KEPT)
     assert ruling.label == "no_loss"
     # all differences 0, so the floor alone: t₁₉₉ / 200 below 0
     assert ruling.least_change == pytest.approx(-student_t.ppf(0.95, 199) / 200)
-    assert ruled(GAINED).label == "no_loss"
+    assert ruled(SAME).label == ruled(GAINED).label == "no_loss"
 
 
 def test_too_few_problems_settle_nothing():
@@ -65,17 +57,21 @@ def test_too_few_problems_settle_nothing():
     assert ruling.least_change < -0.02
 
 
-def test_a_loss_of_pass_at_k_outranks_a_loss_of_modes_which_is_still_told():
-    for total, label in ((LOST, "over_sharpened"), (LOST_HERE, "over_sharpened_here")):
-        ruling = ruled(total, MINORITY_LOST)
-        assert ruling.label == label
-        assert ruling.modes_collapsed
-
-
-def test_a_collapse_outranks_no_loss_and_inconclusive():
-    assert ruled(SAME).label == "no_loss"
-    assert ruled(SAME, MINORITY_LOST).label == "mode_collapse"
-    assert ruled(NOISY, MINORITY_LOST).label == "mode_collapse"
+@pytest.mark.parametrize(
+    ("total", "label"),
+    [
+        pytest.param(SAME, "mode_collapse", id="no loss"),
+        pytest.param(GAINED, "mode_collapse", id="a gain"),
+        pytest.param(NOISY, "mode_collapse", id="inconclusive"),
+        pytest.param(LOST, "over_sharpened", id="a loss outranks it"),
+        pytest.param(LOST_HERE, "over_sharpened_here", id="a loss here outranks it"),
+    ],
+)
+def test_lost_minority_modes_are_a_collapse_and_still_told_where_a_loss_of_pass_at_k_outranks_them(total, label):
+    ruling = ruled(total, MINORITY_LOST)
+    assert ruling.label == label
+    assert ruling.p_minority <= MINORITY_LEVEL
+    assert ruling.modes_collapsed
 
 
 def test_a_loss_that_is_significant_and_small_is_still_a_loss():
@@ -89,14 +85,15 @@ def test_a_loss_that_is_significant_and_small_is_still_a_loss():
 def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together():
     # One late checkpoint solves the odd problems, the other the even ones: together they reach all, each of them half.
     base, odd = np.full(100, 20), np.arange(100) % 2 == 1
-    window = [paired(base, np.where(side, 20, 0)) for side in (odd, ~odd)]
     pooled = paired(base, np.full(100, 20), n_late=512)
-    ruling = rule(pooled, window=window, ks=[64], minority=None, minority_ks=[], rng=np.random.default_rng(0))
+    halves, same = [paired(base, np.where(side, 20, 0)) for side in (odd, ~odd)], [paired(base, base)]
+    fell, held = (
+        rule(pooled, window=window, ks=[64], minority=None, minority_ks=[], rng=np.random.default_rng(0)).least_change
+        for window in (halves, same)
+    )
     assert pooled.changes([64]).mean() > -0.1
-    assert ruling.least_change < -0.4
-    assert rule(
-        pooled, window=[paired(base, base)], ks=[64], minority=None, minority_ks=[], rng=np.random.default_rng(0)
-    ).least_change == pytest.approx(-0.02, abs=0.02)
+    assert fell < -0.4
+    assert held == pytest.approx(-0.02, abs=0.02)
 
 
 def test_what_shows_no_modes_has_no_minority_channel():

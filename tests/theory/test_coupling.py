@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from diagnostics.theory.assumptions import coupling_flags, fit_decay, repeats
 from diagnostics.theory.coupling import (
-    cosine_kernel,
     dual_coefficients,
     effective_rank,
     induced_shift,
@@ -45,13 +44,6 @@ def test_a_seen_mode_moves_by_eta_times_its_target_even_where_the_kernel_is_sing
     assert shift_T == pytest.approx(eta * target_G[[0, 1, 3]], abs=1e-7)
 
 
-def test_targets_by_hand():
-    # N = 3, 1 and β·G = 0.4
-    assert target_shifts(np.array([5, 5, 5, 9]), [0.5, 0.5, 0.5, -1.5], beta=0.1).tolist() == pytest.approx(
-        [3.75, 3.75, 3.75, 3.75]
-    )
-
-
 def test_signed_targets_on_a_plain_kernel_are_the_papers_on_a_kernel_with_the_signs_absorbed():
     rng = np.random.default_rng(3)
     gradient_GD, other_TD = features(rng, 4), features(rng, 2)
@@ -76,11 +68,6 @@ def test_effective_rank_by_hand_and_whatever_the_scale():
     assert effective_rank([[2e9, 1e9], [1e9, 2e9]]) == pytest.approx(expected)
 
 
-def test_cosine_and_mean_kernels_by_hand():
-    assert cosine_kernel([[4.0, -3.0], [-3.0, 9.0]]).tolist() == [[1.0, -0.5], [-0.5, 1.0]]
-    assert kernel_of_means([[4.0, 6.0], [6.0, 36.0]], [2, 3]).tolist() == [[1.0, 1.0], [1.0, 4.0]]
-
-
 def test_cross_similarity_is_between_modes_not_between_samples():
     kernel_NN = np.array([[2.0, 2.0, -0.5], [2.0, 2.0, -0.5], [-0.5, -0.5, 1.0]])
     by_sample, by_mode = kernel_extremes(kernel_NN), kernel_extremes(kernel_NN, np.array([4, 4, 7]))
@@ -97,37 +84,34 @@ def test_repeated_rows_are_found_without_labels_within_float32():
     assert repeats((kernel_NN + kernel_NN.T) / 2).tolist() == [0, 1, 0, 3, 1]
 
 
-def test_flags_of_an_ideal_kernel():
-    kernel_GG = np.full((4, 4), 1.0) + np.eye(4)
-    flags = coupling_flags(kernel_GG, np.ones(4))
-    assert flags.gradients_aligned
-    assert flags.self_exceeds_cross
-    assert flags.psd_order
-    assert flags.denominator_positive
-    assert (flags.n_negative_alpha, flags.n_repeats) == (0, 0)
-    assert flags.condition_number == pytest.approx(5.0)
+BAD = [[1.0, 1.2, -1.0], [1.2, 4.0, -1.5], [-1.0, -1.5, 4.0]]  # λ_min = 1 < ρ_max = 1.2; 1 + 2·(−1.5)
+REPEATED = [[2.0, 2.0, 1.0], [2.0, 2.0, 1.0], [1.0, 1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("kernel_GG", "target_G", "holds", "share_aligned", "n_negative_alpha", "n_repeats"),
+    [
+        pytest.param(np.ones((4, 4)) + np.eye(4), np.ones(4), True, 1.0, 0, 0, id="ideal"),
+        pytest.param(BAD, [1.0, 0.1, 1.0], False, 1 / 3, 1, 0, id="bad"),
+    ],
+)
+def test_flags_say_which_assumptions_hold(kernel_GG, target_G, holds, share_aligned, n_negative_alpha, n_repeats):
+    flags = coupling_flags(kernel_GG, target_G)
+    found = (flags.gradients_aligned, flags.self_exceeds_cross, flags.psd_order, flags.denominator_positive)
+    assert found == (holds,) * 4
+    assert flags.share_aligned == pytest.approx(share_aligned)
+    assert (flags.n_negative_alpha, flags.n_repeats) == (n_negative_alpha, n_repeats)
+    assert n_negative_alpha == np.sum(np.linalg.solve(kernel_GG, target_G) < 0)
     assert flags.target_residual == pytest.approx(0.0, abs=1e-12)
-
-
-def test_flags_of_a_bad_kernel():
-    kernel_GG = np.array([[1.0, 1.2, -1.0], [1.2, 4.0, -1.5], [-1.0, -1.5, 4.0]])
-    flags = coupling_flags(kernel_GG, [1.0, 0.1, 1.0])
-    assert flags.share_aligned == pytest.approx(1 / 3)
-    assert not flags.gradients_aligned
-    assert not flags.self_exceeds_cross  # λ_min = 1 < ρ_max = 1.2
-    assert not flags.psd_order
-    assert not flags.denominator_positive  # 1 + 2·(−1.5)
-    assert flags.n_negative_alpha == np.sum(np.linalg.solve(kernel_GG, [1.0, 0.1, 1.0]) < 0) > 0
 
 
 def test_flags_of_a_batch_with_a_repeat():
-    kernel_GG = np.array([[2.0, 2.0, 1.0], [2.0, 2.0, 1.0], [1.0, 1.0, 2.0]])
-    flags = coupling_flags(kernel_GG, [1.0, 1.0, 1.0])
-    assert (flags.n_repeats, flags.condition_number) == (1, None)
-    assert flags.self_exceeds_cross
+    flags = coupling_flags(REPEATED, [1.0, 1.0, 1.0])
+    assert (flags.n_repeats, flags.condition_number, flags.self_exceeds_cross) == (1, None, True)
     assert flags.target_residual == pytest.approx(0.0, abs=1e-12)
     # One mode cannot move by two amounts at once.
-    assert coupling_flags(kernel_GG, [1.0, 0.0, 1.0]).target_residual > 0.4
+    assert coupling_flags(REPEATED, [1.0, 0.0, 1.0]).target_residual > 0.4
+    assert coupling_flags(np.ones((4, 4)) + np.eye(4), np.ones(4)).condition_number == pytest.approx(5.0)
 
 
 def test_entrywise_bounds_do_not_give_the_order_that_the_proof_uses():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from diagnostics.theory.influence import (
-    accuracy_flow,
     first_order_influence,
     forward_kl,
     group_advantages,
@@ -58,11 +57,6 @@ def test_perplexity_by_hand_is_a_mean_of_exponentials():
     assert mean_logp([-6.0, -1.0], [3, 1]).tolist() == [-2.0, -1.0]
     with pytest.raises(ValueError, match="at least one token"):
         mean_logp([-1.0, -1.0], [0, 1])
-
-
-def test_a_problem_that_did_not_change_is_in_neither_flow():
-    rose_P, fell_P = accuracy_flow([0.0, 0.5, 1.0], [0.0, 1.0, 0.5])
-    assert (rose_P.tolist(), fell_P.tolist()) == ([False, True, False], [False, False, True])
 
 
 def test_reinforce_learns_least_from_what_is_rarest():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from diagnostics.theory.calibration import inverse_probability_advantages
 from diagnostics.theory.sampling_bias import (
+    Tilted,
     batch_objective,
     batch_optimal_policy,
     binary_advantages,
@@ -34,6 +35,9 @@ class Batch:
 
     def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.reference_M, self.count_M, self.advantage_M
+
+    def pulled(self) -> Tilted:
+        return batch_optimal_policy(*self.arguments(), beta=self.beta)
 
 
 batches = st.integers(0, 10**6).map(Batch)
@@ -66,11 +70,9 @@ def test_a_partition_function_beyond_float_range_keeps_its_logarithm():
 @settings(max_examples=60, deadline=None)
 @given(batches, st.integers(0, 10**6))
 def test_the_batch_optimal_policy_maximises_the_corrected_objective(batch, seed):
-    best_M = batch_optimal_policy(*batch.arguments(), beta=batch.beta).policy_M
+    best_M = batch.pulled().policy_M
     value = batch_objective(best_M, *batch.arguments(), beta=batch.beta)
-    assert value == pytest.approx(
-        batch.beta * batch_optimal_policy(*batch.arguments(), beta=batch.beta).log_partition, abs=1e-9
-    )
+    assert value == pytest.approx(batch.beta * batch.pulled().log_partition, abs=1e-9)
     rng = np.random.default_rng(seed)
     for scale in (1e-3, 0.1, 1.0):
         other_M = best_M * np.exp(scale * rng.normal(size=len(best_M))) + 1e-300
@@ -95,7 +97,7 @@ def test_a_geometric_step_is_an_exponentiated_gradient_step(batch, share):
     rng = np.random.default_rng(0)
     policy_M = rng.dirichlet(np.ones(len(batch.reference_M))) * 0.99 + 0.01 / len(batch.reference_M)
     learning_rate = share / batch.beta
-    target_M = batch_optimal_policy(*batch.arguments(), beta=batch.beta).policy_M
+    target_M = batch.pulled().policy_M
     assume(target_M.min() > 1e-250)
     gradient_M = batch.count_M * batch.advantage_M / batch.count_M.sum()
     gradient_M = gradient_M - batch.beta * (np.log(policy_M / batch.reference_M) + 1)
@@ -110,7 +112,7 @@ def test_a_geometric_step_is_an_exponentiated_gradient_step(batch, share):
 def test_both_lower_bounds_of_the_partition_function_hold(batch):
     assume(batch.mixed)
     bounds = partition_bounds(*batch.arguments(), batch.correct_M, beta=batch.beta)
-    log_partition = batch_optimal_policy(*batch.arguments(), beta=batch.beta).log_partition
+    log_partition = batch.pulled().log_partition
     slack = 1e-9 * max(1.0, abs(bounds.from_counts))
     assert math.exp(min(log_partition, 700.0)) >= bounds.from_counts - slack
     assert bounds.from_counts >= bounds.from_gap.value - slack
@@ -155,16 +157,9 @@ def test_the_second_bound_is_unknown_with_its_reason(count_M, advantage_M, why):
 
 
 def test_a_negative_gap_does_not_save_the_unsampled():
-    found = [Batch(seed) for seed in range(2000)]
-    gaps_and_partitions = [
-        (
-            partition_bounds(*batch.arguments(), batch.correct_M, beta=batch.beta).gap.value,
-            batch_optimal_policy(*batch.arguments(), beta=batch.beta).log_partition,
-        )
-        for batch in found
-        if batch.mixed
-    ]
-    suppressed = [log_partition > 0 for gap, log_partition in gaps_and_partitions if gap <= 0]
+    mixed = [batch for batch in map(Batch, range(2000)) if batch.mixed]
+    gaps = [partition_bounds(*batch.arguments(), batch.correct_M, beta=batch.beta).gap.value for batch in mixed]
+    suppressed = [batch.pulled().log_partition > 0 for batch, gap in zip(mixed, gaps, strict=True) if gap <= 0]
     assert len(suppressed) > 500
     assert 0.65 < np.mean(suppressed) < 0.9  # 73 % in another draw of such worlds: it depends on β and K
 
