@@ -22,12 +22,6 @@ def agreement(rows, *, n):
     return of_answers("answer_simpson", rows, n=n)
 
 
-def test_plug_in_and_corrected_by_hand():
-    found = entropies([("base", "q", "4", "a", True, 2), ("base", "q", "NA", None, False, 1)], n=3)
-    assert found["base", "plug_in"].value == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
-    assert found["base", "all"].value == pytest.approx(5 / 6 + 4 / 3 * (math.log(2) - 5 / 8))
-
-
 def test_one_answer_found_in_two_ways_is_one_answer():
     split = entropies([("base", "q", "4", "a", True, 2), ("base", "q", "4", "b", True, 2)], n=4)
     assert split["base", "plug_in"].value == 0.0

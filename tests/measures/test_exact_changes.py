@@ -63,11 +63,6 @@ def test_the_share_of_fallen_modes_is_pooled_over_modes():
     assert 0.0 <= found.low <= found.value <= found.high <= 1.0
 
 
-def test_rows_pair_by_mode_whatever_their_order():
-    base, late = rows("base", "q", 0.1, 0.6), rows("late", "q", 0.2, 0.7)
-    assert change("modes_fallen", base, late[::-1]).value == 0.0
-
-
 def test_more_than_tenfold_is_counted_and_ninefold_is_not():
     late = tuple(0.05 / factor for factor in (9.9, 10.1, 1.0, 0.2))
     found = since("modes_fallen_10x", {"q1": (0.05,) * 4}, {"q1": late})

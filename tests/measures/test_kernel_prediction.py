@@ -80,6 +80,24 @@ def test_a_response_that_the_later_kernel_lacks_is_left_out(found):
     assert finding.n == 7
 
 
+def plain(share, measured):
+    return np.corrcoef(share, measured)[0, 1]
+
+
+def ranked(share, measured):
+    return plain(*(np.argsort(np.argsort(values)) for values in (share, measured)))
+
+
+def jackknifed(correlation, share_PB, measured):
+    """Half of the interval of z over four problems; batch i, a column, is of problem i and left out with it."""
+    z = []
+    for i in range(4):
+        rest = np.arange(len(measured)) // (len(measured) // 4) != i
+        kept = [batch for batch in (0, 1) if batch != i]
+        z.append(np.arctanh(correlation(share_PB[rest][:, kept].sum(axis=1), measured[rest])))
+    return 3.182446 * np.sqrt(3 / 4 * np.sum((z - np.mean(z)) ** 2))
+
+
 def test_the_interval_leaves_out_problems_and_their_batches():
     rng = np.random.default_rng(2)
     fixed = [(f"q{i // 3}", "panel own" if i in (0, 3) else "panel", True) for i in range(12)]
@@ -89,13 +107,8 @@ def test_the_interval_leaves_out_problems_and_their_batches():
     measured = share.sum(axis=1) + 2 * rng.normal(size=12)
     logps = {"base": np.full(14, -50.0), "late": np.array([-50.0, *(-50 + measured), -50.0])}
     finding = predicted(kernel, rows, logps)["own samples"]
-    assert finding.value == pytest.approx(np.corrcoef(share.sum(axis=1), measured)[0, 1])
-    z = []
-    for i in range(4):
-        rest = np.arange(12) // 3 != i
-        columns = [column for column in (0, 1) if column != i]
-        z.append(np.arctanh(np.corrcoef(share[rest][:, columns].sum(axis=1), measured[rest])[0, 1]))
-    half = 3.182446 * np.sqrt(3 / 4 * np.sum((z - np.mean(z)) ** 2))
+    assert finding.value == pytest.approx(plain(share.sum(axis=1), measured))
+    half = jackknifed(plain, share, measured)
     assert finding.low == pytest.approx(np.tanh(np.arctanh(finding.value) - half))
     assert finding.high == pytest.approx(np.tanh(np.arctanh(finding.value) + half))
 
@@ -121,11 +134,6 @@ def test_reasons_for_no_prediction(found):
     assert ("base", "own samples") not in broken
 
 
-def ranked(share, measured):
-    rank = [np.argsort(np.argsort(values)) for values in (share, measured)]
-    return np.corrcoef(*rank)[0, 1]
-
-
 def test_one_huge_gradient_carries_r_but_not_the_ranks():
     rng = np.random.default_rng(5)
     rows = [("t", "own", True), ("t", "own", False), *[(f"q{i // 3}", "panel", True) for i in range(12)]]
@@ -136,8 +144,8 @@ def test_one_huge_gradient_carries_r_but_not_the_ranks():
     measured = np.array([5.0, *rng.normal(size=11)])
     logps = {"base": np.full(14, -50.0), "late": np.array([-50.0, -50.0, *(-50 + measured)])}
     findings = predicted(kernel, rows, logps)
-    plain, ranks = (findings[scope] for scope in ("own samples", "own samples, ranks"))
-    assert plain.value > 0.8
+    ranks = findings["own samples, ranks"]
+    assert findings["own samples"].value > 0.8
     assert ranks.value == pytest.approx(ranked(share, measured))
     assert ranks.value < 0.5
     assert ranks.n == 12
@@ -154,10 +162,5 @@ def test_the_interval_of_ranks_ranks_anew_without_each_problem():
     share_PB = np.stack([kernel[:, 0] - kernel[:, 1], kernel[:, 4] - kernel[:, 5]], axis=1)
     finding = predicted(kernel, rows, logps)["own samples, ranks"]
     assert finding.value == pytest.approx(ranked(share_PB.sum(axis=1), measured))
-    z = []
-    for i in range(4):
-        rest = np.arange(16) // 4 != i
-        columns = [column for column in (0, 1) if column != i]
-        z.append(np.arctanh(ranked(share_PB[rest][:, columns].sum(axis=1), measured[rest])))
-    half = 3.182446 * np.sqrt(3 / 4 * np.sum((z - np.mean(z)) ** 2))
+    half = jackknifed(ranked, share_PB, measured)
     assert finding.low == pytest.approx(np.tanh(np.arctanh(finding.value) - half))

@@ -11,14 +11,6 @@ def found(name, rows, *, n=4, ks=(1,), columns=COLUMNS):
     return {(f.checkpoint_id, f.scope, f.k): f for f in findings}
 
 
-def test_the_value_is_the_mean_of_the_unbiased_estimates():
-    values = found("pass_at_k", [("base", "q1", 4, 1), ("base", "q2", 4, 2)], ks=(1, 2, 4))
-    assert values["base", "all", 1].value == pytest.approx(3 / 8)
-    assert values["base", "all", 2].value == pytest.approx((1 / 2 + 5 / 6) / 2)
-    assert values["base", "all", 4].value == 1.0
-    assert values["base", "all", 2].n == 2
-
-
 def test_a_planted_collapse_shows_at_large_k_and_not_in_the_clean_twin():
     base = [("base", f"q{i:02}", 8, 2) for i in range(40)]
     late = [("late", f"q{i:02}", 8, 8 if i % 2 else 0) for i in range(40)]

@@ -56,11 +56,6 @@ def test_responses_count_equally_within_a_problem_whatever_their_length():
     assert findings["base", "all"].n == 2
 
 
-def test_it_is_the_mean_of_exponentials_not_the_exponential_of_the_mean():
-    findings = found_own(own("base", "q1", 0, 0.0), own("base", "q1", 1, 2.0))
-    assert findings["base", "all"].value == pytest.approx((1 + math.exp(2)) / 2)
-
-
 def test_the_base_scores_its_own_samples_and_those_of_every_checkpoint(world):
     samples = [
         {"n_tokens": 2, "own_logp_sum": -2 * math.log(6)},  # the base's own score is the one under the base

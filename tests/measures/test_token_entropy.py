@@ -19,17 +19,6 @@ def test_responses_count_equally_and_pooled_tokens_count_equally():
     assert found["base", "all"].n == found["base", "token_pooled"].n == 4
 
 
-def test_longer_certain_answers_move_the_pooled_average_only():
-    found = entropies(
-        ("base", "q1", 0, 2.0, 4), ("base", "q2", 0, 2.0, 4), ("late", "q1", 0, 2.0, 4), ("late", "q2", 0, 8.0, 16)
-    )
-    assert found["late", "all"].value == found["base", "all"].value == 0.5
-    assert found["late", "token_pooled"].value == 0.5
-    uneven = entropies(("base", "q1", 0, 2.0, 4), ("base", "q2", 0, 0.0, 16))
-    assert uneven["base", "all"].value == 0.25
-    assert uneven["base", "token_pooled"].value == pytest.approx(0.1)
-
-
 def test_intervals_are_over_problems():
     rows = [("base", f"q{i}", j, float(i), 4) for i in range(4) for j in range(50)]
     found = entropies(*rows)["base", "all"]

@@ -14,24 +14,31 @@ def drawn(checkpoint, problem, corrects):
     ]
 
 
+def graded(correct_PD, name, step):
+    """Graded samples of one checkpoint, by problem and draw."""
+    n_problems, draws = correct_PD.shape
+    return pd.DataFrame(
+        {
+            "series": "run",
+            "checkpoint_id": name,
+            "step": step,
+            "is_base": step == 0,
+            "problem_id": np.repeat(np.arange(n_problems), draws),
+            "sample_index": np.tile(np.arange(draws), n_problems),
+            "correct": correct_PD.ravel(),
+            "greedy": False,
+            "n_planned": draws,
+        }
+    )
+
+
 def simulated(success_P, late_P, *, n_base, n, seed):
     """Graded samples of a base and one checkpoint with these success probabilities."""
     rng = np.random.default_rng(seed)
-    parts = [
-        pd.DataFrame(
-            {
-                "checkpoint_id": name,
-                "step": step,
-                "is_base": step == 0,
-                "problem_id": np.repeat(np.arange(len(p_P)), draws),
-                "sample_index": np.tile(np.arange(draws), len(p_P)),
-                "correct": (rng.random((len(p_P), draws)) < p_P[:, None]).ravel(),
-                "n_planned": draws,
-            }
-        )
-        for step, (name, p_P, draws) in enumerate((("base", success_P, n_base), ("late", late_P, n)))
-    ]
-    return pd.concat(parts).assign(series="run", greedy=False)
+    base_PD, late_PD = (
+        rng.random((len(p_P), draws)) < p_P[:, None] for p_P, draws in ((success_P, n_base), (late_P, n))
+    )
+    return pd.concat([graded(base_PD, "base", 0), graded(late_PD, "late", 1)])
 
 
 def rows_of(graded_samples):
@@ -64,11 +71,11 @@ def test_the_upper_edge_belongs_to_a_bin(world):
 
 def test_no_change_shows_no_gain_in_any_bin_where_the_naive_bins_do():
     success_P = np.random.default_rng(0).random(4000)
-    graded = simulated(success_P, success_P, n_base=8, n=8, seed=1)
-    found = rows_of(graded)
+    samples = simulated(success_P, success_P, n_base=8, n=8, seed=1)
+    found = rows_of(samples)
     assert set(found) == {"base 0", "base 20-30%", "base 40-50%", "base 70-80%", "base 90-100%"}  # of four samples
     assert all(abs(row["value"]) < 0.05 for row in found.values())  # the widest standard error is 0.013
-    rate = graded.groupby(["checkpoint_id", "problem_id"])["correct"].mean()
+    rate = samples.groupby(["checkpoint_id", "problem_id"])["correct"].mean()
     naive = (rate["late"] - rate["base"]).groupby(np.ceil(10 * rate["base"])).mean()
     assert naive.iloc[0] > 0.08  # never solved by the base, "gained"
     assert naive.iloc[-1] < -0.08  # always solved, "lost"
@@ -84,26 +91,11 @@ def test_a_planted_winner_take_all_is_seen():
 
 @pytest.mark.parametrize("n_problems", [2, 3, 5, 12, 60])
 def test_the_interval_is_students_t_with_the_floor(n_problems):
-    rng = np.random.default_rng(n_problems)
-    late_P = rng.integers(0, 5, n_problems) / 4
-    graded = pd.concat(
-        pd.DataFrame(
-            {
-                "checkpoint_id": name,
-                "step": step,
-                "is_base": step == 0,
-                "problem_id": problem,
-                "sample_index": range(4),
-                "correct": corrects,
-            }
-        )
-        for problem, rate in enumerate(late_P)
-        for step, (name, corrects) in enumerate(
-            (("base", [True, True, False, False]), ("late", [i < 4 * rate for i in range(4)]))
-        )
-    ).assign(series="run", greedy=False, n_planned=4)
-    found = rows_of(graded)["base 40-50%"]
-    expected = share_interval(late_P - 0.5, bounds=(-1.0, 1.0))
+    hits_P = np.random.default_rng(n_problems).integers(0, 5, n_problems)
+    base = graded(np.tile([True, True, False, False], (n_problems, 1)), "base", 0)
+    late = graded(np.arange(4) < hits_P[:, None], "late", 1)
+    found = rows_of(pd.concat([base, late]))["base 40-50%"]
+    expected = share_interval(hits_P / 4 - 0.5, bounds=(-1.0, 1.0))
     assert found["value"] == pytest.approx(expected.mean)
     assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high), rel=0.01, abs=0.01)
 
