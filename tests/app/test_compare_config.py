@@ -77,11 +77,7 @@ def test_the_base_has_settings_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "seeds = [1, 0]",
-            "seeds = 3",
-            "seeds = 3 is not a list of different whole numbers of 0 or more; write seeds = [",
-        ),
+        ("seeds = [1, 0]", "seeds = 3", "seeds = 3 is not a list of different whole numbers of 0 or more; write seeds"),
         ("seeds = [1, 0]", "seeds = [0, 0]", "seeds = [0, 0] is not a list of different"),
         ("seeds = [1, 0]", "seeds = []", "seeds = [] is not a list"),
         ("seeds = [1, 0]", "seeds = [true]", "seeds = [True] is not a list"),
@@ -98,11 +94,7 @@ def test_the_base_has_settings_of_its_own(tmp_path: Path) -> None:
         ("learning_rate = 1", 'model = "m"', "[[run]] iac-slow: model cannot be set here; put model under [train]"),
         ("learning_rate = 1", "chat = true", "[[run]] iac-slow: chat cannot be set here; put chat under [train]"),
         ("learning_rate = 1", 'precision = "fp8"', "precision = 'fp8' is not one of float32, bfloat16"),
-        (
-            '"iac:alpha=0.5"',
-            '"iacc"',
-            "[[run]] iac-slow: algorithm 'iacc': no objective is called 'iacc'; did you mean",
-        ),
+        ('"iac:alpha=0.5"', '"iacc"', "algorithm 'iacc': no objective is called 'iacc'; did you mean"),
         ('name = "iac-slow"', 'name = "grpo"', "[[run]] grpo: the name is taken"),
         ('name = "iac-slow"', 'name = "iac-seed-1"', "[[run]] 2: name = 'iac-seed-1' does not name an objective"),
         ('name = "iac-slow"', 'name = "../x"', "[[run]] 2: name = '../x' does not name an objective"),
@@ -112,6 +104,12 @@ def test_the_base_has_settings_of_its_own(tmp_path: Path) -> None:
         ("k = [1, 8]", 'k = ["a"]', "[audit]: k = ['a'] is not a whole number"),
         ("[audit]", "[[audit]]", "audit: must be a table; write [audit]"),
         ("[audit]", "[base]\nresume = true\n[audit]", "[base]: resume cannot be set here"),
+        ('algorithm = "iac:alpha=0.5"\nlearning_rate = 1\n', "", "[[run]] iac-slow: has the very settings of grpo"),
+        ("[train]", '[base]\nseed = 1\n[train]\nmodel = "m"', "[base]: [train] names a model, so no base is trained"),
+        ("[train]", '[train]\nmodel = "m"\nproblems = "train.jsonl"', "[audit]: say what to audit on"),
+        ("[audit]", "[audit", "not TOML ("),
+        (GOOD, 'seeds = [0]\n[run]\nname = "grpo"', "[run]: must be a list of tables; write [[run]] with two brackets"),
+        (GOOD, "seeds = [0]\n", 'no run; add [[run]] with name = "grpo"'),
     ],
 )
 def test_what_cannot_work_is_told_with_file_and_key_and_mend(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -122,37 +120,11 @@ def test_what_cannot_work_is_told_with_file_and_key_and_mend(tmp_path: Path, old
     assert "\n" not in str(caught.value)
 
 
-def test_one_bracket_for_a_run_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[run\]: must be a list of tables; write \[\[run\]\] with two brackets"):
-        read(tmp_path, 'seeds = [0]\n[run]\nname = "grpo"\n')
-
-
-def test_a_file_without_runs_says_how_to_add_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'no run; add \[\[run\]\] with name = "grpo"'):
-        read(tmp_path, "seeds = [0]\n")
-
-
-def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"not TOML \(.*line 2.*\)"):
-        read(tmp_path, "seeds = [0]\n[train\n")
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read \(No such file or directory\)"):
         read_comparison(tmp_path / "nothing.toml")
 
 
-def test_two_names_for_the_same_run_are_refused(tmp_path: Path) -> None:
-    twin = GOOD.replace('algorithm = "iac:alpha=0.5"\nlearning_rate = 1\n', "")
-    with pytest.raises(ConfigError, match=r"\[\[run\]\] iac-slow: has the very settings of grpo"):
-        read(tmp_path, twin)
-
-
-def test_a_base_beside_a_model_is_refused(tmp_path: Path) -> None:
-    both = GOOD.replace("[train]", '[train]\nmodel = "some/model"') + "\n[base]\nseed = 1\n"
-    with pytest.raises(ConfigError, match=r"\[base\]: \[train\] names a model, so no base is trained"):
-        read(tmp_path, both)
-
-
-def test_other_problems_than_the_built_in_ones_have_to_be_named_for_the_audit(tmp_path: Path) -> None:
+def test_problems_of_ones_own_are_audited_on_others(tmp_path: Path) -> None:
     own = GOOD.replace("[train]", '[train]\nmodel = "some/model"\nproblems = "train.jsonl"')
-    with pytest.raises(ConfigError, match=r"\[audit\]: say what to audit on"):
-        read(tmp_path, own)
     assert read(tmp_path, f'{own}problems = "test.jsonl"\n').audit.problems == Path("test.jsonl")

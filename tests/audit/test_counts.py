@@ -14,8 +14,9 @@ from diagnostics.records.errors import StoreError
 from diagnostics.records.progress import SilentProgress
 from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
 from diagnostics.store import Store
-from diagnostics.verdict.decide import SeriesCounts, verdict_of
+from diagnostics.verdict.decide import SeriesCounts
 from oversharp import open_store
+from tests.audit.small_audits import audit_key
 
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
 #: (problem, step) → responses in the order of their index: A, B, … are correct modes, a and b correct without a mode,
@@ -49,29 +50,12 @@ def plant(
     steps = sorted({step for _, step in responses})
     problems = _problems(n_problems, tasks)
     checkpoints = [
-        Checkpoint(step=step, label=f"checkpoint-{step}", path=Path("/x"), kind="full", weights_hash=f"hash{step}")
-        for step in steps
+        Checkpoint(step=step, label=f"checkpoint-{step}", path=Path("/x"), kind="full", weights_hash=f"hash{weights}")
+        for step, weights in [*zip(steps, steps, strict=True), *(same_weights or {}).items()]
     ]
-    for step, other in (same_weights or {}).items():
-        checkpoints.append(
-            Checkpoint(step=step, label=f"checkpoint-{step}", path=Path("/x"), kind="full", weights_hash=f"hash{other}")
-        )
     store.add_series(Series(name="run", path=Path("/x"), layout="hf", checkpoints=tuple(checkpoints)))
     store.add_problems(problems)
-    key = AuditKey(
-        audit_id="audit",
-        series="run",
-        settings_id=SETTINGS.settings_id,
-        n=n,
-        n_base=n_base or n,
-        entropy_samples=0,
-        panel=0,
-        panel_settings_id=SETTINGS.settings_id,
-        kernel_problems=0,
-        kernel_responses=0,
-        ks=(1,),
-        strategy_regex="```",
-    )
+    key = audit_key("run", SETTINGS, n=n, n_base=n_base or n)
     ids = [problem.problem_id for problem in problems]
     store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids)
     rows = pd.DataFrame(
@@ -105,7 +89,7 @@ def plant(
             grades,
         )
         for (problem, step), n_planned in (planned or {}).items():
-            database.rows("INSERT INTO allocations VALUES ('audit', ?, ?, ?)", [f"hash{step}", ids[problem], n_planned])
+            database.rows("INSERT INTO allocations VALUES ('run', ?, ?, ?)", [f"hash{step}", ids[problem], n_planned])
     return key
 
 
@@ -197,12 +181,6 @@ def test_weights_that_come_again_are_no_evidence_a_second_time(read: Callable) -
     assert [one.correct_P.tolist() for one in (counts.base, *counts.trained)] == [[1, 1, 1]] * 4
 
 
-def test_a_series_that_never_left_the_base_has_no_verdict(read: Callable) -> None:
-    verdict = verdict_of(read({(0, 0): "A.", (1, 0): ".."}, n=2, same_weights={1: 0, 2: 0}))
-    assert verdict.label == "no_verdict"
-    assert "the same weights as checkpoint-0" in verdict.sentence
-
-
 def test_greedy_responses_do_not_count(store: Store) -> None:
     key = plant(store, {(0, 0): "A...", (0, 20): "...."}, n=4)
     store._database.rows("INSERT INTO samples SELECT * REPLACE (true AS greedy) FROM samples WHERE sample_index = 0")
@@ -231,15 +209,8 @@ def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
     assert verdict.graders == ("grader-0",)
     assert store.verdict("run") == verdict
     (row,) = store.frame("SELECT * EXCLUDE (document) FROM verdicts").itertuples(index=False)
-    assert tuple(row) == (
-        "run",
-        verdict.label,
-        verdict.sentence,
-        verdict.p_exact,
-        verdict.p_population,
-        verdict.p_minority,
-        verdict.k_most,
-    )
+    assert row.series == "run"
+    assert all(getattr(row, name) == getattr(verdict, name) for name in row._fields)
     path = store.path
     store.close()
     with open_store(path) as reader:
@@ -282,18 +253,22 @@ def test_failed_and_skipped_checkpoints_are_left_out_by_name(store: Store) -> No
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_single_problem_with_hardly_a_sample_has_a_verdict(store: Store, n: int) -> None:
-    key = plant(store, {(0, 0): "A" * n, (0, 20): "." * n}, n=n)
-    verdict = judge(store, key)
-    assert verdict.label == "inconclusive"
-    assert verdict.k_most == 1
+    verdict = judge(store, plant(store, {(0, 0): "A" * n, (0, 20): "." * n}, n=n))
+    assert (verdict.label, verdict.k_most) == ("inconclusive", 1)
 
 
-def test_an_audit_of_the_base_alone_has_no_verdict(store: Store) -> None:
-    verdict = judge(store, plant(store, {(0, 0): "AB.."}, n=4))
-    assert verdict.sentence == "No verdict: the series has no checkpoint after the base."
-
-
-def test_an_audit_without_samples_has_no_verdict(store: Store) -> None:
-    verdict = judge(store, plant(store, {(0, 0): "", (0, 20): ""}, n=4))
+@pytest.mark.parametrize(
+    ("responses", "same_weights", "why"),
+    [
+        ({(0, 0): "AB.."}, {}, "the series has no checkpoint after the base"),
+        ({(0, 0): "AB.."}, {1: 0, 2: 0}, "the same weights as checkpoint-0"),
+        ({(0, 0): "", (0, 20): ""}, {}, "checkpoint-0"),
+    ],
+    ids=["the base alone", "never left the base", "without samples"],
+)
+def test_without_anything_to_compare_there_is_no_verdict(
+    store: Store, responses: Responses, same_weights: dict[int, int], why: str
+) -> None:
+    verdict = judge(store, plant(store, responses, n=4, same_weights=same_weights))
     assert verdict.label == "no_verdict"
-    assert "checkpoint-0" in (verdict.why or "") or not verdict.rates
+    assert why in verdict.sentence

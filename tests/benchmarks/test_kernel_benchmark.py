@@ -82,6 +82,7 @@ def test_all_ways_give_the_same_kernel(tiny: LoadedModel) -> None:
     rows = make_rows(CASE)
     batch = padded(rows, pad_id=tiny.pad_id, device=CPU)
     exact_NN = exact_kernel(tiny.model, batch)
+    assert {parameter.dtype for parameter in tiny.model.parameters()} == {torch.float32}, "its precision stays"
     with cpu_threads(1):
         assert largest_difference(row_by_row(tiny.model, batch).numpy(), exact_NN) < FLOAT32_SUMS
         assert largest_difference(vmapped(tiny.model, batch).numpy(), exact_NN) < FLOAT32_SUMS
@@ -94,11 +95,6 @@ def test_the_kernel_of_linear_layers_alone_is_another(tiny: LoadedModel) -> None
     linear_NN = exact_kernel_of_linear_layers(tiny.model, batch)
     assert largest_difference(linear_NN, exact_kernel(tiny.model, batch)) > 0.01
     assert tiny.model.lm_head.weight is tiny.model.model.embed_tokens.weight, "the model itself stays as it is"
-
-
-def test_the_reference_does_not_change_the_models_precision(tiny: LoadedModel) -> None:
-    exact_kernel(tiny.model, padded(make_rows(CASE), pad_id=tiny.pad_id, device=CPU))
-    assert {parameter.dtype for parameter in tiny.model.parameters()} == {torch.float32}
 
 
 def test_a_difference_counts_in_units_of_the_two_gradients() -> None:
@@ -116,16 +112,12 @@ def test_short_rows_and_rows_in_parts_have_goals_of_their_own() -> None:
 
 def test_costs_are_medians_over_the_turns() -> None:
     took = {
-        "plain": [Turn(seconds=1, peak_bytes=None), Turn(seconds=1, peak_bytes=None), Turn(seconds=9, peak_bytes=None)],
+        "plain": [Turn(seconds=seconds, peak_bytes=None) for seconds in (1, 1, 9)],
         "ours": [Turn(seconds=s, peak_bytes=peak << 20) for s, peak in ((1.5, 3), (1.25, 5), (9, 4))],
     }
     assert costs("plain", took) == {"seconds": 1.0}
-    assert costs("ours", took) == {
-        "seconds": 1.5,
-        "ratio_to_plain": 1.5,
-        "ratios_of_the_turns": [1.5, 1.25, 1.0],
-        "peak_mib": 5.0,
-    }
+    ratios = {"ratio_to_plain": 1.5, "ratios_of_the_turns": [1.5, 1.25, 1.0]}
+    assert costs("ours", took) == {"seconds": 1.5, **ratios, "peak_mib": 5.0}
 
 
 def test_a_peer_that_fails_is_left_out_with_its_reason_and_ours_is_not() -> None:
@@ -165,6 +157,8 @@ def test_verdicts_count_goals_and_find_the_closest_peer() -> None:
     assert found["all_peers_slower"] is True
     slower = told(rows=16, ours=1, row_by_row=2, vmap=0.9, bergson=2)
     assert verdicts([slower])["all_peers_slower"] is False
+    unknown = told(rows=16, ours=1.3, row_by_row=4.0, vmap=1.5) | {"bergson": {"did_not_run": "not installed"}}
+    assert verdicts([unknown])["all_peers_slower"] is None
 
 
 def test_the_certificate_can_be_taken_out_and_the_kernel_stays(tiny: LoadedModel) -> None:
@@ -175,11 +169,6 @@ def test_the_certificate_can_be_taken_out_and_the_kernel_stays(tiny: LoadedModel
     assert np.isfinite(whole.certificate)
     assert np.isnan(bare.certificate)
     np.testing.assert_array_equal(whole.kernel_NN, bare.kernel_NN)
-
-
-def test_without_a_peer_it_is_unknown_whether_all_are_slower() -> None:
-    cases = [told(rows=16, ours=1.3, row_by_row=4.0, vmap=1.5) | {"bergson": {"did_not_run": "not installed"}}]
-    assert verdicts(cases)["all_peers_slower"] is None
 
 
 def test_in_parts_the_model_runs_more_often(tiny: LoadedModel) -> None:

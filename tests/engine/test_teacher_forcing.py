@@ -24,6 +24,7 @@ from tests.samplers.tiny_models import (
     write_adapter,
     write_checkpoint,
     write_gpt2,
+    write_model,
 )
 
 SETTINGS = SamplingSettings(sampler="transformers", temperature=0.6, top_p=0.9)  # neither may matter here
@@ -111,9 +112,7 @@ def test_a_uniform_model_has_the_entropy_of_its_vocabulary(tmp_path: Path) -> No
     model = build_model(0)
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    model.save_pretrained(tmp_path / "checkpoint-0")
-    build_tokenizer().save_pretrained(tmp_path / "checkpoint-0")
-    for one in scored(load(tmp_path / "checkpoint-0")).values():
+    for one in scored(load(write_model(model, tmp_path))).values():
         assert one.entropy_sum == pytest.approx(one.n_tokens * math.log(len(WORDS)), rel=1e-6)
         assert one.logp_sum == pytest.approx(-one.n_tokens * math.log(len(WORDS)), rel=1e-6)
 
@@ -142,24 +141,19 @@ def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
 
 
 def test_a_response_that_cannot_be_scored_is_named(loaded: LoadedModel) -> None:
-    def attempt(*token_ids: int) -> None:
-        list(
-            teacher_force(loaded, [ForcedRequest(problem=PROBLEMS[1], response_id="r", token_ids=token_ids)], SETTINGS)
-        )
-
-    with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[1].problem_id}, response r: no tokens"):
-        attempt()
-    with pytest.raises(SamplerError, match="response r: token 10 is outside the model's 10"):
-        attempt(2, 10)
-    with pytest.raises(SamplerError, match=r"2 tokens and 63 of response exceed the model's context of 64"):
-        attempt(*([2] * (CONTEXT - 1)))
+    for token_ids, message in (
+        ((), rf"problem {PROBLEMS[1].problem_id}, response r: no tokens"),
+        ((2, 10), "response r: token 10 is outside the model's 10"),
+        ((2,) * (CONTEXT - 1), r"2 tokens and 63 of response exceed the model's context of 64"),
+    ):
+        request = ForcedRequest(problem=PROBLEMS[1], response_id="r", token_ids=token_ids)
+        with pytest.raises(SamplerError, match=message):
+            list(teacher_force(loaded, [request], SETTINGS))
 
 
 def test_a_model_that_overflows_is_an_error_not_a_score(tmp_path: Path) -> None:
     model = build_model(seed=0)
     with torch.no_grad():
         model.model.norm.weight.fill_(3e38)
-    model.save_pretrained(tmp_path / "checkpoint-0")
-    build_tokenizer().save_pretrained(tmp_path / "checkpoint-0")
     with pytest.raises(SamplerError, match="the model gives NaN or infinite log-probabilities"):
-        scored(load(tmp_path / "checkpoint-0"))
+        scored(load(write_model(model, tmp_path)))

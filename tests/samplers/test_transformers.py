@@ -16,7 +16,7 @@ from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel
 from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.errors import CheckpointError, SamplerError
+from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest
 from diagnostics.samplers.transformers import TransformersSampler
@@ -32,6 +32,7 @@ from tests.samplers.tiny_models import (
     write_checkpoint,
     write_gpt2,
     write_hybrid,
+    write_model,
 )
 
 PROMPTS = ("a b c ?", "d ?", "e e e e e ?", "f g ?", "b c a ?")
@@ -61,6 +62,10 @@ def all_requests(n: int = 12) -> list[SampleRequest]:
     return [SampleRequest(problem=one, sample_indices=tuple(range(n)), greedy=True) for one in PROBLEMS]
 
 
+def first_problem(n: int = 1) -> SampleRequest:
+    return SampleRequest(problem=PROBLEMS[0], sample_indices=tuple(range(n)))
+
+
 # ---------------------------------------------------------------- identity
 
 
@@ -74,8 +79,7 @@ def test_every_response_asked_for_comes_once(tiny_checkpoint: Path) -> None:
 
 def test_no_request_draws_nothing(tiny_checkpoint: Path) -> None:
     assert draw(checkpoint_at(tiny_checkpoint), [], settings_with()) == []
-    nothing = SampleRequest(problem=PROBLEMS[0], sample_indices=())
-    assert draw(checkpoint_at(tiny_checkpoint), [nothing], settings_with()) == []
+    assert draw(checkpoint_at(tiny_checkpoint), [first_problem(0)], settings_with()) == []
 
 
 def test_a_sample_does_not_depend_on_what_else_is_drawn(tiny_checkpoint: Path) -> None:
@@ -149,26 +153,28 @@ def truncated(loaded: LoadedModel, ids: list[int], settings: SamplingSettings) -
     return [p[token] / sum(p[one] for one in kept) if token in kept else 0.0 for token in range(len(p))]
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"temperature": 0.6}, {"temperature": 0.9, "top_p": 0.8}, {"top_k": 3}, {"top_k": 5, "top_p": 0.7}]
-)
-def test_samples_follow_the_exact_law(tiny_checkpoint: Path, changes: dict[str, float]) -> None:
-    settings = settings_with(max_tokens=2, seed=3, **changes)
-    one, n = PROBLEMS[0], 4000
-    law = exact_law(load(tiny_checkpoint), one, settings)
-    request = SampleRequest(problem=one, sample_indices=tuple(range(n)))
-    counts = Counter(sample.token_ids for sample in draw(checkpoint_at(tiny_checkpoint), [request], settings))
-    assert sum(counts.values()) == n
+def check_law(samples: Sequence[Sample], law: dict[tuple[int, ...], float]) -> None:
+    """A χ² test; everything rare is one class."""
+    counts, n = Counter(sample.token_ids for sample in samples), 4000
+    assert len(samples) == n
     assert all(law[tokens] > 0 for tokens in counts)
     common = [tokens for tokens, p in law.items() if n * p >= 5]
-    observed = [counts[tokens] for tokens in common]
-    expected = [n * law[tokens] for tokens in common]
+    observed, expected = [counts[tokens] for tokens in common], [n * law[tokens] for tokens in common]
     rest = n - sum(expected)
-    if rest > 1e-6:  # everything rare in one class
+    if rest > 1e-6:
         observed.append(n - sum(observed))
         expected.append(rest)
     assert len(common) >= 4
     assert chisquare(observed, expected, sum_check=False).pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"temperature": 0.6}, {"temperature": 0.9, "top_p": 0.8}, {"top_k": 3}, {"top_k": 5, "top_p": 0.7}]
+)
+def test_samples_follow_the_exact_law(tiny_checkpoint: Path, changes: dict[str, float]) -> None:
+    settings, request = settings_with(max_tokens=2, seed=3, **changes), first_problem(4000)
+    samples = draw(checkpoint_at(tiny_checkpoint), [request], settings)
+    check_law(samples, exact_law(load(tiny_checkpoint), PROBLEMS[0], settings))
 
 
 @pytest.mark.parametrize("architecture", ["rotary", "absolute", "hybrid"])
@@ -240,14 +246,12 @@ def test_a_prompt_beyond_the_context_names_its_problem(tiny_checkpoint: Path) ->
 
 
 def test_a_model_that_overflows_is_an_error_not_a_sample(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
     model = build_model(seed=0)
     with torch.no_grad():
         model.model.norm.weight.fill_(3e38)  # finite itself, but not times the head
-    model.save_pretrained(path)
-    request = SampleRequest(problem=PROBLEMS[0], sample_indices=(0,))
+    checkpoint = checkpoint_at(write_model(model, tmp_path))
     with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[0].problem_id}: the model gives NaN or infinite"):
-        draw(checkpoint_at(path), [request], settings_with())
+        draw(checkpoint, [first_problem()], settings_with())
 
 
 # ---------------------------------------------------------------- adapters, memory, choice
@@ -262,7 +266,7 @@ def test_an_adapter_series_is_sampled_with_its_adapters(tmp_path: Path) -> None:
     from peft import PeftModel
 
     for checkpoint in series.checkpoints[1:]:
-        (sample,) = draw(checkpoint, [SampleRequest(problem=PROBLEMS[0], sample_indices=(0,))], settings_with())
+        (sample,) = draw(checkpoint, [first_problem()], settings_with())
         model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), checkpoint.path)
         merged = model.merge_and_unload()  # another road to the same weights
         prompt = encode_prompt(load(base).tokenizer, PROBLEMS[0], settings_with())
@@ -305,11 +309,3 @@ def test_rows_per_batch_shrink_with_the_length_of_responses(tiny_checkpoint: Pat
     # 2 (key, value) × 2 layers × 1 head × 8 numbers × 4 bytes × 16,384 tokens = 2 MiB a row: 511 fit, 256 are taken
     assert rows[1] == 256
     assert rows[2] == 1
-
-
-def test_a_checkpoint_that_does_not_load_is_one_line(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
-    (path / "config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"checkpoint-0: .* cannot be loaded \(") as caught:
-        draw(checkpoint_at(path), all_requests(1), settings_with())
-    assert "\n" not in str(caught.value)

@@ -41,24 +41,23 @@ def test_weights_of_one_model_may_be_swapped(tmp_path: Path, tiny_checkpoint: Pa
     assert why_no_swap(tiny_checkpoint, harmless) is None
 
 
-def test_another_configuration_is_named(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    other = changed(tiny_checkpoint, tmp_path / "other", rms_norm_eps=1e-3)
-    assert why_no_swap(tiny_checkpoint, other) == "its config.json differs in rms_norm_eps"
-
-
-def test_quantised_weights_are_not_swapped(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    other = changed(tiny_checkpoint, tmp_path / "other", quantization_config={"quant_method": "gptq"})
-    assert why_no_swap(tiny_checkpoint, other) == "its weights are quantised"
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"rms_norm_eps": 1e-3}, "its config.json differs in rms_norm_eps"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "its weights are quantised"),
+    ],
+)
+def test_another_configuration_is_named(
+    tmp_path: Path, tiny_checkpoint: Path, config: dict[str, Any], why: str
+) -> None:
+    assert why_no_swap(tiny_checkpoint, changed(tiny_checkpoint, tmp_path / "other", **config)) == why
 
 
 def test_other_tensors_under_one_configuration_are_noticed(tmp_path: Path, tiny_checkpoint: Path) -> None:
     other = write_checkpoint(tmp_path / "other", seed=0, intermediate_size=64)
     shutil.copy(tiny_checkpoint / "config.json", other)
     assert why_no_swap(tiny_checkpoint, other) == "its tensors have other names or shapes"
-
-
-def test_weights_that_are_no_safetensors_are_not_compared(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    other = changed(tiny_checkpoint, tmp_path / "other")
     (other / "model.safetensors").unlink()
     torch.save({}, other / "pytorch_model.bin")
     assert why_no_swap(tiny_checkpoint, other) == "its weights are not in safetensors files"
@@ -67,12 +66,9 @@ def test_weights_that_are_no_safetensors_are_not_compared(tmp_path: Path, tiny_c
 # ---------------------------------------------------------------- adapters
 
 
-def test_a_full_model_needs_no_room_for_adapters(tiny_checkpoint: Path) -> None:
-    assert lora_rank(checkpoint_at(tiny_checkpoint)) == 0
-
-
 def test_the_rank_is_rounded_up_to_one_that_vllm_reserves(tmp_path: Path, tiny_checkpoint: Path) -> None:
     real = write_adapter(tmp_path / "real", tiny_checkpoint, seed=0)
+    assert lora_rank(checkpoint_at(tiny_checkpoint)) == 0  # a full model needs no room
     assert lora_rank(checkpoint_at(real, base_path=tiny_checkpoint)) == 8
     assert lora_rank(adapter_with(tmp_path / "a", r=17)) == 32
     assert lora_rank(adapter_with(tmp_path / "a", r=8, rank_pattern={"q_proj": 40})) == 64
@@ -105,18 +101,9 @@ def test_a_sample_has_one_seed_however_its_indices_are_cut_into_requests() -> No
 
 
 def plan_for(*, token_bytes: int | None, cpu_cache_gib: int = 2) -> EnginePlan:
-    return EnginePlan(
-        model=Path("model"),
-        dtype="float32",
-        device="cpu",
-        max_model_len=500,
-        max_num_seqs=8,
-        max_lora_rank=0,
-        eager=True,
-        threads=1,
-        token_bytes=token_bytes,
-        settings=EngineSettings(cpu_cache_gib=cpu_cache_gib),
-    )
+    sizes = {"max_model_len": 500, "max_num_seqs": 8, "max_lora_rank": 0, "threads": 1, "token_bytes": token_bytes}
+    where = {"model": Path("model"), "dtype": "float32", "device": "cpu", "eager": True}
+    return EnginePlan(**where, **sizes, settings=EngineSettings(cpu_cache_gib=cpu_cache_gib))
 
 
 def test_the_kv_cache_holds_every_response_at_its_longest_and_no_more_than_allowed() -> None:

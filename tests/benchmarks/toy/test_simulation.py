@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -56,15 +59,8 @@ def plain_loop(world: World, config: ToyConfig, position: int) -> np.ndarray:
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
 @pytest.mark.parametrize("world", [cat_world(), tabular_world()], ids=["cat", "tabular"])
 def test_a_seed_among_many_follows_the_plain_loop_with_autograd(world: World, optimizer: OptimizerName) -> None:
-    config = ToyConfig(
-        estimator="mean_shifted",
-        optimizer=optimizer,
-        learning_rate=0.3,
-        group_size=5,
-        steps=60,
-        seeds=4,
-        temperature=1.5,
-    )
+    settings = {"learning_rate": 0.3, "group_size": 5, "steps": 60, "seeds": 4, "temperature": 1.5}
+    config = ToyConfig(estimator="mean_shifted", optimizer=optimizer, **settings)  # type: ignore[arg-type]
     together = run(world, config)
     for position in (0, 3):
         np.testing.assert_allclose(together.prob_STK[position], plain_loop(world, config, position), rtol=0, atol=1e-10)
@@ -72,15 +68,8 @@ def test_a_seed_among_many_follows_the_plain_loop_with_autograd(world: World, op
 
 @pytest.mark.parametrize("importance_weights", ["none", "truncated", "exact"])
 def test_calibration_and_memory_follow_the_plain_loop(importance_weights: ImportanceWeights) -> None:
-    config = ToyConfig(
-        iac_alpha=0.7,
-        dlc_mu=0.5,
-        dlc_learning_rate=0.8,
-        importance_weights=importance_weights,
-        importance_cap=1.1,
-        steps=60,
-        seeds=3,
-    )
+    settings = {"iac_alpha": 0.7, "dlc_mu": 0.5, "dlc_learning_rate": 0.8, "importance_cap": 1.1}
+    config = ToyConfig(importance_weights=importance_weights, steps=60, seeds=3, **settings)  # type: ignore[arg-type]
     np.testing.assert_allclose(run(cat_world(), config).prob_STK[1], plain_loop(cat_world(), config, 1), atol=1e-10)
 
 
@@ -110,14 +99,8 @@ def test_equal_settings_give_equal_bytes_and_another_seed_another_path() -> None
 
 def one_step(estimator: str, group_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of the logits' first update in [B]'s world, at learning rate 0.1."""
-    config = ToyConfig(
-        estimator=estimator,  # type: ignore[arg-type]
-        group_size=group_size,
-        learning_rate=0.1,
-        steps=1,
-        seeds=20_000,
-        keep_logits=True,
-    )
+    settings = {"learning_rate": 0.1, "steps": 1, "seeds": 20_000, "keep_logits": True}
+    config = ToyConfig(estimator=estimator, group_size=group_size, **settings)  # type: ignore[arg-type]
     logit_STK = run(tabular_world(), config).logit_STK
     assert logit_STK is not None
     change_SK = logit_STK[:, 1] - logit_STK[:, 0]
@@ -155,17 +138,8 @@ def test_mle_steps_by_its_closed_form() -> None:
     world=st.sampled_from([cat_world("mid"), tabular_world(), bandit_world(), bandit_world(peaks=())]),
 )
 @settings(max_examples=25, deadline=None)
-def test_probabilities_sum_to_one(
-    estimator: str, optimizer: str, learning_rate: float, temperature: float, world: World
-) -> None:
-    config = ToyConfig(
-        estimator=estimator,  # type: ignore[arg-type]
-        optimizer=optimizer,  # type: ignore[arg-type]
-        learning_rate=learning_rate,
-        temperature=temperature,
-        steps=10,
-        seeds=3,
-    )
+def test_probabilities_sum_to_one(world: World, **settings: Any) -> None:
+    config = ToyConfig(steps=10, seeds=3, **settings)
     prob_STK = run(world, config).prob_STK
     assert np.all(prob_STK >= 0)
     np.testing.assert_allclose(prob_STK.sum(axis=2), 1.0, atol=1e-12)
@@ -233,16 +207,7 @@ def test_the_explored_action_first_wins_and_then_yields_to_the_better_one() -> N
         estimator="mean_shifted", optimizer="adam", learning_rate=0.1, group_size=2, steps=1000, seeds=40
     )
     assert two_stage_share(run(tabular_world(), config)) > 0.9
-    flat = ToyConfig(
-        estimator="mean_shifted",
-        optimizer="adam",
-        learning_rate=0.1,
-        group_size=2,
-        steps=1000,
-        seeds=40,
-        temperature=5.0,
-    )
-    assert two_stage_share(run(tabular_world(), flat)) < 0.1
+    assert two_stage_share(run(tabular_world(), replace(config, temperature=5.0))) < 0.1
 
 
 @pytest.mark.parametrize(("optimizer", "finds_the_better_action"), [("adam", 1.0), ("sgd", 0.0)])
