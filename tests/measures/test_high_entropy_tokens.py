@@ -2,16 +2,7 @@ import numpy as np
 import pytest
 
 from diagnostics.measures.high_entropy_tokens import MEASURE
-
-
-def response(problem, entropies, index=0, checkpoint="base"):
-    return {
-        "checkpoint": checkpoint,
-        "problem": problem,
-        "sample_index": index,
-        "token_logps": [-1.0] * len(entropies),
-        "token_entropies": list(entropies),
-    }
+from tests.measures.samples import response
 
 
 def test_the_base_stands_at_a_fifth_and_the_others_at_its_threshold(world):

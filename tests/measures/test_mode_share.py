@@ -2,18 +2,16 @@ import numpy as np
 import pytest
 
 from diagnostics.measures.mode_share import MEASURE
+from tests.measures.samples import drawn
 
 
-def drawn(checkpoint, problem, modes):
-    return [
-        {"checkpoint": checkpoint, "problem": problem, "sample_index": i, "mode": mode, "correct": mode is not None}
-        for i, mode in enumerate(modes)
-    ]
+def found_in(checkpoint, problem, modes):
+    return drawn(checkpoint, problem, mode=modes, correct=[mode is not None for mode in modes])
 
 
 def test_modes_are_ranked_on_even_base_samples_and_followed(world):
     # Even base samples: a a b; odd: a b c. Late: b b b a c d.
-    samples = drawn("base", "q1", "aaabbc") + drawn("late", "q1", "bbbacd")
+    samples = found_in("base", "q1", "aaabbc") + found_in("late", "q1", "bbbacd")
     found = world(samples, n=6).values(MEASURE)
     assert found["base", "dominant"] == pytest.approx(1 / 3)
     assert found["base", "second"] == pytest.approx(1 / 3)
@@ -24,8 +22,8 @@ def test_modes_are_ranked_on_even_base_samples_and_followed(world):
 
 
 def test_only_correct_samples_with_a_mode_count(world):
-    samples = drawn("base", "q1", ["a", "a", None, None]) + drawn("late", "q1", ["a", None, None, "b"])
-    samples += drawn("base", "q2", [None, None, None, None]) + drawn("late", "q2", ["a", "a", "a", "a"])
+    samples = found_in("base", "q1", ["a", "a", None, None]) + found_in("late", "q1", ["a", None, None, "b"])
+    samples += found_in("base", "q2", [None, None, None, None]) + found_in("late", "q2", ["a", "a", "a", "a"])
     samples += [{"greedy": True, "checkpoint": "late", "problem": "q1", "mode": "z"}]
     rows = {(r["checkpoint_id"], r["scope"]): r for r in world(samples, n=4).sql_rows(MEASURE)}
     assert rows["late", "dominant"]["value"] == 0.5
@@ -39,7 +37,7 @@ def test_no_change_shows_no_change_even_with_few_samples(world):
         row
         for checkpoint in ("base", "late")
         for q in range(200)
-        for row in drawn(checkpoint, f"q{q:03}", rng.choice(list("abcd"), size=16))
+        for row in found_in(checkpoint, f"q{q:03}", rng.choice(list("abcd"), size=16))
     ]
     rows = {(r["checkpoint_id"], r["scope"]): r for r in world(samples, n=16).sql_rows(MEASURE)}
     assert rows["base", "dominant"]["value"] == pytest.approx(0.25, abs=0.03)
@@ -48,11 +46,11 @@ def test_no_change_shows_no_change_even_with_few_samples(world):
 
 
 def test_a_planted_collapse_raises_the_dominant_share(world):
-    samples = drawn("base", "q1", "aababbaa") + drawn("late", "q1", "aaaaaaaa")
+    samples = found_in("base", "q1", "aababbaa") + found_in("late", "q1", "aaaaaaaa")
     found = world(samples, n=8).values(MEASURE)
     assert found["base", "dominant"] < found["late", "dominant"] == 1.0
 
 
 def test_without_named_modes_there_are_no_rows(world):
-    samples = [{"mode": None, "sample_index": i, "checkpoint": c} for c in ("base", "late") for i in range(4)]
+    samples = drawn("base", mode=[None] * 4) + drawn("late", mode=[None] * 4)
     assert world(samples, n=4).sql_rows(MEASURE) == []

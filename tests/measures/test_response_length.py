@@ -1,12 +1,10 @@
 from diagnostics.measures.response_length import MEASURE
+from tests.measures.samples import drawn
 
 
 def test_lengths_are_given_for_all_and_by_grade(world):
-    samples = [
-        {"checkpoint": checkpoint, "sample_index": i, "n_tokens": n_tokens, "correct": correct}
-        for checkpoint, row in {"base": [(2, True), (4, True), (9, False)], "late": [(8, False), (10, False)]}.items()
-        for i, (n_tokens, correct) in enumerate(row)
-    ]
+    samples = drawn("base", n_tokens=[2, 4, 9], correct=[True, True, False])
+    samples += drawn("late", n_tokens=[8, 10], correct=[False, False])
     samples.append({"greedy": True, "n_tokens": 1000})
     assert world(samples, n=3).values(MEASURE) == {
         ("base", "all"): 5.0,

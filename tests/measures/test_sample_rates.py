@@ -1,6 +1,7 @@
 import pytest
 
 from diagnostics.measures import get_measure
+from tests.measures.samples import drawn
 
 
 @pytest.mark.parametrize(
@@ -14,11 +15,7 @@ from diagnostics.measures import get_measure
 class TestRateOfOneMark:
     def test_the_share_of_samples_without_the_greedy_one(self, world, name, field, bad, good):
         marks = {"base": [bad, good, good, good], "late": [bad, bad, bad, good], "twin": [good] * 4}
-        samples = [
-            {"checkpoint": checkpoint, "sample_index": i, "correct": False, field: mark}
-            for checkpoint, row in marks.items()
-            for i, mark in enumerate(row)
-        ]
+        samples = [row for c, marked in marks.items() for row in drawn(c, correct=[False] * 4, **{field: marked})]
         samples.append({"checkpoint": "base", "greedy": True, "correct": False, field: bad})
         rows = world(samples, n=4).sql_rows(get_measure(name))
         found = [(row["checkpoint_id"], row["value"], row["n"]) for row in rows if row["scope"] == "all"]
@@ -31,11 +28,7 @@ class TestRateOfOneMark:
 
 def test_timeouts_and_verifier_errors_are_told_apart(world):
     states = {"base": ["ok", "timeout", "parse_fail", "ok"], "late": ["error", "timeout", "timeout", "ok"]}
-    samples = [
-        {"checkpoint": checkpoint, "sample_index": i, "correct": False, "state": state}
-        for checkpoint, row in states.items()
-        for i, state in enumerate(row)
-    ]
+    samples = [row for c, state in states.items() for row in drawn(c, correct=[False] * 4, state=state)]
     assert world(samples, n=4).values(get_measure("timeout_rate")) == {
         ("base", "all"): 0.25,
         ("base", "error"): 0.0,
@@ -45,23 +38,14 @@ def test_timeouts_and_verifier_errors_are_told_apart(world):
 
 
 def test_samples_that_do_not_tell_why_they_ended_do_not_count(world):
-    told = ["length", "stop", None, None]
-    samples = [{"sample_index": i, "finish_reason": reason} for i, reason in enumerate(told)]
-    samples += [{"checkpoint": "late", "sample_index": i, "finish_reason": None} for i in range(4)]
+    samples = drawn("base", finish_reason=["length", "stop", None, None]) + drawn("late", finish_reason=[None] * 4)
     rows = world(samples, n=4).sql_rows(get_measure("truncation_rate"))
     assert [(row["checkpoint_id"], row["value"], row["n"]) for row in rows] == [("base", 0.5, 2), ("late", None, 0)]
 
 
 def test_both_ways_of_disagreeing_are_told_apart(world):
-    grades = {
-        "base": [(True, True), (False, False), (True, False), (False, True)],
-        "late": [(True, False), (True, False), (True, True), (True, False)],
-    }
-    samples = [
-        {"checkpoint": checkpoint, "sample_index": i, "correct": here, "own_correct": own}
-        for checkpoint, row in grades.items()
-        for i, (here, own) in enumerate(row)
-    ]
+    samples = drawn("base", correct=[True, False, True, False], own_correct=[True, False, False, True])
+    samples += drawn("late", correct=[True] * 4, own_correct=[False, False, True, False])
     samples.append({"greedy": True, "correct": True, "own_correct": False})
     made = world(samples, n=4)
     assert made.values(get_measure("verifier_disagreement")) == {
@@ -78,5 +62,5 @@ def test_both_ways_of_disagreeing_are_told_apart(world):
 def test_samples_that_one_verifier_graded_alone_say_nothing(world):
     measure = get_measure("verifier_disagreement")
     assert world([{"sample_index": i} for i in range(4)], n=4).sql_rows(measure) == []
-    half = [{"sample_index": i, "own_correct": False if i < 2 else None} for i in range(4)]
+    half = drawn("base", own_correct=[False, False, None, None])
     assert {row["n"] for row in world(half, n=4).sql_rows(measure)} == {2}

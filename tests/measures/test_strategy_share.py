@@ -1,15 +1,12 @@
 import pytest
 
 from diagnostics.measures.strategy_share import MEASURE
-
-
-def drawn(checkpoint, problem, texts):
-    return [{"checkpoint": checkpoint, "problem": problem, "sample_index": i, "text": t} for i, t in enumerate(texts)]
+from tests.measures.samples import drawn
 
 
 def test_the_share_is_a_mean_over_problems_and_the_pattern_is_the_audits(world):
-    samples = drawn("base", "q1", ["def f():", "hence"]) + drawn("base", "q2", ["thus", "so"])
-    samples += drawn("late", "q1", ["def f():", "x\ndef g():"]) + drawn("late", "q2", ["def h():", "so"])
+    samples = drawn("base", "q1", text=["def f():", "hence"]) + drawn("base", "q2", text=["thus", "so"])
+    samples += drawn("late", "q1", text=["def f():", "x\ndef g():"]) + drawn("late", "q2", text=["def h():", "so"])
     samples += [{"greedy": True, "problem": "q1", "text": "def f():"}]
     found = world(samples, n=2, strategy_regex=r"\bdef \w+\(").values(MEASURE)
     assert found == {
@@ -23,7 +20,7 @@ def test_the_share_is_a_mean_over_problems_and_the_pattern_is_the_audits(world):
 def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world):
     def rows(problems):
         samples = [
-            row for i in range(problems) for row in drawn("base", f"q{i:02}", ["```x```" if i % 2 else "so", "so"])
+            row for i in range(problems) for row in drawn("base", f"q{i:02}", text=["```x```" if i % 2 else "so", "so"])
         ]
         return {row["scope"]: row for row in world(samples, n=2).sql_rows(MEASURE)}
 

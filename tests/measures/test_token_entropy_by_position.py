@@ -2,16 +2,7 @@ import numpy as np
 import pytest
 
 from diagnostics.measures.token_entropy_by_position import MEASURE
-
-
-def response(problem, entropies, index=0, checkpoint="base"):
-    return {
-        "checkpoint": checkpoint,
-        "problem": problem,
-        "sample_index": index,
-        "token_logps": [-1.0] * len(entropies),
-        "token_entropies": list(entropies),
-    }
+from tests.measures.samples import response
 
 
 def test_stretches_double_and_the_last_one_is_cut_where_the_response_ends(world):

@@ -5,13 +5,7 @@ import pytest
 
 from diagnostics.measures.winner_take_all import MEASURE
 from diagnostics.statistics.intervals import share_interval
-
-
-def drawn(checkpoint, problem, corrects):
-    return [
-        {"checkpoint": checkpoint, "problem": problem, "sample_index": i, "correct": bool(correct)}
-        for i, correct in enumerate(corrects)
-    ]
+from tests.measures.samples import drawn
 
 
 def graded(correct_PD, name, step):
@@ -49,9 +43,9 @@ def rows_of(graded_samples):
 
 
 def test_even_base_samples_bin_and_odd_ones_are_the_level(world):
-    samples = drawn("base", "q1", [1, 0, 0, 0]) + drawn("late", "q1", [1, 1, 1, 0])  # bin 1/2, level 0
-    samples += drawn("base", "q2", [0, 1, 0, 0]) + drawn("late", "q2", [0, 0, 0, 1])  # bin 0, level 1/2
-    samples += drawn("base", "q3", [1, 1, 1, 1]) + drawn("late", "q3", [1, 1, 0, 0])  # bin 1, level 1
+    samples = drawn("base", "q1", correct=[1, 0, 0, 0]) + drawn("late", "q1", correct=[1, 1, 1, 0])  # bin 1/2, level 0
+    samples += drawn("base", "q2", correct=[0, 1, 0, 0]) + drawn("late", "q2", correct=[0, 0, 0, 1])  # bin 0, level 1/2
+    samples += drawn("base", "q3", correct=[1, 1, 1, 1]) + drawn("late", "q3", correct=[1, 1, 0, 0])  # bin 1, level 1
     found = world(samples, n=4).values(MEASURE)
     assert found == {("late", "base 0"): -0.25, ("late", "base 40-50%"): 0.75, ("late", "base 90-100%"): -0.5}
 
@@ -60,8 +54,8 @@ def test_the_upper_edge_belongs_to_a_bin(world):
     samples = []
     for hits in range(11):
         # even samples: hits of 10
-        samples += drawn("base", f"q{hits:02}", [i % 2 == 0 and i // 2 < hits for i in range(20)])
-        samples += drawn("late", f"q{hits:02}", [True] * 20)
+        samples += drawn("base", f"q{hits:02}", correct=[i % 2 == 0 and i // 2 < hits for i in range(20)])
+        samples += drawn("late", f"q{hits:02}", correct=[True] * 20)
     rows = world(samples, n=20).sql_rows(MEASURE)
     deciles = [f"base {10 * i}-{10 * i + 10}%" for i in range(10)]
     assert [row["scope"] for row in rows] == ["base 0", *deciles]
@@ -101,26 +95,26 @@ def test_the_interval_is_students_t_with_the_floor(n_problems):
 
 
 def test_one_problem_has_no_interval(world):
-    (row,) = world(drawn("base", "q", [1, 1]) + drawn("late", "q", [1, 0]), n=2).sql_rows(MEASURE)
+    (row,) = world(drawn("base", "q", correct=[1, 1]) + drawn("late", "q", correct=[1, 0]), n=2).sql_rows(MEASURE)
     assert (row["value"], row["low"], row["high"]) == (-0.5, None, None)
 
 
 def test_an_incomplete_checkpoint_has_no_row_and_an_incomplete_base_leaves_none(world):
-    whole = drawn("base", "q1", [1, 0]) + drawn("base", "q2", [1, 0])
-    cut = drawn("cut", "q1", [1, 0]) + drawn("cut", "q2", [1])
-    gap = drawn("gap", "q1", [1, 0])
-    late = drawn("late", "q1", [1, 0]) + drawn("late", "q2", [1, 1])
+    whole = drawn("base", "q1", correct=[1, 0]) + drawn("base", "q2", correct=[1, 0])
+    cut = drawn("cut", "q1", correct=[1, 0]) + drawn("cut", "q2", correct=[1])
+    gap = drawn("gap", "q1", correct=[1, 0])
+    late = drawn("late", "q1", correct=[1, 0]) + drawn("late", "q2", correct=[1, 1])
     rows = world(whole + cut + gap + late, n=2).sql_rows(MEASURE)
     assert {row["checkpoint_id"] for row in rows} == {"late"}
     assert world(whole[:-1] + late, n=2).sql_rows(MEASURE) == []
 
 
 def test_a_base_with_one_sample_cannot_be_split(world):
-    samples = drawn("base", "q1", [1]) + drawn("late", "q1", [1])
+    samples = drawn("base", "q1", correct=[1]) + drawn("late", "q1", correct=[1])
     assert world(samples, n=1).sql_rows(MEASURE) == []
 
 
 def test_greedy_responses_do_not_count(world):
-    samples = drawn("base", "q1", [1, 1]) + drawn("late", "q1", [1, 1])
-    samples += [{"checkpoint": c, "problem": "q1", "greedy": True, "correct": False} for c in ("base", "late")]
+    samples = drawn("base", "q1", correct=[1, 1]) + drawn("late", "q1", correct=[1, 1])
+    samples += [{"checkpoint": c, "problem": "q1", "greedy": True, "correct": 0} for c in ("base", "late")]
     assert world(samples, n=2).values(MEASURE) == {("late", "base 90-100%"): 0.0}
