@@ -5,13 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.export.tables import (
-    findings,
-    findings_markdown,
-    verdicts,
-    verdicts_markdown,
-    write_table,
-)
+from diagnostics.export.tables import findings, findings_markdown, verdicts, verdicts_markdown, write_table
 from oversharp import open_store
 
 pytestmark = pytest.mark.xdist_group("audited_store")

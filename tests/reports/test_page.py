@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,15 +12,8 @@ from diagnostics.store import Store
 from reports.context import Context
 from reports.evidence.source import read_source
 from reports.page import build_page, page_figures
-from reports.records import Constant, Figure, Folded, Missing, Page, Section, Table
-
-
-def section(page: Page, name: str) -> Section:
-    return next(section for section in page.sections if section.section_id == name)
-
-
-def blocks(section: Section, kind: type[Any]) -> list[Any]:
-    return [block for block in section.blocks if isinstance(block, kind)]
+from reports.records import Constant, Figure, Folded, Missing, Page, Table
+from tests.reports.parts import block, blocks, section, texts, with_series
 
 
 def test_the_reading_of_a_series_follows_its_intervals(page: Page) -> None:
@@ -49,9 +40,7 @@ def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None
 
 
 def test_the_headline_figure_holds_the_last_differences_in_points(page: Page) -> None:
-    figure = page.headline.figure
-    assert isinstance(figure, Figure)
-    grpo, iac = figure.panels[0].lines
+    grpo, iac = page.headline.figure.panels[0].lines
     assert grpo.x == (1.0, 4.0)
     assert grpo.y == pytest.approx((25.0, -20.0))
     assert iac.y == pytest.approx((20.0, -1.0))
@@ -67,7 +56,8 @@ def test_coverage_says_for_which_k_the_curve_moved(page: Page) -> None:
 
 
 def test_curves_are_drawn_for_base_middle_and_last(page: Page) -> None:
-    curves = next(f for f in blocks(section(page, "coverage"), Figure) if f.figure_id == "measure-pass-at-k")
+    curves = block(section(page, "coverage"), "pass@k", Figure)
+    assert curves.figure_id == "measure-pass-at-k"
     assert [panel.title for panel in curves.panels] == ["grpo", "iac"]
     lines = curves.panels[0].lines
     assert [line.label for line in lines] == ["base (step 0)", "step 20", "step 30"]
@@ -86,20 +76,18 @@ def test_every_figure_has_a_data_table_a_description_and_units(page: Page) -> No
 
 
 def test_a_measure_without_data_shows_its_reason_once(page: Page) -> None:
-    missing = blocks(section(page, "entropy"), Missing)
-    token = next(block for block in missing if block.title == "Token entropy")
-    assert token.why == ("no sample was scored",)
+    assert block(section(page, "entropy"), "Token entropy", Missing).why == ("no sample was scored",)
 
 
 def test_a_measure_of_another_package_appears_in_its_section(page: Page) -> None:
-    assert "Measure of another package" in [f.title for f in blocks(section(page, "health"), Figure)]
+    assert block(section(page, "health"), "Measure of another package", Figure)
 
 
 def test_series_are_compared_at_equal_accuracy(page: Page) -> None:
     compare = section(page, "compare")
     assert compare.lead[-1] == "At matched pass@1 = 0.450 pass@4 is 0.790 for iac and 0.700 for grpo."
     table = blocks(compare, Table)[-1]
-    assert [cell.text for cell in table.rows[-1]] == ["0.450", "0.700 (step 20)", "0.790 (step 30)", "+9.0"]
+    assert texts(table)[-1] == ["0.450", "0.700 (step 20)", "0.790 (step 30)", "+9.0"]
 
 
 def test_a_single_series_is_not_compared_and_not_named_in_every_sentence(page_of: Callable[..., Page]) -> None:
@@ -119,7 +107,7 @@ def test_a_base_alone_claims_no_change(page_of: Callable[..., Page]) -> None:
 
 def test_a_value_that_never_changes_is_a_sentence(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("grpo", "iac"), steps=(0,))
-    (constant,) = [c for c in blocks(section(page, "health"), Constant) if c.title == "Truncated responses"]
+    constant = block(section(page, "health"), "Truncated responses", Constant)
     assert "The same at every checkpoint: 0.000" in constant.text
 
 
@@ -147,15 +135,13 @@ def test_every_figure_of_the_page_is_there_once_and_folded_ones_too(page: Page) 
     figures = page_figures(page)
     assert figures[0] is page.headline.figure
     assert len({one.figure_id for one in figures}) == len(figures) > 5
-    folded = [block for section in page.sections for block in section.blocks if isinstance(block, Folded)]
-    inside = [block for fold in folded for block in fold.blocks if isinstance(block, Figure)]
+    folded = [fold for one in page.sections for fold in one.blocks if isinstance(fold, Folded)]
+    inside = [figure for fold in folded for figure in fold.blocks if isinstance(figure, Figure)]
     assert all(one in figures for one in inside)
 
 
 def test_figures_of_series_that_were_audited_differently_are_drawn_and_not_compared(context: Context) -> None:
-    first, second = context.series
-    fewer = replace(second, problem_ids=frozenset(sorted(second.problem_ids)[1:]))
-    unlike = replace(context, source=replace(context.source, series=(first, fewer)))
+    unlike = with_series(context, 1, problem_ids=frozenset(sorted(context.series[1].problem_ids)[1:]))
     alike, apart = ({one.figure_id for one in page_figures(build_page(one))} for one in (context, unlike))
     compared = {name for name in alike if name.startswith("compare")}
     assert compared

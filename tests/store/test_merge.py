@@ -156,11 +156,7 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
 
 
 def test_what_does_not_fit_is_refused_in_one_line(
-    run: Path,
-    countdown_series: Path,
-    make_checkpoint: Callable[[Path, int], Path],
-    shards: list[Path],
-    tmp_path: Path,
+    run: Path, countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], shards: list[Path], tmp_path: Path
 ) -> None:
     def shard(series: Path, name: str, **changes: object) -> Path:
         return audit_shard([series], _config(tmp_path / name, **changes), Shard(index=1, of=2)).store_path

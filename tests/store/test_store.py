@@ -29,14 +29,7 @@ from diagnostics.records.types import (
 from diagnostics.store import Store
 from diagnostics.store.database import SCHEMA_VERSION
 from diagnostics.store.merge import merge
-from diagnostics.store.missing import (
-    finished_samples,
-    missing_samples,
-    planned_samples,
-    unforced,
-    ungraded,
-    unrepeated,
-)
+from diagnostics.store.missing import finished_samples, missing_samples, planned_samples, unforced, ungraded, unrepeated
 from diagnostics.verdict.record import Verdict
 from reports import build_report
 

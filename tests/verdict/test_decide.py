@@ -80,24 +80,25 @@ def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() 
     assert verdict.remedy is None
 
 
-@pytest.mark.parametrize(("n_problems", "label"), [(28, "over_sharpened_here"), (30, "over_sharpened")])
-def test_few_problems_say_nothing_of_others_that_lose(n_problems: int, label: str) -> None:
-    base, late = (_checkpoint(0, np.full(n_problems, 20)), _checkpoint(20, _lost(n_problems)))
-    verdict = verdict_of(_series(base, late))
-    assert verdict.p_population <= 0.04
+@pytest.mark.parametrize(
+    ("loses", "n_problems", "label"),
+    [
+        (True, 28, "over_sharpened_here"),
+        (True, 30, "over_sharpened"),
+        (False, 29, "inconclusive"),
+        (False, 30, "no_loss"),
+    ],
+)
+def test_few_problems_say_nothing_of_others(loses: bool, n_problems: int, label: str) -> None:
+    base, late = (20, _lost(n_problems)) if loses else (0, np.full(n_problems, N))
+    verdict = verdict_of(_series(_checkpoint(0, np.full(n_problems, base)), _checkpoint(20, late)))
     assert verdict.label == label
-    assert ("problems like them" in verdict.sentence) == (label == "over_sharpened")
-
-
-@pytest.mark.parametrize(("n_problems", "label"), [(29, "inconclusive"), (30, "no_loss")])
-def test_few_problems_say_nothing_of_others_that_do_not(n_problems: int, label: str) -> None:
-    verdict = verdict_of(_series(_checkpoint(0, np.zeros(n_problems)), _checkpoint(20, np.full(n_problems, N))))
-    assert verdict.label == label
+    assert ("problems like them" in verdict.sentence) == (n_problems == 30)
+    assert (verdict.p_population <= 0.04) == loses
 
 
 def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
-    base = _checkpoint(0, [128, 128, 128])
-    verdict = verdict_of(_series(base, _checkpoint(20, [0, 128, 128])))
+    verdict = verdict_of(_series(_checkpoint(0, [128, 128, 128]), _checkpoint(20, [0, 128, 128])))
     assert verdict.label == "over_sharpened_here"
     assert verdict.p_exact <= 0.04 < verdict.p_population
     assert "whether on others like them, the data cannot say" in verdict.sentence
@@ -207,26 +208,27 @@ def test_without_anything_to_compare_the_verdict_says_why_there_is_none() -> Non
         assert verdict.k_most is None
 
 
-def test_responses_that_were_cut_off_more_often_than_the_bases_are_warned_of() -> None:
-    base = _checkpoint(0, np.full(60, 20), rates=(0.01, 0.02, 0.0))
-    late = _checkpoint(20, _lost(60), rates=(0.13, 0.025, 0.0))
-    (caveat,) = (text for text in verdict_of(_series(base, late)).caveats if "late samples" in text)
-    assert (
-        caveat == "13.0 % of late samples were cut off, against 1.0 % of the base's: a lost mode may be a cut-off one."
-    )
-    mended = replace(late, rates=base.rates)
-    assert not [text for text in verdict_of(_series(base, mended)).caveats if "late samples" in text]
-
-
 @pytest.mark.parametrize(
-    ("rates", "said"), [((0.0, 0.3, 0.0), "could not be parsed"), ((0.0, 0.0, 0.3), "ran out of the grader's time")]
+    ("base_rates", "late_rates", "said"),
+    [
+        (
+            (0.01, 0.02, 0.0),
+            (0.13, 0.025, 0.0),
+            "13.0 % of late samples were cut off, against 1.0 % of the base's: a lost mode may be a cut-off one.",
+        ),
+        ((0.0, 0.0, 0.0), (0.0, 0.3, 0.0), "could not be parsed"),
+        ((0.0, 0.0, 0.0), (0.0, 0.0, 0.3), "ran out of the grader's time"),
+    ],
 )
-def test_unread_responses_are_warned_of_where_something_fell(rates: tuple[float, float, float], said: str) -> None:
-    base = _checkpoint(0, np.full(60, 20))
-    late = _checkpoint(20, _lost(60), rates=rates)
-    assert any(said in text for text in verdict_of(_series(base, late)).caveats)
-    risen = replace(late, correct_P=np.full(60, 200))
-    assert not any(said in text for text in verdict_of(_series(base, risen)).caveats), "nothing fell to be explained"
+def test_unread_responses_are_warned_of_where_they_became_more_and_something_fell(
+    base_rates: tuple[float, float, float], late_rates: tuple[float, float, float], said: str
+) -> None:
+    base = _checkpoint(0, np.full(60, 20), rates=base_rates)
+    late = _checkpoint(20, _lost(60), rates=late_rates)
+    (caveat,) = (text for text in verdict_of(_series(base, late)).caveats if "late samples" in text)
+    assert said in caveat
+    for quiet in (replace(late, rates=base.rates), replace(late, correct_P=np.full(60, 200))):
+        assert not [text for text in verdict_of(_series(base, quiet)).caveats if "late samples" in text]
 
 
 def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_of() -> None:
@@ -242,9 +244,8 @@ def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_
 
 
 def test_equal_counts_give_an_equal_verdict_to_the_last_digit() -> None:
-    rng = np.random.default_rng(5)
-    counts = [rng.integers(0, N, 50) for _ in range(4)]
-    base, *trained = (_checkpoint(20 * t, correct, minority=correct // 4) for t, correct in enumerate(counts))
+    counts_TP = np.random.default_rng(5).integers(0, N, (4, 50))
+    base, *trained = (_checkpoint(20 * t, correct, minority=correct // 4) for t, correct in enumerate(counts_TP))
     series = _series(base, *trained, shows_modes=True)
     assert verdict_of(series) == verdict_of(series)
 

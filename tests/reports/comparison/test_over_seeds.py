@@ -17,8 +17,9 @@ from reports.comparison.pairs import pairs
 from reports.comparison.seeds import may_pair, objectives, seed_of
 from reports.context import Context
 from reports.page import build_page
-from reports.records import Figure, Section, Table
+from reports.records import Figure, Table
 from reports.render import render_page
+from tests.reports.parts import block, blocks, texts, with_series, with_source
 
 T_2 = 4.302652729911275  # 97.5 % point of Student's t, two degrees of freedom
 
@@ -43,40 +44,25 @@ def seeded(context: Context, runs: Mapping[str, Course] = RUNS, extra: Sequence[
     ]
     frame = pd.DataFrame([*rows, *extra], columns=["series", "step", "measure", "k", "value", "unit"])
     frame = frame.assign(scope="all", low=math.nan, high=math.nan, n=6.0, checkpoint="", why=None)
-    first = context.series[0]
     checkpoints = pd.DataFrame(
-        {
-            "step": [0, 100],
-            "checkpoint": ["a", "b"],
-            "checkpoint_id": ["base-0", "late"],
-            "is_base": [True, False],
-            "kind": "full",
-            "path": "a",
-        }
-    )
-    verdict = Verdict(series="", label="over_sharpened", sentence="")
+        {"step": [0, 100], "checkpoint": ["a", "b"], "checkpoint_id": ["base-0", "late"], "is_base": [True, False]}
+    ).assign(kind="full", path="a")
+    of_all = replace(context.series[0], checkpoints=checkpoints, last_step=100)
     series = tuple(
-        replace(first, name=name, checkpoints=checkpoints, last_step=100, verdict=replace(verdict, series=name))
-        for name in runs
+        replace(of_all, name=name, verdict=Verdict(series=name, label="over_sharpened", sentence="")) for name in runs
     )
     unlogged = context.source.training.iloc[:0]  # its rows are of the other series
-    return replace(context, source=replace(context.source, findings=frame, series=series, training=unlogged))
+    return with_source(context, findings=frame, series=series, training=unlogged)
 
 
-def section_of(context: Context) -> Section:
-    section = over_seeds(context)
-    assert section is not None
-    return section
-
-
-def table(section: Section, start: str) -> Table:
-    return next(b for b in section.blocks if isinstance(b, Table) and b.title.startswith(start))
+def table(made: Context, start: str) -> Table:
+    return block(over_seeds(made), start, Table)
 
 
 def row(found: Table, *starts: str) -> list[str]:
     """The texts of the one row that begins with ``starts``."""
-    (only,) = [r for r in found.rows if tuple(cell.text for cell in r[: len(starts)]) == starts]
-    return [cell.text for cell in only]
+    (only,) = [row for row in texts(found) if tuple(row[: len(starts)]) == starts]
+    return only
 
 
 def test_the_name_of_a_series_carries_objective_and_seed() -> None:
@@ -91,7 +77,7 @@ def test_single_series_and_series_without_seeds_have_no_such_section(context: Co
 
 
 def test_means_at_the_same_step_by_hand(context: Context) -> None:
-    same = table(section_of(seeded(context)), "Objectives at the same step (100)")
+    same = table(seeded(context), "Objectives at the same step (100)")
     half = T_2 * 0.1 / math.sqrt(3)  # pass@4 of GRPO: .7, .6, .5
     assert row(same, "grpo") == ["grpo", "3", "0.600", f"0.600 [{0.6 - half:.3f}, {0.6 + half:.3f}]"]
     # pass@1 .6 on all seeds: no interval, and the note says why
@@ -99,7 +85,7 @@ def test_means_at_the_same_step_by_hand(context: Context) -> None:
 
 
 def test_means_at_matched_pass_at_1_follow_each_seeds_own_course(context: Context) -> None:
-    found = table(section_of(seeded(context)), "Objectives at matched pass@1")
+    found = table(seeded(context), "Objectives at matched pass@1")
     # the weakest seed ends at .4; there GRPO has gone halfway: 1 − (.3, .4, .5) / 2
     half = T_2 * 0.05 / math.sqrt(3)
     assert row(found, "0.400", "grpo")[2:] == ["3 of 3", "50", f"0.800 [{0.8 - half:.3f}, {0.8 + half:.3f}]"]
@@ -110,43 +96,36 @@ def test_means_at_matched_pass_at_1_follow_each_seeds_own_course(context: Contex
 
 
 def test_a_seed_that_never_reaches_a_level_is_counted_and_named(context: Context) -> None:
-    found = table(section_of(seeded(context)), "Objectives at matched pass@1")
+    found = table(seeded(context), "Objectives at matched pass@1")
     assert row(found, "0.500", "iac")[2] == "2 of 3"
     assert row(found, "0.500", "grpo")[2] == "3 of 3"
     assert "iac seed 2 never reaches 0.5: the run covers 0.2 to 0.4." in found.note
 
 
 def test_differences_are_paired_by_seed(context: Context) -> None:
-    found = table(section_of(seeded(context)), "Differences between objectives")
+    found = table(seeded(context), "Differences between objectives")
     # pass@4 at step 100: iac − grpo = +.2 on every seed, so there is no spread
     assert row(found, "iac − grpo", "step 100")[2:] == ["3", "−13.3 [−27.7, +1.0]", "+20.0"]
     assert row(found, "iac − grpo", "pass@1 = 0.400")[3] == "–"
-    section = section_of(seeded(context))
-    assert any("There iac − grpo, paired by seed, is " in sentence for sentence in section.lead)
+    assert any("There iac − grpo, paired by seed, is " in sentence for sentence in over_seeds(seeded(context)).lead)
 
 
 def test_verdicts_are_counted_and_shown_by_seed(context: Context) -> None:
     made = seeded(context)
-    mixed = tuple(
-        replace(one, verdict=Verdict(series=one.name, label="no_loss", sentence=""))
-        if one.name == "iac-seed-1"
-        else one
-        for one in made.series
-    )
-    section = section_of(replace(made, source=replace(made.source, series=mixed)))
+    mixed = with_series(made, 4, verdict=Verdict(series="iac-seed-1", label="no_loss", sentence=""))
     assert "Verdicts by seed: grpo: Over-sharpened 3 of 3; iac: Over-sharpened 2 of 3, No loss found 1 of 3." in (
-        section.lead
+        over_seeds(mixed).lead
     )
-    assert row(table(section, "Every seed by itself"), "iac", "1", "No loss found", "step 100")[4] == "0.500"
+    assert row(table(mixed, "Every seed by itself"), "iac", "1", "No loss found", "step 100")[4] == "0.500"
 
 
 def test_one_seed_has_no_interval_and_the_note_says_why(context: Context) -> None:
     one_seed = {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")}
-    section = section_of(seeded(context, one_seed))
-    same = table(section, "Objectives at the same step")
+    made = seeded(context, one_seed)
+    same = table(made, "Objectives at the same step")
     assert row(same, "grpo") == ["grpo", "1", "0.600", "0.700"]
     assert "One seed has no spread to build an interval from: grpo and iac." in same.note
-    assert any("without an interval: one seed has no spread" in sentence for sentence in section.lead)
+    assert any("without an interval: one seed has no spread" in sentence for sentence in over_seeds(made).lead)
 
 
 def test_measures_of_change_are_zero_at_the_base(context: Context) -> None:
@@ -154,50 +133,38 @@ def test_measures_of_change_are_zero_at_the_base(context: Context) -> None:
     extra = [
         (name, 100, measure, math.nan, value, unit)
         for name in RUNS
-        for measure, value, unit in (
-            ("modes_fallen_10x", 0.4, "share of modes"),
-            ("effective_modes", 2.0, "modes"),
-        )
+        for measure, value, unit in (("modes_fallen_10x", 0.4, "share of modes"), ("effective_modes", 2.0, "modes"))
     ]
-    section = section_of(seeded(context, extra=extra))
-    found = table(section, "Objectives at matched")
+    found = table(seeded(context, extra=extra), "Objectives at matched")
     names = [column.name for column in found.columns]
     assert names[-2:] == ["effective modes", "modes fallen > 10× (share)"]
     assert row(found, "0.400", "grpo")[-1] == "0.200"
     assert row(found, "0.400", "grpo")[-2] == "–"  # the base's effective modes are not known here
 
 
-def test_a_seed_that_only_some_objectives_have_is_said(context: Context) -> None:
+def test_a_seed_that_only_some_objectives_have_and_a_series_without_one_are_said(context: Context) -> None:
     fewer = {name: course for name, course in RUNS.items() if name != "iac-seed-1"}
-    lead = " ".join(section_of(seeded(context, fewer)).lead)
+    lead = " ".join(over_seeds(seeded(context, {**fewer, "dapo": RUNS["grpo-seed-0"]})).lead)
     assert "iac lacks 1 seed that others have (1): if that run failed, the means leave a failure out." in lead
-
-
-def test_a_series_without_a_seed_is_said_to_be_left_out(context: Context) -> None:
-    lead = " ".join(section_of(seeded(context, {**RUNS, "dapo": RUNS["grpo-seed-0"]})).lead)
     assert "Not in this section, because the name carries no seed: dapo." in lead
 
 
 def test_other_bases_are_said(context: Context) -> None:
     made = seeded(context)
-    last = made.series[-1]
-    other = replace(last, checkpoints=last.checkpoints.replace({"checkpoint_id": {"base-0": "base-1"}}))
-    lead = section_of(replace(made, source=replace(made.source, series=(*made.series[:-1], other)))).lead
-    assert "from different bases" in lead[0]
-    assert "all from one base" in section_of(made).lead[0]
+    other = made.series[-1].checkpoints.replace({"checkpoint_id": {"base-0": "base-1"}})
+    assert "from different bases" in over_seeds(with_series(made, -1, checkpoints=other)).lead[0]
+    assert "all from one base" in over_seeds(made).lead[0]
 
 
 def test_series_that_were_audited_differently_are_not_averaged(context: Context) -> None:
     made = seeded(context)
-    last = made.series[-1]
-    other = replace(last, settings={**last.settings, "temperature": 0.5})
-    mixed = replace(made, source=replace(made.source, series=(*made.series[:-1], other)))
+    mixed = with_series(made, -1, settings={**made.series[-1].settings, "temperature": 0.5})
     assert over_seeds(mixed) is None
     assert over_seeds(replace(mixed, allow=True)) is not None
 
 
 def test_the_band_of_the_figure_is_over_seeds(context: Context) -> None:
-    (figure,) = [block for block in section_of(seeded(context)).blocks if isinstance(block, Figure)]
+    (figure,) = blocks(over_seeds(seeded(context)), Figure)
     line = figure.panels[1].lines[0]
     assert (line.label, line.x, line.y) == ("grpo", (0.0, 100.0), (1.0, pytest.approx(0.6)))
     assert line.low[0] is None  # all seeds start from one base
@@ -214,23 +181,18 @@ def test_series_are_paired_by_problem_for_equal_seeds_of_different_objectives_on
 
 
 def test_with_seeds_the_comparison_does_not_say_that_there_are_none(context: Context) -> None:
-    with_seeds, without = compare(seeded(context)), compare(context)
-    assert with_seeds is not None
-    assert without is not None
-    assert SEEDS not in with_seeds.lead
-    assert SEEDS in without.lead
-    one_each = compare(seeded(context, {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")}))
-    assert one_each is not None
-    assert SEEDS in one_each.lead
+    one_each = seeded(context, {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")})
+    assert SEEDS not in compare(seeded(context)).lead
+    assert SEEDS in compare(context).lead
+    assert SEEDS in compare(one_each).lead
 
 
 def test_seeds_of_one_objective_alone_have_means_and_no_pairs(context: Context) -> None:
     alone = seeded(context, {name: course for name, course in RUNS.items() if name.startswith("grpo")})
     assert pairs(alone) == ()
     assert compare(alone) is not None
-    section = section_of(alone)
-    assert row(table(section, "Objectives at the same step"), "grpo")[1] == "3"
-    assert not any(isinstance(b, Table) and b.title.startswith("Differences") for b in section.blocks)
+    assert row(table(alone, "Objectives at the same step"), "grpo")[1] == "3"
+    assert not any(one.title.startswith("Differences") for one in over_seeds(alone).blocks)
 
 
 def test_seeds_are_in_ascending_order_whatever_the_order_of_series(context: Context) -> None:

@@ -221,9 +221,7 @@ def test_the_sentence_follows_the_interval(
     assert "its interval excludes 0 at 0 of 1 checkpoint; about 0.1 are expected by chance, " in lead
 
 
-def test_failed_null_tests_are_counted_beside_what_chance_gives(
-    section_of: Callable[..., Section],
-) -> None:
+def test_failed_null_tests_are_counted_beside_what_chance_gives(section_of: Callable[..., Section]) -> None:
     def edit(found: list[Finding]) -> list[Finding]:
         *rest, null = findings(0.2, 0.6, null_low=0.1)(found)
         return [*rest, null, replace(null, checkpoint_id="base-0", low=-0.1)]
