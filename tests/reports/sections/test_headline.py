@@ -16,6 +16,7 @@ from reports.records import Figure, Missing, Page, Section
 from reports.render import render_page
 from reports.sections.headline import headline
 from reports.wording import known
+from tests.reports.parts import block, section, with_series, with_source
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
 
@@ -35,9 +36,9 @@ def test_over_sharpening_is_defined_before_any_number_with_its_source(page: Page
 
 
 def test_letters_of_papers_are_explained_in_the_section_that_uses_them(page: Page) -> None:
-    section = Section(section_id="s", title="S", lead=("As in [B].",), blocks=(Missing(title="m", why=("see [C]",)),))
-    assert [source[:3] for source in with_sources(section).sources] == ["[B]", "[C]"]
-    assert with_sources(replace(section, lead=(), blocks=())).sources == ()
+    some = Section(section_id="s", title="S", lead=("As in [B].",), blocks=(Missing(title="m", why=("see [C]",)),))
+    assert [source[:3] for source in with_sources(some).sources] == ["[B]", "[C]"]
+    assert with_sources(replace(some, lead=(), blocks=())).sources == ()
     assert [source[:3] for source in page.sections[-1].sources] == ["[A]", "[B]", "[C]"]
 
 
@@ -69,7 +70,7 @@ def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callab
     card = page.headline.cards[0]
     assert (card.reading, card.direction) == ("pass@1 rose; too few problems (3) to tell about pass@4", "unclear")
     assert card.tiles[1].change == "too few problems to tell (−1.0 points over 3 problems)"
-    (coverage,) = [s for s in page.sections if s.section_id == "coverage"]
+    coverage = section(page, "coverage")
     assert coverage.lead[0].endswith("and 3 problems are too few to tell for k = 4.")
     assert "no change detected" not in render_page(replace(page, sections=(coverage,)))
 
@@ -83,7 +84,6 @@ def test_an_interval_does_not_go_where_a_probability_cannot(context_of: Callable
 
     top = headline(context_of(names=("iac",), edit=saturated))
     assert top.cards[0].tiles[1].change == ("no change detected: −1.0 points, 95\xa0% interval −4.0 to 0.0")
-    assert isinstance(top.figure, Figure)
     assert top.figure.panels[0].lines[0].high[-1] == 0.0
 
 
@@ -111,8 +111,7 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
     if measure == "problems_over_sharpened":
         assert f"Exact values for all problems are unknown: {REASON}." in card.sentences
     else:
-        (modes,) = [s for s in page.sections if s.section_id == "modes"]
-        (figure,) = [b for b in modes.blocks if isinstance(b, Figure) and b.figure_id == "measure-modes-fallen-10x"]
+        figure = block(section(page, "modes"), "Modes that fell", Figure)
         assert figure.title.endswith(", problems that list their modes")
         assert figure.notes == (f"No value for all problems: {REASON}.",)
         assert figure.panels[0].lines[0].y == (0.6, 0.7, 0.8)
@@ -121,24 +120,18 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
 def with_exact(context: Context, *, without: tuple[int, ...] = ()) -> Context:
     """The sampled pass@k of the small store as if it were exact, and a verdict on k = 4 over steps 20 and 30."""
     findings = context.source.findings
-    rows = known(findings, "pass_at_k", scope="all"), known(findings, "pass_at_k_delta", scope="all")
-    exact = pd.concat(rows)
-    exact = exact[~exact["step"].isin(without)]
+    sampled = pd.concat([known(findings, measure, scope="all") for measure in ("pass_at_k", "pass_at_k_delta")])
+    exact = sampled[~sampled["step"].isin(without)]
     names = exact["measure"].str.replace("pass_at_k", "pass_at_k_exact")
-    verdict = Verdict(
-        series="grpo",
-        label="over_sharpened",
-        sentence="",
-        window=(20, 30),
-        k_most=4,
-        changes=tuple(
-            ChangeAtK(k=k, base=0.5, late=0.5 + change, change=change, low=None, high=None)
-            for k, change in ((1, 0.2), (2, 0.1), (4, -0.2))
-        ),
+    changes = tuple(
+        ChangeAtK(k=k, base=0.5, late=0.5 + change, change=change, low=None, high=None)
+        for k, change in ((1, 0.2), (2, 0.1), (4, -0.2))
     )
-    series = (replace(context.series[0], verdict=verdict), *context.series[1:])
-    source = replace(context.source, series=series, findings=pd.concat([findings, exact.assign(measure=names)]))
-    return replace(context, source=source)
+    verdict = replace(
+        Verdict(series="grpo", label="over_sharpened", sentence=""), window=(20, 30), k_most=4, changes=changes
+    )
+    judged = with_series(context, 0, verdict=verdict)
+    return with_source(judged, findings=pd.concat([findings, exact.assign(measure=names)]))
 
 
 def test_the_exact_change_stands_at_the_k_and_in_the_window_of_the_verdict(context: Context) -> None:
