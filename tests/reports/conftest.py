@@ -12,13 +12,11 @@ import pytest
 
 from diagnostics.measures.contract import Measure, Plot
 from diagnostics.records.types import (
-    AuditKey,
     Checkpoint,
     Finding,
     Grade,
     Problem,
     Sample,
-    SamplingSettings,
     Series,
     TrainingMetric,
     response_id,
@@ -29,10 +27,9 @@ from reports.evidence.source import read_source
 from reports.page import build_page, load_page, read_context
 from reports.records import Page
 from reports.render import render_page
+from tests.reports.parts import SETTINGS, N, audit_key
 
 STEPS = (0, 10, 20, 30)
-N = 8
-SETTINGS = SamplingSettings(sampler="transformers", max_tokens=16, seed=7)
 
 REWARDS = tuple(TrainingMetric(step=s, name="reward", value=0.1 * s) for s in range(1, 31))
 
@@ -89,46 +86,23 @@ def measures() -> tuple[Measure, ...]:
 def findings_of(series: str, steps: Sequence[int]) -> list[Finding]:
     found = []
     for i, step in enumerate(steps):
-        identity = f"{series}-{step}" if step else "base-0"
+        made = functools.partial(Finding, checkpoint_id=f"{series}-{step}" if step else "base-0")
+        share = functools.partial(made, unit="probability")
         for k, values in PASS[series].items():
-            delta = values[i] - values[0]
-            found.append(
-                Finding(
-                    checkpoint_id=identity, measure="pass_at_k", unit="probability", k=k, value=values[i],
-                    low=values[i] - 0.05, high=values[i] + 0.05, n=6,
-                )
-            )  # fmt: skip
-            found.append(
-                Finding(
-                    checkpoint_id=identity, measure="pass_at_k_delta", unit="probability", k=k, value=delta,
-                    low=delta - 0.03, high=delta + 0.03, n=6,
-                )
-            )  # fmt: skip
+            value, delta = values[i], values[i] - values[0]
+            found += [
+                share(measure="pass_at_k", k=k, value=value, low=value - 0.05, high=value + 0.05, n=6),
+                share(measure="pass_at_k_delta", k=k, value=delta, low=delta - 0.03, high=delta + 0.03, n=6),
+            ]
+        fallen = 0.1 * i
         found += [
-            Finding(checkpoint_id=identity, measure="token_entropy", unit="nats", why="no sample was scored"),
-            Finding(
-                checkpoint_id=identity,
-                measure="effective_modes",
-                unit="modes",
-                value=4.0 - i,
-                low=3.5 - i,
-                high=4.5 - i,
-            ),
-            Finding(
-                checkpoint_id=identity,
-                measure="modes_fallen_10x",
-                unit="probability",
-                value=0.1 * i,
-                n=30,
-                low=0.1 * i - 0.05,
-                high=0.1 * i + 0.05,
-            ),
-            Finding(checkpoint_id=identity, measure="truncation_rate", unit="probability", value=0.01 * i, n=48),
-            Finding(checkpoint_id=identity, measure="from_a_plugin", unit="tokens", value=5.0 + i, n=48),
-            *(
-                Finding(checkpoint_id=identity, measure="mode_share", unit="probability", scope=f"rank {r}", value=v)
-                for r, v in ((1, 0.4 + 0.1 * i), (2, 0.3 - 0.05 * i))
-            ),
+            made(measure="token_entropy", unit="nats", why="no sample was scored"),
+            made(measure="effective_modes", unit="modes", value=4.0 - i, low=3.5 - i, high=4.5 - i),
+            share(measure="modes_fallen_10x", value=fallen, n=30, low=fallen - 0.05, high=fallen + 0.05),
+            share(measure="truncation_rate", value=0.01 * i, n=48),
+            made(measure="from_a_plugin", unit="tokens", value=5.0 + i, n=48),
+            share(measure="mode_share", scope="rank 1", value=0.4 + 0.1 * i),
+            share(measure="mode_share", scope="rank 2", value=0.3 - 0.05 * i),
         ]
     found.append(Finding(checkpoint_id="base-0", measure="not_installed", unit="nats", value=1.0))
     return found
@@ -155,23 +129,6 @@ def write_store(
     return path
 
 
-def audit_key(series: str) -> AuditKey:
-    return AuditKey(
-        audit_id=f"audit-{series}",
-        series=series,
-        settings_id=SETTINGS.settings_id,
-        n=N,
-        n_base=N,
-        entropy_samples=3,
-        panel=0,
-        panel_settings_id=SETTINGS.settings_id,
-        kernel_problems=0,
-        kernel_responses=0,
-        ks=(1, 4),
-        strategy_regex="```",
-    )
-
-
 def _write_series(
     store: Store,
     name: str,
@@ -191,11 +148,10 @@ def _write_series(
         Series(name=name, path=Path(f"/runs/{name}"), layout="hf", checkpoints=checkpoints, metrics=tuple(metrics))
     )
     key = audit_key(name)
-    origin = {"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}}
     problem_ids = [problem.problem_id for problem in problems]
     store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=problem_ids)
-    store.end_audit(key, origin)
-    graded: dict[tuple[str, str], tuple[str, str, str, Grade]] = {}
+    store.end_audit(key, {"command": f"oversharp audit runs/{name} --n 8", "versions": {"torch": "2.13.0"}})
+    grades: list[tuple[str, str, str, Grade]] = []
     for i, checkpoint in enumerate(checkpoints):
         samples = []
         for problem, (base, last) in zip(problems, CORRECT[name][: len(problems)], strict=True):
@@ -211,10 +167,9 @@ def _write_series(
                     )
                 )  # fmt: skip
                 grade = Grade(answer=problem.gold if good else "NA", mode=None, reward=float(good))
-                response = response_id(text)
-                graded[(problem.problem_id, response)] = (problem.problem_id, response, problem.verifier, grade)
+                grades.append((problem.problem_id, response_id(text), problem.verifier, grade))
         store.add_samples(key.settings_id, checkpoint.checkpoint_id, samples)
-    store.add_grades(graded.values())
+    store.add_grades(grades)
     store.replace_findings(key, findings_of(name, steps))
     store.log_event(key, "sample", wall_s=12.34, rows=192)
 

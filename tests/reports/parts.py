@@ -5,8 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from diagnostics.records.types import AuditKey, SamplingSettings
 from reports.context import Context
 from reports.records import Folded, Page, Section, Table
+
+#: Samples of a problem in the small store, and how they were drawn.
+N = 8
+SETTINGS = SamplingSettings(sampler="transformers", max_tokens=16, seed=7)
+
+
+def audit_key(series: str, **changes: Any) -> AuditKey:
+    """The key of the audit of a series in the small store."""
+    key = AuditKey(
+        audit_id=f"audit-{series}", series=series, settings_id=SETTINGS.settings_id, n=N, n_base=N, entropy_samples=3,
+        panel=0, panel_settings_id=SETTINGS.settings_id, kernel_problems=0, kernel_responses=0, ks=(1, 4),
+        strategy_regex="```",
+    )  # fmt: skip
+    return replace(key, **changes)
 
 
 def section(page: Page, name: str) -> Section:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -42,10 +41,8 @@ def run(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     shutil.copytree(countdown_series, folder)
     (folder / "rollouts").mkdir()
     said = {"prompt": "1 2 3 = 7 :", "truncated": False, "correct": True}
-    rows = [
-        {"step": step, "response": text, **said}
-        for step, text in ((5, "1 + 2 * 3"), (6, "2 * 3 + 1"), (25, "1 + 2 * 3"))
-    ]
+    drawn = ((5, "1 + 2 * 3"), (6, "2 * 3 + 1"), (25, "1 + 2 * 3"))
+    rows = [{"step": step, "response": text, **said} for step, text in drawn]
     pd.DataFrame(rows).to_parquet(folder / "rollouts" / "step_000040.parquet")
     return folder
 
@@ -63,10 +60,8 @@ def _contents(store_path: Path) -> dict[str, list[tuple]]:
     database = Database(store_path, read_only=True)
     try:
         database.frame("FROM response_tokens LIMIT 0", {})
-        tables = [row[0] for row in database.rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal")]
-        return {
-            name: database.rows(f"SELECT * FROM {name} ORDER BY ALL") for name in (*sorted(tables), "response_tokens")
-        }
+        tables = sorted(row[0] for row in database.rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal"))
+        return {name: database.rows(f"FROM {name} ORDER BY ALL") for name in (*tables, "response_tokens")}
     finally:
         database.close()
 
@@ -91,14 +86,8 @@ def test_two_shards_make_the_audit_of_one_process_without_drawing_again(
         assert other.frame(identities).astype(str).equals(one.frame(identities).astype(str))
         assert other.frame(COUNTS).equals(one.frame(COUNTS))
         found, expected = (side.frame(FINDINGS) for side in (other, one))
-    labels = ["step", "measure", "scope", "k", "n", "why"]
-    assert found[labels].astype(str).equals(expected[labels].astype(str))
-    for column in ("value", "low", "high"):
-        np.testing.assert_allclose(
-            found[column].to_numpy(dtype=float), expected[column].to_numpy(dtype=float), rtol=1e-4, atol=1e-5
-        )
-    noise = found[found["measure"].isin(OF_ROUNDING)]
-    assert set(noise["measure"]) == set(OF_ROUNDING)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-4, atol=1e-5)
+    assert set(OF_ROUNDING) <= set(found["measure"])
 
 
 def test_a_store_that_was_merged_adds_nothing_and_a_killed_merge_goes_on(shards: list[Path], tmp_path: Path) -> None:
@@ -134,7 +123,7 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
     run: Path, countdown_series: Path, tmp_path: Path
 ) -> None:
     stores = [
-        audit([series], _config(tmp_path / name, name=name, kernel_problems=0)).store_path
+        audit([series], _config(tmp_path / name, name=name, limit=2, n=4, kernel_problems=0)).store_path
         for name, series in (("one", countdown_series), ("two", run))
     ]
     result = merge(stores, tmp_path / "both")
@@ -146,20 +135,17 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
                 assert store.frame(query, name=name).astype(str).equals(own.frame(query, name=name).astype(str))
                 assert store.verdict(name) == own.verdict(name)
         # both series begin with the same base, drawn and scored twice
-        assert (
-            not store.frame("FROM samples")
-            .duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"])
-            .any()
-        )
-        keys = ["checkpoint_id", "settings_id", "problem_id", "response_id"]
-        assert not store.frame("FROM response_tokens").duplicated(keys).any()
+        common = ["checkpoint_id", "settings_id", "problem_id"]
+        assert not store.frame("FROM samples").duplicated([*common, "greedy", "sample_index"]).any()
+        assert not store.frame("FROM response_tokens").duplicated([*common, "response_id"]).any()
 
 
 def test_what_does_not_fit_is_refused_in_one_line(
-    run: Path, countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], shards: list[Path], tmp_path: Path
+    run: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
 ) -> None:
-    def shard(series: Path, name: str, **changes: object) -> Path:
-        return audit_shard([series], _config(tmp_path / name, **changes), Shard(index=1, of=2)).store_path
+    def shard(series: Path, name: str, index: int = 1, **changes: object) -> Path:
+        least = {"n": 2, "panel": 1, "entropy_samples": 1, "kernel_problems": 0}
+        return audit_shard([series], _config(tmp_path / name, **(least | changes)), Shard(index=index, of=2)).store_path
 
     def refused(*stores: Path) -> str:
         with pytest.raises(StoreError) as error:
@@ -168,32 +154,37 @@ def test_what_does_not_fit_is_refused_in_one_line(
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    assert "shard 2/2 is missing" in refused(shards[0])
-    assert "with --temperature 0.5" in refused(shards[0], shard(run, "cool", temperature=0.5))
-    assert "with --n 4" in refused(shards[0], shard(run, "few", n=4))
-    assert "with --panel-temperature 0.5" in refused(shards[0], shard(run, "cool panel", panel_temperature=0.5))
-    assert "on other problems" in refused(shards[0], shard(run, "more problems", limit=6))
+    first, second = (shard(run, str(index), index) for index in range(2))
+    assert "shard 2/2 is missing" in refused(first)
+    assert "no such store" in refused(first, tmp_path / "nowhere.duckdb")
+    with pytest.raises(ConfigError, match="one of the stores to merge"):
+        merge([first, second], second.parent)
+    for name, changes, message in (
+        ("cool", {"temperature": 0.5}, "with --temperature 0.5"),
+        ("few", {"n": 1}, "with --n 1"),
+        ("cool panel", {"panel_temperature": 0.5}, "with --panel-temperature 0.5"),
+        ("more problems", {"limit": 6}, "on other problems"),
+    ):
+        assert message in refused(first, shard(run, name, **changes))
+
     other = tmp_path / "other"
     shutil.copytree(run, other)
     shutil.rmtree(other / "checkpoint-40")
-    assert "checkpoint-40 of series 'run' is not in" in refused(shards[0], shard(other, "shorter"))
+    assert "checkpoint-40 of series 'run' is not in" in refused(first, shard(other, "shorter"))
     make_checkpoint(other / "checkpoint-40", 41)
-    assert "checkpoint-40 holds other weights" in refused(shards[0], shard(other, "other weights"))
+    assert "checkpoint-40 holds other weights" in refused(first, shard(other, "other weights"))
     shutil.rmtree(other / "checkpoint-0")
     make_checkpoint(other / "checkpoint-0", 1)
-    assert "has another base" in refused(shards[0], shard(other, "other base"))
+    assert "has another base" in refused(first, shard(other, "other base"))
 
-    unfinished = Path(shutil.copy(shards[1], tmp_path / "unfinished.duckdb"))
-    with Store.open(unfinished) as store:
-        store._database.rows("UPDATE audits SET provenance = '{}'")
-    assert "did not end; run its command again" in refused(shards[0], unfinished)
-    newer = Path(shutil.copy(shards[1], tmp_path / "newer.duckdb"))
-    with Store.open(newer) as store:
-        store._database.rows("UPDATE schema_version SET version = 1000")
-    assert "written by a newer oversharp" in refused(shards[0], newer)
-    assert "no such store" in refused(shards[0], tmp_path / "nowhere.duckdb")
-    with pytest.raises(ConfigError, match="one of the stores to merge"):
-        merge(shards, shards[1].parent)
+    for name, statement, message in (
+        ("unfinished", "UPDATE audits SET provenance = '{}'", "did not end; run its command again"),
+        ("newer", "UPDATE schema_version SET version = 1000", "written by a newer oversharp"),
+    ):
+        changed = Path(shutil.copy(second, tmp_path / f"{name}.duckdb"))
+        with Store.open(changed) as store:
+            store._database.rows(statement)
+        assert message in refused(first, changed)
 
 
 def test_a_locked_store_is_named(shards: list[Path], tmp_path: Path) -> None:

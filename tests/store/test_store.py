@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,19 +136,13 @@ def test_the_same_batch_twice_adds_nothing(store: Store) -> None:
     assert len(store.frame("FROM samples")) == 3
 
 
-def test_samples_under_other_settings_never_mix(store: Store) -> None:
-    key = _begin(store)
-    store.add_samples(key.settings_id, "hash0", [_sample(0)])
-    warmer = SamplingSettings(sampler="transformers", max_tokens=4, temperature=0.6)
-    other = _begin(store, settings=warmer, audit_id="b")
-    assert _missing(store, other, "hash0")[PROBLEM.problem_id] == ((0, 1, 2, 3), True)
-
-
-def test_a_larger_n_continues_the_same_samples(store: Store) -> None:
+def test_a_larger_n_continues_the_same_samples_and_other_settings_never_mix_with_them(store: Store) -> None:
     key = _begin(store, n=2)
     store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1), _sample(0, greedy=True)])
     more = _begin(store, n=3, audit_id="b")
     assert _missing(store, more, "hash0") == {PROBLEM.problem_id: ((2,), False)}
+    other = _begin(store, settings=replace(SETTINGS, temperature=0.6), audit_id="c")
+    assert _missing(store, other, "hash0")[PROBLEM.problem_id] == ((0, 1, 2, 3), True)
 
 
 def test_equal_texts_are_graded_once_across_checkpoints(store: Store) -> None:
@@ -456,46 +450,42 @@ def test_findings_of_an_audit_replace_its_earlier_ones(store: Store) -> None:
 def test_a_rejected_batch_leaves_the_committed_rows(store: Store) -> None:
     key = _begin(store)
     store.add_samples(key.settings_id, "hash0", [_sample(0)])
-    bad = Sample(
-        problem_id=PROBLEM.problem_id,
-        sample_index=1,
-        greedy=False,
-        text="2",
-        token_ids=(1,),
-        finish_reason="stop",
-        logp_sum_raw=float("nan"),
-    )
+    bad = replace(_sample(1), logp_sum_raw=float("nan"))
     with pytest.raises(StoreError, match=r"audit\.duckdb"):
         store.add_samples(key.settings_id, "hash0", [_sample(2), bad])
     assert store.frame("SELECT sample_index FROM samples")["sample_index"].tolist() == [0]
 
 
-def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "audit.duckdb"
+def _of_a_newer_version(path: Path) -> None:
     Store.open(path).close()
     with duckdb.connect(str(path)) as connection:
         connection.execute(
             "INSERT INTO schema_version (version, oversharp_version, views_hash) VALUES (?, 'x', '')",
             [SCHEMA_VERSION + 1],
         )
-    with pytest.raises(StoreError, match="newer oversharp"):
-        Store.open(path)
 
 
-def test_a_foreign_database_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.duckdb"
+def _foreign(path: Path) -> None:
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE mine (x INTEGER)")
-    with pytest.raises(StoreError, match="not an oversharp store"):
-        Store.open(path)
-    text = tmp_path / "text.duckdb"
-    text.write_text("hello " * 4000)
-    with pytest.raises(StoreError, match="not a DuckDB file"):
-        Store.open(text)
 
 
-def test_a_missing_store_names_the_command_that_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="oversharp audit"):
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_of_a_newer_version, "newer oversharp"),
+        (_foreign, "not an oversharp store"),
+        (lambda path: path.write_text("hello " * 4000), "not a DuckDB file"),
+        (Path.mkdir, r"is a directory; pass the audit\.duckdb in it"),
+        (lambda path: None, "oversharp audit"),
+    ],
+    ids=["newer", "foreign", "text", "directory", "missing"],
+)
+def test_what_is_no_store_of_this_version_is_refused_by_name(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
+    make(tmp_path / "audit.duckdb")
+    with pytest.raises(StoreError, match=message):
         Store.open(tmp_path / "audit.duckdb", read_only=True)
 
 
@@ -522,15 +512,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the kernel then answers "file t
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.store.missing import (
-    finished_samples,
-    missing_samples,
-    planned_samples,
-    ungraded,
-    unrepeated,
-    unforced,
-)
+from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
 from test_store import _begin, _sample
 try:
@@ -557,11 +539,6 @@ def test_a_store_can_be_read_twice_at_a_time(tmp_path: Path) -> None:
             assert store.frame("SELECT 1 AS one")["one"].tolist() == [1]
             with pytest.raises(StoreError, match=r"disabled|Permission"):
                 store.frame("SELECT * FROM read_csv('/etc/passwd')")
-
-
-def test_a_directory_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"is a directory; pass the audit\.duckdb in it"):
-        Store.open(tmp_path, read_only=True)
 
 
 def test_a_report_does_not_replace_the_store_it_is_made_of(tmp_path: Path) -> None:

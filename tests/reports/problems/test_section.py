@@ -27,52 +27,34 @@ from reports.page import load_page
 from reports.problems.section import problems
 from reports.problems.table import problem_table
 from reports.records import Cases, Figure, Page, SideBySide, Table
+from tests.reports.parts import block, blocks, section, texts, with_source
 
 
 def section_blocks(page: Page, kind: type) -> list[Any]:
-    (section,) = [s for s in page.sections if s.section_id == "problems"]
-    return [block for block in section.blocks if isinstance(block, kind)]
-
-
-def lead_of(page: Page) -> tuple[str, ...]:
-    return next(s.lead for s in page.sections if s.section_id == "problems")
+    return blocks(section(page, "problems"), kind)
 
 
 def changes_of(*rows: tuple[str, int, int], n: int = 8) -> pd.DataFrame:
     """Rows of problem, hits of the base, hits late, as ``problem_changes`` gives them."""
+    frame = pd.DataFrame(rows, columns=["problem_id", "c_base", "c_late"]).assign(n_base=n, n_late=n)
     state = [
         "lost" if base and not late else "gained" if late and not base else "fell" if late < base else "rose"
         for _, base, late in rows
     ]
-    frame = pd.DataFrame(
-        {
-            "problem_id": [name for name, _, _ in rows],
-            "n_base": n,
-            "c_base": [base for _, base, _ in rows],
-            "n_late": n,
-            "c_late": [late for _, _, late in rows],
-            "state": state,
-        }
-    )
-    return frame.assign(
-        base=frame["c_base"] / n, late=frame["c_late"] / n, change=(frame["c_late"] - frame["c_base"]) / n
-    )
+    base, late = frame["c_base"] / n, frame["c_late"] / n
+    return frame.assign(state=state, base=base, late=late, change=late - base)
 
 
 def fresh_of(problem_id: str, *, confirmed: bool) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "series": "grpo", "problem_id": problem_id, "step": 30, "change": "lost", "n_base": 64,
-                "correct_base": 20, "n_late": 64, "correct_late": 0, "p": 0.0001, "p_adjusted": 0.0002,
-                "confirmed": confirmed,
-            }
-        ]
-    )  # fmt: skip
+    row = {
+        "series": "grpo", "problem_id": problem_id, "step": 30, "change": "lost", "n_base": 64, "correct_base": 20,
+        "n_late": 64, "correct_late": 0, "p": 0.0001, "p_adjusted": 0.0002, "confirmed": confirmed,
+    }  # fmt: skip
+    return pd.DataFrame([row])
 
 
 def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(page: Page) -> None:
-    lead = lead_of(page)
+    lead = section(page, "problems").lead
     # hits 3+0, 1+0, 0+4, 2+2 (seven times), 2+8, 4+8: C(8,m)/C(16,m) = 1/10, 1/2, 1/26, 7/26, 0, 0
     assert lead[0] == (
         "grpo: of 12 problems 2 lost every correct sample and 1 won a first one; chance alone would make it about 0.9 "
@@ -101,7 +83,7 @@ def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
 def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
     (grpo, _) = section_blocks(page, SideBySide)
     assert grpo.title == "Lost beside gained: grpo"
-    shown = {table.title: [(row[1].text, row[2].text) for row in table.rows] for table in grpo.tables}
+    shown = {table.title: [tuple(row[1:3]) for row in texts(table)] for table in grpo.tables}
     assert shown == {
         "Lost: 2 problems": [("3 / 8", "0 / 8"), ("1 / 8", "0 / 8")],
         "Gained: 1 problem": [("0 / 8", "4 / 8")],
@@ -109,9 +91,9 @@ def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
 
 
 def test_the_table_holds_every_problem_with_its_state(page: Page) -> None:
-    table = next(t for t in section_blocks(page, Table) if t.title == "All problems: grpo")
-    assert [row[0].text for row in table.rows] == [*["lost"] * 2, *["unchanged"] * 7, *["rose"] * 2, "gained"]
-    assert table.states == tuple(row[0].text for row in table.rows)
+    table = block(section(page, "problems"), "All problems: grpo", Table)
+    assert table.states == (*["lost"] * 2, *["unchanged"] * 7, *["rose"] * 2, "gained")
+    assert table.states == tuple(row[0] for row in texts(table))
     assert table.note.startswith("Not confirmed: these are the counts of one draw.")
 
 
@@ -120,14 +102,14 @@ def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it
     details = ProblemDetails(fresh=fresh_of("small", confirmed=True))
     names = ("large", "small", "lost", "gained", "left")
     rows = changes_of(("large", 8, 1), ("small", 4, 3), ("lost", 1, 0), ("gained", 0, 1), ("left", 2, 3))
-    texts = pd.DataFrame({"problem_id": names, "prompt": names, "source_id": None})
-    alone = replace(context, source=replace(context.source, problems=texts), details=details)
+    prompts = pd.DataFrame({"problem_id": names, "prompt": names, "source_id": None})
+    alone = replace(with_source(context, problems=prompts), details=details)
     table = problem_table(alone, grpo, rows, details, cap=4)
     assert table.title == "4 of 5 problems: grpo"
-    assert [row[1].text for row in table.rows] == ["lost", "large", "small", "gained"]
+    assert [row[1] for row in texts(table)] == ["lost", "large", "small", "gained"]
     assert table.states == ("lost", "fell", "fell confirmed", "gained")
     assert "1 problem with smaller changes not shown: view problem_counts of the store." in table.note
-    assert [row[5].text for row in table.rows] == ["–", "–", "confirmed lost, p = 0.0002 (20 / 64 → 0 / 64)", "–"]
+    assert [row[5] for row in texts(table)] == ["–", "–", "confirmed lost, p = 0.0002 (20 / 64 → 0 / 64)", "–"]
 
 
 def test_confirmed_problems_are_read_first_then_falls_then_gains() -> None:
@@ -156,12 +138,12 @@ def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context)
     halves = pd.DataFrame(
         {"series": "grpo", "problem_id": ids, "n_first": 8, "c_first": first_P, "n_second": 8, "c_second": second_P}
     )
-    texts = pd.DataFrame({"problem_id": ids, "prompt": ids, "gold": ids, "source_id": None, "task": "t"})
-    source = replace(context.source, series=(grpo,), problem_counts=counts, problems=texts)
+    prompts = pd.DataFrame({"problem_id": ids, "prompt": ids, "gold": ids, "source_id": None, "task": "t"})
+    made = with_source(context, series=(grpo,), problem_counts=counts, problems=prompts)
 
     def gain_of_the_lowest(details: ProblemDetails) -> tuple[float, Figure]:
-        blocks = problems(replace(context, source=source, details=details)).blocks
-        figure = next(b for b in blocks if isinstance(b, Figure) and b.figure_id == "problem-gain")
+        figures = blocks(problems(replace(made, details=details)), Figure)
+        figure = next(one for one in figures if one.figure_id == "problem-gain")
         return figure.panels[0].lines[0].y[0], figure
 
     gain, figure = gain_of_the_lowest(ProblemDetails(halves=halves))
@@ -192,17 +174,12 @@ def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
         "grpo: base 3 of 8 correct, last 0 of 8 (lost); iac: base 3 of 8 correct, last 3 of 8 (unchanged)"
     )
     counts, modes = first.tables
-    assert [row[1].text for row in counts.rows] == ["3 / 8", "2 / 8", "1 / 8", "0 / 8"]
+    assert [row[1] for row in texts(counts)] == ["3 / 8", "2 / 8", "1 / 8", "0 / 8"]
     assert counts.rows[0][2].text == "0.38 [0.09, 0.76]"  # Clopper–Pearson, 3 of 8
-    assert [[cell.text for cell in row] for row in modes.rows] == [
-        ["NA", "no", "5", "8", "5", "5"],
-        ["3", "yes", "3", "0", "3", "3"],
-    ]
+    assert texts(modes) == [["NA", "no", "5", "8", "5", "5"], ["3", "yes", "3", "0", "3", "3"]]
     base, grpo, _ = first.sides
-    assert [(r.text, r.count, r.correct) for r in base.responses] == [
-        ("answer 3 way 0", 2, True),
-        ("answer 3 way 1", 1, True),
-    ]
+    responses = [(r.text, r.count, r.correct) for r in base.responses]
+    assert responses == [("answer 3 way 0", 2, True), ("answer 3 way 1", 1, True)]
     assert grpo.title == "grpo: last checkpoint (step 30), 8 samples"
     assert [(r.count, r.correct) for r in grpo.responses] == [(3, False), (3, False)]
 
@@ -229,9 +206,9 @@ def test_confirmed_problems_are_told_and_can_be_filtered(context: Context) -> No
     changes = problem_changes(context.source, grpo)
     lost = str(changes.loc[changes["state"] == "lost", "problem_id"].iloc[-1])
     details = replace(context.details, fresh=fresh_of(lost, confirmed=True), picked=(lost,))
-    section = problems(replace(context, details=details))
-    assert section.lead[0].endswith("Of 1 problem drawn again, fresh samples confirm 1 as lost and 0 as gained.")
-    table = next(b for b in section.blocks if isinstance(b, Table) and b.title == "All problems: grpo")
+    told = problems(replace(context, details=details))
+    assert told.lead[0].endswith("Of 1 problem drawn again, fresh samples confirm 1 as lost and 0 as gained.")
+    table = block(told, "All problems: grpo", Table)
     row = next(i for i, cells in enumerate(table.rows) if cells[1].href)
     assert table.states[row] == "lost confirmed"
     assert "Holm's correction" in table.note
@@ -256,12 +233,13 @@ def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
     with Store.open(path) as store:
         store.add_confirmations(series.audit_id, "grpo-30", series.settings_id, tested)
         page = load_page(store, measures, store_name="audit.duckdb")
-    assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead_of(page)[0]
+    lead = section(page, "problems").lead[0]
+    assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead
     (cases,) = section_blocks(page, Cases)
     assert cases.cases[0].problem_id == lost
     assert cases.cases[0].summary == "Base 1 of 8 correct, last 0 of 8 (lost, confirmed)"
     table = next(t for t in section_blocks(page, Table) if t.states)
-    assert dict(zip([row[5].text for row in table.rows], table.states, strict=True)) == {
+    assert dict(zip([row[5] for row in texts(table)], table.states, strict=True)) == {
         "confirmed lost, p = 0.0020 (9 / 64 → 0 / 64)": "lost confirmed",
         "not confirmed, p = 0.4000 (9 / 64 → 0 / 64)": "unchanged",
         "–": "gained",

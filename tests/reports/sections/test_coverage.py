@@ -10,9 +10,10 @@ import pytest
 from diagnostics.verdict.record import Estimate, Verdict
 from reports.context import Context
 from reports.pictures.drawing import figure_svgs
-from reports.records import ChangeMap, Figure, Mark, Missing
+from reports.records import Mark
 from reports.sections.coverage import coverage
 from reports.sections.coverage_figures import change_map, changes_over_steps, curves, ends_table
+from tests.reports.parts import texts, with_series, with_source
 
 FELL = Verdict(
     series="grpo",
@@ -33,9 +34,9 @@ def context(context: Context) -> Context:
     return replace(context, measures={**context.measures, signed.name: signed})
 
 
-def with_verdict(context: Context, verdict: Verdict, *, series: int = 0) -> Context:
-    chosen = tuple(replace(one, verdict=verdict) if i == series else one for i, one in enumerate(context.series))
-    return replace(context, source=replace(context.source, series=chosen))
+def judged(context: Context, **changes: object) -> Context:
+    """The context with a verdict on its first series."""
+    return with_series(context, 0, verdict=replace(FELL, **changes))
 
 
 def with_band(context: Context, *, half_width: float) -> Context:
@@ -44,20 +45,12 @@ def with_band(context: Context, *, half_width: float) -> Context:
     rows = findings[(findings["measure"] == "pass_at_k_delta") & (findings["step"] > 0)]
     band = rows.assign(measure="pass_at_k_band", low=rows["value"] - half_width, high=rows["value"] + half_width)
     measure = replace(context.measures["pass_at_k_delta"], name="pass_at_k_band", title="One band")
-    return replace(
-        context,
-        source=replace(context.source, findings=pd.concat([findings, band], ignore_index=True)),
-        measures={**context.measures, measure.name: measure},
-    )
-
-
-def figure_of(block: object) -> Figure:
-    assert isinstance(block, Figure)
-    return block
+    banded = with_source(context, findings=pd.concat([findings, band], ignore_index=True))
+    return replace(banded, measures={**context.measures, measure.name: measure})
 
 
 def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: Context) -> None:
-    figure = figure_of(curves(with_verdict(context, FELL)))
+    figure = curves(judged(context))
     assert figure.panels[0].marks == (Mark(label="k* = 2.0", x=2.0, low=1.5, high=4.0),)
     assert figure.panels[1].marks == ()
     assert "grpo: k* = 2.0, 95\xa0% interval from 1.5 to beyond 4 (steps 20 to 30, averaged, against the base)." in (
@@ -67,20 +60,19 @@ def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: 
 
 
 def test_a_k_star_beyond_the_range_is_said_and_not_drawn(context: Context) -> None:
-    beyond = replace(FELL, k_star=Estimate(value=None, low=3.0, high=None))
-    figure = figure_of(curves(with_verdict(context, beyond)))
+    figure = curves(judged(context, k_star=Estimate(value=None, low=3.0, high=None)))
     assert figure.panels[0].marks == ()
     assert any(note.startswith("grpo: k* lies beyond 4") for note in figure.notes)
 
 
 def test_a_crossing_without_a_loss_is_told_as_chance_and_not_drawn(context: Context) -> None:
-    figure = figure_of(curves(with_verdict(context, replace(FELL, label="inconclusive"))))
+    figure = curves(judged(context, label="inconclusive"))
     assert figure.panels[0].marks == ()
     assert any(note.endswith("against the base); without a loss it may be chance.") for note in figure.notes)
 
 
 def test_marks_are_drawn_as_lines_with_their_words(context: Context) -> None:
-    plain, marked = (figure_svgs(figure_of(curves(c)))[0] for c in (context, with_verdict(context, FELL)))
+    plain, marked = (figure_svgs(curves(one))[0] for one in (context, judged(context)))
     assert ">k* = 2.0</text>" in marked
     assert "k*" not in plain
     assert marked.count("<path") + marked.count("<rect") > plain.count("<path") + plain.count("<rect")
@@ -88,51 +80,44 @@ def test_marks_are_drawn_as_lines_with_their_words(context: Context) -> None:
 
 def test_the_changes_are_drawn_inside_the_simultaneous_band(context: Context) -> None:
     (figure,) = changes_over_steps(with_band(context, half_width=0.07))
-    line = figure_of(figure).panels[0].lines[0]
+    line = figure.panels[0].lines[0]
     assert line.high[-1] == pytest.approx(100 * (0.25 + 0.07))
-    table = figure_of(figure).table
+    table = figure.table
     assert table.title.endswith("with the interval of each change by itself")
     assert table.rows[3][2].text == "+25.0 [+22.0, +28.0]"
 
 
 def test_without_the_band_each_change_keeps_its_own_and_the_reason_stands_there(context: Context) -> None:
     figure, missing = changes_over_steps(context)
-    assert figure_of(figure).panels[0].lines[0].high[-1] == pytest.approx(28.0)
-    assert isinstance(missing, Missing)
+    assert figure.panels[0].lines[0].high[-1] == pytest.approx(28.0)
     assert missing.title == "Simultaneous band of the changes"
     assert missing.why
 
 
 def test_an_onset_is_marked_after_a_loss_alone(context: Context) -> None:
-    figure, *_ = changes_over_steps(with_verdict(context, FELL))
-    assert [mark.label for mark in figure_of(figure).panels[0].marks] == [
-        "decline began, step 5",
-        "detected by step 20",
-    ]
-    assert figure_of(figure).panels[1].marks == ()
-    quiet, *_ = changes_over_steps(with_verdict(context, replace(FELL, label="inconclusive")))
-    assert all(panel.marks == () for panel in figure_of(quiet).panels)
+    figure, *_ = changes_over_steps(judged(context))
+    assert [mark.label for mark in figure.panels[0].marks] == ["decline began, step 5", "detected by step 20"]
+    assert figure.panels[1].marks == ()
+    quiet, *_ = changes_over_steps(judged(context, label="inconclusive"))
+    assert all(panel.marks == () for panel in quiet.panels)
 
 
 def test_the_map_marks_what_the_band_leaves_out_of_0(context: Context) -> None:
-    figure = figure_of(change_map(with_band(context, half_width=0.07)))
+    figure = change_map(with_band(context, half_width=0.07))
     grpo, iac = figure.panels
-    assert isinstance(grpo, ChangeMap)
-    assert isinstance(iac, ChangeMap)
     assert (grpo.rows, grpo.columns) == (("4", "1"), ("10", "20", "30"))
     assert grpo.cells[0] == pytest.approx((-5.0, -10.0, -20.0))
     assert grpo.sure[0] == (False, True, True)
     assert grpo.sure[1] == (True, True, True)
     assert iac.sure[0] == (False, False, False)
     assert grpo.scale == iac.scale == 30.0
-    assert "5 of 6" not in grpo.description
     assert "3 of 6 lie surely above the base, 2 below" in grpo.description
 
 
 def test_a_pointwise_interval_marks_nothing_on_the_map(context: Context) -> None:
-    figure = figure_of(change_map(context))
+    figure = change_map(context)
     assert "Nothing is marked: the simultaneous band is missing." in figure.caption
-    assert not any(any(row) for panel in figure.panels if isinstance(panel, ChangeMap) for row in panel.sure)
+    assert not any(any(row) for panel in figure.panels for row in panel.sure)
 
 
 def test_the_lead_follows_the_band_where_there_is_one(context: Context) -> None:
@@ -147,6 +132,4 @@ def test_the_lead_follows_the_band_where_there_is_one(context: Context) -> None:
 def test_base_and_last_stand_beside_both_intervals(context: Context) -> None:
     grpo, _ = ends_table(with_band(context, half_width=0.07))
     assert grpo.title == "pass@k of base and last checkpoint: grpo"
-    assert [cell.text for cell in grpo.rows[1]] == [
-        "4", "0.800", "0.600", "−20.0 [−23.0, −17.0]", "[−27.0, −13.0]"
-    ]  # fmt: skip
+    assert texts(grpo)[1] == ["4", "0.800", "0.600", "−20.0 [−23.0, −17.0]", "[−27.0, −13.0]"]

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,17 @@ import pandas as pd
 import pytest
 
 from diagnostics.measures import all_measures
-from diagnostics.records.types import AuditKey, Finding
+from diagnostics.records.types import Finding
 from diagnostics.store import Store
 from reports.context import Context
 from reports.page import build_page, read_context
-from reports.records import Figure, Folded, HeatMap, Missing, Section, Table
+from reports.records import Figure, Folded, Section, Table
 from reports.render import render_page
 from reports.sections.kernel import FIRST, FURTHER, kernel
 from reports.sections.kernel_figures import MAX_ROWS
+from tests.reports.parts import audit_key, block, blocks, texts
 
-KEY = AuditKey(
-    audit_id="audit-grpo", series="grpo", settings_id="", n=8, n_base=8, entropy_samples=3, panel=0,
-    panel_settings_id="", kernel_problems=2, kernel_responses=4, ks=(1,), strategy_regex="",
-)  # fmt: skip
+KEY = audit_key("grpo", kernel_problems=2, kernel_responses=4)
 #: Two problems of a correct, a correct and a wrong response; the first two of each also drawn: one right, one wrong.
 GRADIENT = np.array([(1.0, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 0, 1), (-1, 0, 2)])
 
@@ -99,19 +98,9 @@ def usual(written: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
     return read(path)
 
 
-def block(section: Section, title: str) -> Any:
-    inside = [inner for b in section.blocks if isinstance(b, Folded) for inner in b.blocks]
-    (found,) = [b for b in (*section.blocks, *inside) if b.title.startswith(title)]
-    return found
-
-
 def test_the_heat_map_groups_problems_and_puts_correct_responses_first(usual: Context) -> None:
-    section = kernel(usual)
-    figure = block(section, "Gradient kernel")
-    assert isinstance(figure, Figure)
-    base, last = figure.panels
+    base, last = block(kernel(usual), "Gradient kernel").panels
     assert (base.title, last.title) == ("base (step 0)", "last checkpoint (step 30)")
-    assert isinstance(base, HeatMap)
     assert base.groups == (("1", 3), ("2", 3))
     assert base.marked == (True, True, False) * 2
     # the first two rows are r0000 and r0002: (1, 0, 0) and (1, 1, 0)
@@ -121,19 +110,16 @@ def test_the_heat_map_groups_problems_and_puts_correct_responses_first(usual: Co
 
 
 def test_the_table_says_the_picture_in_numbers(usual: Context) -> None:
-    section = kernel(usual)
-    table = block(section, "Gradient kernel").table
-    assert [c.name for c in table.columns][2:5] == [
-        "step 0, correct pairs", "step 0, correct and wrong", "step 0, other problems"
-    ]  # fmt: skip
+    table = block(kernel(usual), "Gradient kernel").table
+    names = ["step 0, correct pairs", "step 0, correct and wrong", "step 0, other problems"]
+    assert [column.name for column in table.columns][2:5] == names
     first = table.rows[0]
     assert first[2].sort == pytest.approx(np.sqrt(0.5), abs=0.01)
     assert first[3].sort == pytest.approx(np.sqrt(0.5) / 2, abs=0.01)  # (1,0,0)·(0,1,0) and (1,1,0)·(0,1,0)
 
 
 def test_what_the_kernel_foretold_lies_on_the_line(usual: Context) -> None:
-    section = kernel(usual)
-    figure = block(section, "Last step")
+    figure = block(kernel(usual), "Last step")
     (panel,) = figure.panels
     xs = [x for line in panel.lines for x in line.x]
     ys = [y for line in panel.lines for y in line.y]
@@ -154,7 +140,6 @@ def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[.
     section = section_of(())
     assert section.lead == ("This series was audited without a gradient kernel; audit it again.",)
     pictures = block(section, "Gradient kernel")
-    assert isinstance(pictures, Missing)
     assert pictures.title == "Gradient kernel, cosines; Last step: predicted and measured change"
     assert pictures.why == ("this series was audited without a gradient kernel; audit it again",)
     assert not [b for b in section.blocks if isinstance(b, Table | Folded)]
@@ -175,14 +160,12 @@ def test_a_kernel_that_failed_keeps_its_reason(store_of: Callable[..., Path]) ->
 
 
 def test_own_samples_are_needed_to_foretell(section_of: Callable[..., Section]) -> None:
-    section = section_of(roles="panel")
-    (why,) = block(section, "Last step").why
+    (why,) = block(section_of(roles="panel"), "Last step").why
     assert why.startswith("training batch: the run directory holds no responses of the trainer between the two; own")
 
 
 def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callable[..., Section]) -> None:
-    section = section_of(per_problem=60, roles="panel")
-    figure = block(section, "Gradient kernel")
+    figure = block(section_of(per_problem=60, roles="panel"), "Gradient kernel")
     assert figure.panels[0].groups == (("1", 60),)
     assert len(figure.panels[0].cells) <= MAX_ROWS
     assert figure.notes == ("Drawn for 1 problem; the measures rest on all of them.",)
@@ -190,14 +173,16 @@ def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callabl
 
 def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[Finding]], list[Finding]]:
     def edit(found: list[Finding]) -> list[Finding]:
-        one = Finding(checkpoint_id="grpo-30", measure="kernel_rho_correct", unit="cosine", value=(low + high) / 2,
-                      low=low, high=high, n=5)  # fmt: skip
-        base = replace(one, checkpoint_id="base-0", value=0.1, low=0.0, high=0.2)
-        r = replace(
-            one, measure="kernel_prediction", unit="correlation", scope="own samples", value=0.8, low=0.7, high=0.9
-        )
-        null = replace(one, measure="kernel_rho_null", value=0.2, low=null_low, high=0.3)
-        return [*found, one, base, r, null]
+        last = partial(Finding, checkpoint_id="grpo-30", n=5)
+        rho = last(measure="kernel_rho_correct", unit="cosine", value=(low + high) / 2, low=low, high=high)
+        r = {"measure": "kernel_prediction", "unit": "correlation", "scope": "own samples"}
+        return [
+            *found,
+            rho,
+            replace(rho, checkpoint_id="base-0", value=0.1, low=0.0, high=0.2),
+            last(**r, value=0.8, low=0.7, high=0.9),
+            last(measure="kernel_rho_null", unit="cosine", value=0.2, low=null_low, high=0.3),
+        ]
 
     return edit
 
@@ -226,23 +211,19 @@ def test_failed_null_tests_are_counted_beside_what_chance_gives(section_of: Call
         *rest, null = findings(0.2, 0.6, null_low=0.1)(found)
         return [*rest, null, replace(null, checkpoint_id="base-0", low=-0.1)]
 
-    section = section_of((), edit=edit)
-    assert (
-        "its interval excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance, "
-        in section.lead[0]
-    )
+    (lead,) = section_of((), edit=edit).lead
+    assert "excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance, " in lead
 
 
 def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., Section]) -> None:
-    section = section_of(roles="panel batch", edit=with_r_of_the_training_batch)
+    def of_the_training_batch(found: list[Finding]) -> list[Finding]:
+        edited = findings(0.2, 0.6)(found)
+        return [replace(f, scope="training batch") if f.measure == "kernel_prediction" else f for f in edited]
+
+    section = section_of(roles="panel batch", edit=of_the_training_batch)
     said = "2 groups (4 draws) of the training batches in between"
     assert f"with {said}, foretold part of the change" in section.lead[0]
     assert f"foretells from {said}: r = " in block(section, "Last step").caption
-
-
-def with_r_of_the_training_batch(found: list[Finding]) -> list[Finding]:
-    return [replace(f, scope="training batch") if f.measure == "kernel_prediction" else f
-            for f in findings(0.2, 0.6)(found)]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -268,22 +249,20 @@ def test_five_numbers_come_first_and_the_rest_is_folded(context_of: Callable[...
     rank = Finding(checkpoint_id="grpo-30", measure="kernel_effective_rank", unit="directions", value=4.0, n=6)
     section = kernel(context := context_of(edit=lambda found: [*findings(0.2, 0.6)(found), rank]))
     table, heat, *_ = section.blocks
-    assert isinstance(table, Table)
     assert [c.name for c in table.columns] == ["quantity", "base (step 0)", "last (step 30)"]
-    assert [[cell.text for cell in row] for row in table.rows] == [
+    assert texts(table) == [
         ["coupling of correct responses, mean cosine (5 problems)", "0.10 [0.00, 0.20]", "0.40 [0.20, 0.60]"],
         ["null test: coupling of own samples, 0 expected (5 problems)", "–", "0.20 [−0.10, 0.30]"],
         ["effective rank of the fixed responses (6 responses)", "–", "4.00"],
         ["r of the step foretold from the own samples (5 responses)", "–", "0.80 [0.70, 0.90]"],
     ]
     assert heat.title.startswith("Gradient kernel")
-    (more,) = [b for b in section.blocks if isinstance(b, Folded)]
+    (more,) = blocks(section, Folded)
     assert "Effective rank of the kernel" in more.summary
     assert [b.figure_id for b in more.blocks if isinstance(b, Figure)] == ["measure-kernel-effective-rank"]
     html = render_page(build_page(context))
-    assert html.index('<details class="more"><summary><b>More on the kernel</b>') < html.index(
-        'id="measure-kernel-effective-rank"'
-    )
+    fold = html.index('<details class="more"><summary><b>More on the kernel</b>')
+    assert fold < html.index('id="measure-kernel-effective-rank"')
 
 
 def test_every_measure_of_the_section_has_its_place() -> None:

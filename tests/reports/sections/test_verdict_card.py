@@ -15,10 +15,11 @@ from diagnostics.store import Store
 from diagnostics.verdict.record import TITLES, ChangeAtK, Estimate, Rates, Remedy, Verdict, VerdictLabel
 from reports.context import Context
 from reports.evidence.source import Source
-from reports.page import build_page
-from reports.records import Page, Table, VerdictText
+from reports.page import build_page, load_page
+from reports.records import Page, VerdictText
 from reports.render import render_page
 from reports.sections.verdict_card import verdict_text
+from tests.reports.parts import audit_key, texts, with_series
 
 VERDICT = Verdict(
     series="grpo",
@@ -56,12 +57,7 @@ def said(source: Source, **changes: Any) -> VerdictText:
 
 
 def facts(text: VerdictText) -> dict[str, str]:
-    return {row[0].text: row[1].text for row in text.tables[0].rows}
-
-
-def page_with(context: Context, verdict: Verdict) -> Page:
-    series = (replace(context.series[0], verdict=verdict), *context.series[1:])
-    return build_page(replace(context, source=replace(context.source, series=series)))
+    return {name: value for name, value, *_ in texts(text.tables[0])}
 
 
 def test_the_card_says_label_sentence_range_and_scope(context: Context) -> None:
@@ -75,21 +71,21 @@ def test_the_card_says_label_sentence_range_and_scope(context: Context) -> None:
     assert text.caveats == ("Few problems.",)
 
 
-def test_only_both_keys_reach_beyond_the_problems(context: Context) -> None:
-    text = said(context.source, label="over_sharpened_here")
-    assert text.title == "Over-sharpened on these problems"
-    assert text.scope[-1].endswith("; 12 problems.")
-
-
 @pytest.mark.parametrize("label", TITLES)
-def test_every_label_has_a_sign_beside_its_colour(context: Context, label: VerdictLabel) -> None:
+def test_every_label_has_a_sign_beside_its_colour_and_only_both_keys_reach_beyond_the_problems(
+    context: Context, label: VerdictLabel
+) -> None:
     text = said(context.source, label=label)
     assert text.title == TITLES[label]
     assert text.mark
+    if label == "over_sharpened_here":
+        assert text.scope[-1].endswith("; 12 problems.")
     assert text.tone == ("loss" if replace(VERDICT, label=label).positive else "held" if label == "no_loss" else "open")
 
 
 def test_what_it_rests_on_names_both_keys_the_minority_and_what_was_compared(context: Context) -> None:
+    never_zero = facts(said(context.source, p_exact=3e-7))["key 1: a loss on these problems"]
+    assert never_zero == f"p < 0.0001, at most {KEY_LEVEL:g}"
     rows = facts(said(context.source))
     assert rows["key 1: a loss on these problems"] == f"p = 0.0017, at most {KEY_LEVEL:g}"
     assert rows["key 2: a loss on problems like these"] == f"p = 0.0120, at most {KEY_LEVEL:g}"
@@ -100,11 +96,6 @@ def test_what_it_rests_on_names_both_keys_the_minority_and_what_was_compared(con
     assert rows["crossing"] == "k* = 2.5, 95\xa0% interval from 1.5 to beyond 4"
     assert rows["detected by"] == "step 20"
     assert rows["decline began"] == "step 5, 95\xa0% interval 0 to 12"
-
-
-def test_a_p_value_is_never_zero(context: Context) -> None:
-    key = facts(said(context.source, p_exact=3e-7))["key 1: a loss on these problems"]
-    assert key == f"p < 0.0001, at most {KEY_LEVEL:g}"
 
 
 def test_what_is_averaged_is_said_where_the_window_has_several_checkpoints(context: Context) -> None:
@@ -148,9 +139,10 @@ def test_an_onset_is_told_after_a_loss_alone(context: Context) -> None:
     assert "decline began" not in rows
 
 
-def test_changes_keep_their_interval_or_have_none(context: Context) -> None:
+def test_changes_keep_their_interval_or_have_none_and_sort_by_number(context: Context) -> None:
     (_, changes, _) = said(context.source).tables
-    assert [[cell.text for cell in row] for row in changes.rows] == [
+    assert [row[3].sort for row in changes.rows] == [0.15, -0.2]
+    assert texts(changes) == [
         ["1", "0.250", "0.400", "+15.0 [+10.0, +20.0]"],
         ["4", "0.800", "0.600", "−20.0"],
     ]
@@ -159,7 +151,7 @@ def test_changes_keep_their_interval_or_have_none(context: Context) -> None:
 def test_the_worst_rate_stands_in_the_title(context: Context) -> None:
     rates = said(context.source).tables[-1]
     assert rates.title == "Samples cut off, not parsed or out of time: at most 12.5\xa0%"
-    assert [cell.text for cell in rates.rows[1]] == ["30", "12.5\xa0%", "0.0\xa0%", "0.0\xa0%"]
+    assert texts(rates)[1] == ["30", "12.5\xa0%", "0.0\xa0%", "0.0\xa0%"]
     quiet = said(context.source, rates=(replace(VERDICT.rates[0], not_parsed=0.0),)).tables[-1]
     assert quiet.title.endswith("out of time: none")
 
@@ -177,33 +169,17 @@ def test_a_series_without_a_comparison_shows_why_and_no_empty_table(context: Con
 
 
 def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) -> None:
-    html = render_page(replace(page_with(context, VERDICT), sections=()))
-    title, sentence = html.index("</span> Over-sharpened</h3>"), html.index(VERDICT.sentence)
-    change = html.index("What would change this:")
-    assert (
-        title
-        < sentence
-        < change
-        < html.index("What the verdict rests on")
-        < html.index("pass@1 rose while pass@4 fell")
-    )
-    assert html.index("pass@1 rose while pass@4 fell") < html.index("What this cannot tell you")
-    assert all(table.folded for table in page_with(context, VERDICT).headline.cards[0].verdict.tables)
+    page = build_page(with_series(context, 0, verdict=VERDICT))
+    html = render_page(replace(page, sections=()))
+    order = ("</span> Over-sharpened</h3>", VERDICT.sentence, "What would change this:", "What the verdict rests on")
+    below = ("pass@1 rose while pass@4 fell", "What this cannot tell you")
+    places = [html.index(text) for text in (*order, *below)]
+    assert places == sorted(places)
+    assert all(table.folded for table in page.headline.cards[0].verdict.tables)
 
 
 def test_the_verdict_is_read_from_the_store(store_of: Callable[..., Path], measures: tuple[Measure, ...]) -> None:
-    from reports.page import load_page
-
     with Store.open(store_of(names=("grpo",))) as store:
-        (key,) = (row for row in store.frame("SELECT audit_id FROM current_audits")["audit_id"])
-        store._database.rows(
-            "INSERT INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [key, VERDICT.label, VERDICT.sentence, 0.0017, 0.012, 0.2, 4, VERDICT.to_json()],
-        )
+        store.replace_verdict(audit_key("grpo"), VERDICT)
         page = load_page(store, measures, store_name="audit.duckdb")
     assert page.headline.cards[0].verdict.sentence == VERDICT.sentence
-
-
-def test_tables_of_the_card_hold_sort_keys(context: Context) -> None:
-    changes: Table = said(context.source).tables[1]
-    assert [row[3].sort for row in changes.rows] == [0.15, -0.2]
