@@ -21,60 +21,28 @@ pytestmark = pytest.mark.xdist_group("audited_store")
 Fields = Mapping[str, type | tuple[type, ...]]
 #: Top-level fields of a record; no others are allowed.
 REQUIRED: Fields = {
-    "schema_version": str,
-    "evaluation_id": str,
-    "model_id": str,
-    "evaluation_name": str,
-    "sample_id": str,
-    "interaction_type": str,
-    "input": dict,
-    "output": dict,  # of a single turn
+    **dict.fromkeys(
+        ("schema_version", "evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type"), str
+    ),
+    **dict.fromkeys(("input", "output", "evaluation"), dict),  # ``output``: of a single turn
     "answer_attribution": list,
-    "evaluation": dict,
 }
 OPTIONAL: Fields = {"evaluation_result_id": str, "sample_hash": str, "error": str, "metadata": dict}
 ATTRIBUTION: Fields = {
-    "turn_idx": int,
-    "source": str,
-    "extracted_value": str,
-    "extraction_method": str,
-    "is_terminal": bool,
-}
+    "turn_idx": int, "source": str, "extracted_value": str, "extraction_method": str, "is_terminal": bool,
+}  # fmt: skip
 #: Of the results of one evaluation (eval.schema.json).
 AGGREGATE: Fields = {
-    "schema_version": str,
-    "evaluation_id": str,
-    "retrieved_timestamp": str,
-    "source_metadata": dict,
-    "model_info": dict,
-    "eval_library": dict,
+    **dict.fromkeys(("schema_version", "evaluation_id", "retrieved_timestamp"), str),
+    **dict.fromkeys(("source_metadata", "model_info", "eval_library"), dict),
     "evaluation_results": list,
 }
 SAMPLE = {
-    "series": "run",
-    "checkpoint": "checkpoint-40",
-    "step": 40,
-    "is_base": False,
-    "task": "sums",
-    "problem_id": "ab12",
-    "source_id": "q1",
-    "prompt": "1 + 1",
-    "gold": "2",
-    "greedy": False,
-    "sample_index": 3,
-    "text": "It is 2.",
-    "n_tokens": None,
-    "finish_reason": "stop",
-    "logp_sum_raw": -1.5,
-    "answer": "2",
-    "mode": None,
-    "reward": 1.0,
-    "correct": True,
-    "state": "ok",
-    "reason": "",
-    "verifier": "math",
-    "settings_id": "s",
-}
+    "series": "run", "checkpoint": "checkpoint-40", "step": 40, "is_base": False, "task": "sums", "problem_id": "ab12",
+    "source_id": "q1", "prompt": "1 + 1", "gold": "2", "greedy": False, "sample_index": 3, "text": "It is 2.",
+    "n_tokens": None, "finish_reason": "stop", "logp_sum_raw": -1.5, "answer": "2", "mode": None, "reward": 1.0,
+    "correct": True, "state": "ok", "reason": "", "verifier": "math", "settings_id": "s",
+}  # fmt: skip
 
 
 def require(value: Mapping[str, Any], fields: Fields, *, optional: Fields | None = None) -> None:

@@ -45,16 +45,8 @@ def test_the_command_writes_everything_and_names_each_file(run: Run, audited_sto
         *("findings", "findings", "verdicts", "verdicts", "samples", "every_eval_ever", "plots")
     ]
     assert all(Path(one["path"]).exists() and one["n"] > 0 for one in result["written"])
-    names = {path.name for path in out.iterdir()}
-    assert names == {
-        "findings.csv",
-        "findings.md",
-        "verdicts.csv",
-        "verdicts.md",
-        "samples",
-        "every_eval_ever",
-        "plots",
-    }
+    tables = {f"{what}.{ending}" for what in ("findings", "verdicts") for ending in ("csv", "md")}
+    assert {path.name for path in out.iterdir()} == tables | {"samples", "every_eval_ever", "plots"}
     pictures = list((out / "plots").glob("*.png"))
     assert len(pictures) == result["written"][-1]["n"]
     assert not list((out / "plots").glob("*.svg"))
@@ -118,16 +110,11 @@ def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path:
         export(empty, tmp_path / "out")
     begun = Path(shutil.copy(audited_store, tmp_path / "begun.duckdb"))
     with Store.open(begun) as store:
-        store._database.rows("DELETE FROM audit_findings")
-        store._database.rows("DELETE FROM audit_verdicts")
-        store._database.rows("DELETE FROM grades")
-    for what, missing in (
-        ("findings", "findings"),
-        ("verdicts", "verdicts"),
-        ("plots", "findings"),
-        ("samples", "graded samples"),
-        ("every_eval_ever", "graded samples"),
-    ):
+        for table in ("audit_findings", "audit_verdicts", "grades"):
+            store._database.rows(f"DELETE FROM {table}")
+    lacking = {"findings": "findings", "verdicts": "verdicts", "plots": "findings"}
+    lacking |= {"samples": "graded samples", "every_eval_ever": "graded samples"}
+    for what, missing in lacking.items():
         with pytest.raises(StoreError, match=f"no {missing} of grpo, iac, seed 1; run `oversharp audit` to its end"):
             export(begun, tmp_path / "out", what=(what,))  # type: ignore[arg-type]
         assert not list(tmp_path.glob("out/*"))

@@ -21,18 +21,15 @@ from reports.context import Context
 from reports.page import build_page
 from reports.records import Cell, Column, Page, Table
 from reports.render import render_page
+from tests.reports.parts import section, with_series
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 TABLE = '[aria-label="All problems: grpo"] > table'
 FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 
 def _missing() -> str:
@@ -75,6 +72,12 @@ def reports(html: str, hostile_html: str, tmp_path_factory: pytest.TempPathFacto
     (folder / "plain.html").write_text(html, encoding="utf-8")
     (folder / "hostile.html").write_text(hostile_html, encoding="utf-8")
     return {path.stem: path for path in folder.iterdir()}
+
+
+def written(report: Page, folder: Path) -> Path:
+    path = folder / "report.html"
+    path.write_text(render_page(report), encoding="utf-8")
+    return path
 
 
 @contextmanager
@@ -125,7 +128,7 @@ def test_nothing_overflows_and_nothing_is_asked_for(
     browser: Any, reports: dict[str, Path], name: str, width: int
 ) -> None:
     with opened(browser, reports[name], width) as page:
-        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        page.evaluate(OPEN_ALL)
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
@@ -136,25 +139,11 @@ def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
     rates = tuple(
         Rates(step=100 * i, checkpoint="c", truncated=0.125, not_parsed=0.125, timed_out=0.125) for i in range(10)
     )
-    verdict = Verdict(
-        series="grpo",
-        label="over_sharpened",
-        sentence="Over-sharpened.",
-        p_exact=0.001,
-        p_population=0.001,
-        window=(10, 20, 30),
-        k_most=128,
-        changes=changes,
-        rates=rates,
-    )
-    series = tuple(replace(one, verdict=verdict) for one in context.series)
-    path = tmp_path / "verdict.html"
-    path.write_text(
-        render_page(replace(build_page(replace(context, source=replace(context.source, series=series))), sections=())),
-        encoding="utf-8",
-    )
-    with opened(browser, path, 390) as page:
-        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    verdict = Verdict(series="grpo", label="over_sharpened", sentence="Over-sharpened.", changes=changes, rates=rates)
+    verdict = replace(verdict, p_exact=0.001, p_population=0.001, window=(10, 20, 30), k_most=128)
+    report = replace(build_page(with_series(context, 0, verdict=verdict)), sections=())
+    with opened(browser, written(report, tmp_path), 390) as page:
+        page.evaluate(OPEN_ALL)
         card = page.locator("article.verdict").first
         assert card.locator("details.table table").count() == 3
         assert page.evaluate("document.documentElement.scrollWidth") == 390
@@ -252,11 +241,9 @@ def test_tables_and_findings_are_downloaded_as_csv(
         folded.locator("summary").click()
         measure = rows_of(page, folded.locator("button.tool"), tmp_path)
         findings = rows_of(page, page.locator("a[download]"), tmp_path)
-    assert [(row["change"], row["correct, base"], row["correct, base of"]) for row in table] == [
-        ("lost", "3", "8"),
-        ("lost", "1", "8"),
-    ]
-    assert [float(row["points"]) for row in table] == [-37.5, -12.5]
+    columns = ("change", "correct, base", "correct, base of", "points")
+    shown = [[row[name] for name in columns] for row in table]
+    assert shown == [["lost", "3", "8", "-37.5"], ["lost", "1", "8", "-12.5"]]
     first = measure[1]
     assert (first["series"], float(first["step"])) == ("grpo", 10.0)
     assert [float(first[f"k = 1{end}"]) for end in ("", " low", " high")] == [0.1, 0.07, 0.13]
@@ -267,18 +254,15 @@ def test_tables_and_findings_are_downloaded_as_csv(
 def test_a_spreadsheet_runs_nothing_that_a_model_wrote(
     browser: Any, page_of: Callable[..., Page], tmp_path: Path
 ) -> None:
-    path = tmp_path / "formula.html"
     report = page_of(names=("grpo",))
-    (section,) = [s for s in report.sections if s.section_id == "problems"]
-    cells = [("=1+1",), ('@sum("a")',), ("+3 apples",), ("-2",), ("plain, with a comma",)]
+    cells = ("=1+1", '@sum("a")', "+3 apples", "-2", "plain, with a comma")
     table = Table(
         title="Formulas",
         columns=(Column(name="text", numeric=False), Column(name="number")),
-        rows=tuple((Cell(text=text), Cell(text="−2.5", sort=-2.5)) for (text,) in cells),
+        rows=tuple((Cell(text=text), Cell(text="−2.5", sort=-2.5)) for text in cells),
     )
-    page_record = replace(report, sections=(replace(section, blocks=(table,)),))
-    path.write_text(render_page(page_record), encoding="utf-8")
-    with opened(browser, path, 1440) as page:
+    report = replace(report, sections=(replace(section(report, "problems"), blocks=(table,)),))
+    with opened(browser, written(report, tmp_path), 1440) as page:
         rows = rows_of(page, page.locator("#problems button.tool"), tmp_path)
     assert [row["text"] for row in rows] == ["'=1+1", '\'@sum("a")', "'+3 apples", "'-2", "plain, with a comma"]
     assert {row["number"] for row in rows} == {"-2.5"}
@@ -288,17 +272,15 @@ def test_a_spreadsheet_runs_nothing_that_a_model_wrote(
 def test_axe_finds_no_serious_violation(browser: Any, reports: dict[str, Path], scheme: str, width: int) -> None:
     axe = needed("axe_playwright_python.sync_playwright").Axe()
     with opened(browser, reports["hostile"], width, scheme=scheme) as page:
-        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        page.evaluate(OPEN_ALL)
         found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    serious = {
-        one["id"]: [node["target"] for node in one["nodes"]][:3]
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    }
-    assert serious == {}
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert {one["id"]: [node["target"] for node in one["nodes"]][:3] for one in serious} == {}
 
 
-def test_controls_that_need_the_script_are_not_there_without_it(browser: Any, reports: dict[str, Path]) -> None:
+def test_without_script_the_report_is_useful_and_has_no_controls_that_need_it(
+    browser: Any, reports: dict[str, Path]
+) -> None:
     with opened(browser, reports["plain"], 1440, script=False) as page:
         assert page.locator("button, input, select").count() == 0
         assert page.locator(f"{TABLE} tbody tr").count() == 12
@@ -306,10 +288,6 @@ def test_controls_that_need_the_script_are_not_there_without_it(browser: Any, re
         link = page.locator("a[download]")
         assert link.text_content() == "findings.csv.gz"
         assert link.get_attribute("href").startswith("data:application/gzip;base64,")
-
-
-def test_the_report_is_useful_without_script(browser: Any, reports: dict[str, Path]) -> None:
-    with opened(browser, reports["plain"], 1440, script=False) as page:
         page.locator("#measure-pass-at-k summary").click()
         assert page.locator("#measure-pass-at-k table").is_visible()
         assert page.get_by_text("pass@1 rose while pass@4 fell").is_visible()
@@ -325,15 +303,13 @@ def test_print_unfolds_the_data(browser: Any, reports: dict[str, Path]) -> None:
 
 def test_labels_of_tiny_values_are_not_cut(browser: Any, page_of: Callable[..., Page], tmp_path: Path) -> None:
     metrics = tuple(TrainingMetric(step=s, name="lr", value=-2e-4 - 1e-9 * s) for s in range(1, 30))
-    path = tmp_path / "tiny.html"
     report = page_of(names=("grpo",), metrics=metrics)
-    training = tuple(section for section in report.sections if section.section_id == "training")
-    path.write_text(render_page(replace(report, sections=training)), encoding="utf-8")
+    report = replace(report, sections=(section(report, "training"),))
     outside = """svg => [...svg.querySelectorAll("text")].filter(text => {
         const own = text.getBoundingClientRect(), frame = svg.getBoundingClientRect();
         return own.left < frame.left || own.right > frame.right + 1;
     }).map(text => text.textContent)"""
-    with opened(browser, path, 1440) as page:
+    with opened(browser, written(report, tmp_path), 1440) as page:
         assert page.locator("#training-0 .panel > svg").evaluate(outside) == []
 
 

@@ -24,6 +24,7 @@ from reports.pictures import palette
 from reports.pictures.sparkline import sparkline_svg
 from reports.records import Cell, Column, Course, Table
 from reports.render import parsed_columns, render_page, write_atomically
+from tests.reports.parts import section
 
 
 class Elements(HTMLParser):
@@ -102,7 +103,7 @@ def test_the_same_store_gives_the_same_bytes(session_store: Path, measures: Any,
     assert again == html
 
 
-def test_hostile_text_stays_text(hostile_html: str) -> None:
+def test_hostile_text_stays_text_and_a_very_long_response_is_cut_and_says_so(hostile_html: str) -> None:
     page = Elements(hostile_html)
     names = [tag for tag, _ in page.tags]
     assert names.count("script") == 1
@@ -111,9 +112,6 @@ def test_hostile_text_stays_text(hostile_html: str) -> None:
     assert "&lt;/script&gt;&lt;/script&gt;&lt;img src=x onerror=" in hostile_html
     assert "\N{BELL}" in hostile_html
     assert "שלום" in hostile_html
-
-
-def test_a_very_long_response_is_cut_and_says_so(hostile_html: str) -> None:
     assert "x" * 1200 in hostile_html
     assert "x" * 1201 not in hostile_html
     assert "cut: 1200 of 100000 characters shown" in hostile_html
@@ -121,18 +119,15 @@ def test_a_very_long_response_is_cut_and_says_so(hostile_html: str) -> None:
 
 def test_control_characters_are_replaced(page_of: Any) -> None:
     page = page_of(texts=("nul \x00 escape \x1b[31m", "fine"), names=("grpo",))
-    html = render_page(replace(page, sections=tuple(s for s in page.sections if s.section_id == "problems")))
+    html = render_page(replace(page, sections=(section(page, "problems"),)))
     assert "nul \N{REPLACEMENT CHARACTER} escape \N{REPLACEMENT CHARACTER}[31m" in html
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
 
 
-def test_placeholder_colours_are_distinct_and_have_a_dark_side() -> None:
+@pytest.mark.parametrize("theme", [palette.PLACEHOLDERS, palette.DARK], ids=["light", "dark"])
+def test_lines_stand_out_from_the_surface_and_placeholders_are_distinct(theme: dict[Any, str]) -> None:
+    assert theme.keys() == palette.PLACEHOLDERS.keys()
     assert len(set(palette.PLACEHOLDERS.values())) == len(palette.PLACEHOLDERS)
-    assert palette.DARK.keys() == palette.PLACEHOLDERS.keys()
-
-
-@pytest.mark.parametrize("theme", [palette.PLACEHOLDERS, palette.DARK])
-def test_lines_stand_out_from_the_surface(theme: dict[Any, str]) -> None:
     for name, colour in theme.items():
         if name[0] in "cq" or name in ("ink", "muted"):
             assert contrast(colour, theme["surface"]) >= 3, name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -140,51 +139,52 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
         assert not store.frame("FROM response_tokens").duplicated([*common, "response_id"]).any()
 
 
-def test_what_does_not_fit_is_refused_in_one_line(
-    run: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
+def refused(stores: list[Path], out: Path) -> str:
+    with pytest.raises(StoreError) as error:
+        merge(stores, out)
+    assert not out.exists()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("planted", "message"),
+    [
+        ("UPDATE settings SET temperature = 0.5 FROM audits AS a WHERE settings.settings_id = a.settings_id",
+         "with --temperature 0.5"),
+        ("UPDATE settings SET temperature = 0.5 FROM audits AS a WHERE settings.settings_id = a.panel_settings_id",
+         "with --panel-temperature 0.5"),
+        ("UPDATE audits SET n = 4", "with --n 4"),
+        ("DELETE FROM series_checkpoints WHERE step = 40", "checkpoint-40 of series 'run' is not in"),
+        ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE step = 40", "checkpoint-40 holds other weights"),
+        ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE is_base", "has another base"),
+        ("UPDATE audits SET provenance = '{}'", "did not end; run its command again"),
+        ("UPDATE schema_version SET version = 1000", "written by a newer oversharp"),
+    ],
+    ids=["temperature", "panel", "n", "fewer checkpoints", "weights", "base", "unfinished", "newer"],
+)  # fmt: skip
+def test_a_shard_that_does_not_fit_is_refused_in_one_line(
+    shards: list[Path], tmp_path: Path, planted: str, message: str
 ) -> None:
-    def shard(series: Path, name: str, index: int = 1, **changes: object) -> Path:
-        least = {"n": 2, "panel": 1, "entropy_samples": 1, "kernel_problems": 0}
-        return audit_shard([series], _config(tmp_path / name, **(least | changes)), Shard(index=index, of=2)).store_path
+    other = Path(shutil.copy(shards[1], tmp_path / "other.duckdb"))
+    with Store.open(other) as store:
+        store._database.rows(planted)
+    assert message in refused([shards[0], other], tmp_path / "out")
 
-    def refused(*stores: Path) -> str:
-        with pytest.raises(StoreError) as error:
-            merge(stores, tmp_path / "out")
-        assert not (tmp_path / "out").exists()
-        assert "\n" not in str(error.value)
-        return str(error.value)
 
-    first, second = (shard(run, str(index), index) for index in range(2))
-    assert "shard 2/2 is missing" in refused(first)
-    assert "no such store" in refused(first, tmp_path / "nowhere.duckdb")
+def test_a_shard_of_other_problems_a_missing_one_and_one_that_is_the_target_are_refused(
+    run: Path, shards: list[Path], tmp_path: Path
+) -> None:
+    more = audit_shard([run], _config(tmp_path, limit=6, kernel_problems=0), Shard(index=1, of=2)).store_path
+    one, out = shards[0], tmp_path / "out"
+    assert "with --kernel-problems 0" in refused([one, more], out)
+    with Store.open(more) as store:
+        store._database.rows("UPDATE audits SET kernel_problems = 1")
+    assert "on other problems" in refused([one, more], out)
+    assert "shard 2/2 is missing" in refused([one], out)
+    assert "no such store" in refused([one, tmp_path / "nowhere.duckdb"], out)
     with pytest.raises(ConfigError, match="one of the stores to merge"):
-        merge([first, second], second.parent)
-    for name, changes, message in (
-        ("cool", {"temperature": 0.5}, "with --temperature 0.5"),
-        ("few", {"n": 1}, "with --n 1"),
-        ("cool panel", {"panel_temperature": 0.5}, "with --panel-temperature 0.5"),
-        ("more problems", {"limit": 6}, "on other problems"),
-    ):
-        assert message in refused(first, shard(run, name, **changes))
-
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
-    shutil.rmtree(other / "checkpoint-40")
-    assert "checkpoint-40 of series 'run' is not in" in refused(first, shard(other, "shorter"))
-    make_checkpoint(other / "checkpoint-40", 41)
-    assert "checkpoint-40 holds other weights" in refused(first, shard(other, "other weights"))
-    shutil.rmtree(other / "checkpoint-0")
-    make_checkpoint(other / "checkpoint-0", 1)
-    assert "has another base" in refused(first, shard(other, "other base"))
-
-    for name, statement, message in (
-        ("unfinished", "UPDATE audits SET provenance = '{}'", "did not end; run its command again"),
-        ("newer", "UPDATE schema_version SET version = 1000", "written by a newer oversharp"),
-    ):
-        changed = Path(shutil.copy(second, tmp_path / f"{name}.duckdb"))
-        with Store.open(changed) as store:
-            store._database.rows(statement)
-        assert message in refused(first, changed)
+        merge(shards, shards[1].parent)
 
 
 def test_a_locked_store_is_named(shards: list[Path], tmp_path: Path) -> None:

@@ -53,18 +53,13 @@ def test_numbers_have_units() -> None:
             assert meaning_of(row.name, row.column).unit != NO_UNIT, f"{row.name}.{row.column}"
 
 
-def test_there_are_ten_examples() -> None:
-    assert len(EXAMPLES) == 10
-
-
 @pytest.mark.xdist_group("audited_store")
 @pytest.mark.parametrize(("question", "query"), EXAMPLES, ids=[question for question, _ in EXAMPLES])
-def test_every_example_returns_rows_of_a_real_store(audited_store: Path, question: str, query: str) -> None:
+def test_every_example_returns_rows_of_a_real_store_and_stands_on_documented_relations_alone(
+    audited_store: Path, question: str, query: str
+) -> None:
+    assert len(EXAMPLES) == 10
     with open_store(audited_store) as store:
         assert len(store.frame(query)), question
-
-
-@pytest.mark.parametrize(("question", "query"), EXAMPLES, ids=[question for question, _ in EXAMPLES])
-def test_every_example_stands_on_documented_relations_alone(question: str, query: str) -> None:
     named = set(re.findall(r"(?:FROM|JOIN) (\w+)", query)) - set(re.findall(r"(\w+) AS \(", query))
     assert named <= {relation.name for relation in RELATIONS}, question
