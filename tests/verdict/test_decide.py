@@ -31,27 +31,17 @@ def _checkpoint(
     truncated, not_parsed, timed_out = rates
     name = f"checkpoint-{step}"
     return CheckpointCounts(
-        step=step,
-        checkpoint=name,
-        n=n,
-        n_most=n_most or n,
-        correct_P=np.asarray(correct, dtype=np.int64),
+        step=step, checkpoint=name, n=n, n_most=n_most or n, why=why, correct_P=np.asarray(correct, dtype=np.int64),
         minority_P=np.zeros(len(correct), dtype=np.int64) if minority is None else np.asarray(minority),
         rates=Rates(step=step, checkpoint=name, truncated=truncated, not_parsed=not_parsed, timed_out=timed_out),
-        why=why,
-    )
+    )  # fmt: skip
 
 
 def _series(base: CheckpointCounts, *trained: CheckpointCounts, shows_modes: bool = False) -> SeriesCounts:
     return SeriesCounts(
-        series="run",
-        base=base,
-        trained=trained,
-        shows_modes_P=np.full(len(base.correct_P), shows_modes),
-        tasks=("toy",),
-        graders=("exact",),
-        tokens_per_sample=10.0,
-    )
+        series="run", base=base, trained=trained, shows_modes_P=np.full(len(base.correct_P), shows_modes),
+        tasks=("toy",), graders=("exact",), tokens_per_sample=10.0,
+    )  # fmt: skip
 
 
 def _lost(n_problems: int) -> np.ndarray:

@@ -20,18 +20,10 @@ def _change(k: int, change: float, spread: float | None = 0.02) -> ChangeAtK:
 
 
 FELL = Verdict(
-    series="grpo",
-    label="over_sharpened",
-    sentence="",
-    p_exact=0.01,
-    p_population=0.02,
-    n_problems=100,
-    n_base=512,
-    n_late=768,
-    window=(120, 140, 160),
-    k_most=128,
+    series="grpo", label="over_sharpened", sentence="", p_exact=0.01, p_population=0.02, n_problems=100, n_base=512,
+    n_late=768, window=(120, 140, 160), k_most=128,
     changes=(_change(1, 0.201), _change(32, -0.053, 0.022), _change(128, -0.031)),
-)
+)  # fmt: skip
 LARGER = Remedy(drop=0.05, n_problems=400, n=256, n_base=512, tokens=1e6)
 WHEN = "in the last third of this one training run (steps 120–160)"
 NOTHING_SHOWN = (

@@ -31,9 +31,7 @@ def drawn(store_of: Callable[..., Path]) -> Callable[[str, Sequence[Finding]], F
         with Store.open(path, read_only=True) as store:
             source = read_source(store, "audit.duckdb")
         measure = all_measures()[name]
-        block = measure_block(source, measure)
-        assert isinstance(block, Figure)
-        return by_scope(source, measure, block, log_y=True)
+        return by_scope(source, measure, measure_block(source, measure), log_y=True)
 
     return make
 
@@ -45,10 +43,8 @@ def test_many_scopes_get_a_panel_each_and_keep_their_bands(drawn: Callable[..., 
     assert [panel.title for panel in figure.panels] == list(SHIFTS)
     assert [panel.lines[0].low for panel in figure.panels] == [(-0.6, -1.1), (-0.1,), (0.9,), (1.9,)]
     assert figure.caption.endswith("Band: 95\xa0% interval over problems. Values rest on 2 to 8 problems.")
-    assert (
-        figure.panels[0].description
-        == "Exact shift by the own samples, seen correct. grpo: −0.500 at step 0, −1.000 at step 30."
-    )
+    told = "Exact shift by the own samples, seen correct. grpo: −0.500 at step 0, −1.000 at step 30."
+    assert figure.panels[0].description == told
     assert figure.legend == ()
 
 

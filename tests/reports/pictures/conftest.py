@@ -33,28 +33,16 @@ def figure() -> Make:
 
 @pytest.fixture
 def heat_map() -> HeatMap:
-    return HeatMap(
-        title="base",
-        lines=(),
-        description="Three <gradients>.",
-        cells=((1.0, 0.5, -0.3), (0.5, 1.0, 0.0), (-0.3, 0.0, 1.0)),
-        groups=(("1", 2), ("2", 1)),
-        marked=(True, False, True),
-    )
+    cells = ((1.0, 0.5, -0.3), (0.5, 1.0, 0.0), (-0.3, 0.0, 1.0))
+    said = {"title": "base", "lines": (), "description": "Three <gradients>."}
+    return HeatMap(**said, cells=cells, groups=(("1", 2), ("2", 1)), marked=(True, False, True))
 
 
 @pytest.fixture
 def changes() -> ChangeMap:
-    return ChangeMap(
-        title="grpo",
-        lines=(),
-        description="A <map>.",
-        columns=("10", "20", "30"),
-        rows=("4", "1"),
-        cells=((-8.0, -8.5, None), (3.0, 0.1, 0.0)),
-        sure=((True, False, False), (True, False, False)),
-        scale=10.0,
-    )
+    cells, sure = ((-8.0, -8.5, None), (3.0, 0.1, 0.0)), ((True, False, False), (True, False, False))
+    said = {"title": "grpo", "lines": (), "description": "A <map>."}
+    return ChangeMap(**said, columns=("10", "20", "30"), rows=("4", "1"), cells=cells, sure=sure, scale=10.0)
 
 
 @pytest.fixture

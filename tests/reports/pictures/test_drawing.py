@@ -96,9 +96,8 @@ def test_panels_share_their_axis(figure: Callable[..., Figure]) -> None:
 
 def test_every_picture_of_a_page_lies_inside_its_frame(html: str, path_points: Callable[[str], Any]) -> None:
     """Nothing is clipped, so nothing may be drawn beyond the edge."""
-    pictures = re.findall(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)" role="img".+?</svg>', html)
-    found = re.finditer(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)" role="img".+?</svg>', html)
-    assert len(pictures) > 5
+    found = list(re.finditer(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)" role="img".+?</svg>', html))
+    assert len(found) > 5
     for match in found:
         width, height = float(match[1]), float(match[2])
         for path in re.findall(r'<path d="(M[^h"]+)"', match[0]):

@@ -44,13 +44,10 @@ def test_values_lie_in_the_range_of_their_unit(rows: pd.DataFrame) -> None:
         assert values.between(low, high).all()
 
 
-def test_a_missing_value_has_a_reason_and_a_known_one_none(rows: pd.DataFrame) -> None:
+def test_a_missing_value_has_a_reason_a_known_one_none_and_k_stands_with_metrics_at_k_alone(rows: pd.DataFrame) -> None:
+    assert (rows["k"].notna() == rows["metric"].isin(["pass@k", "avg@k"])).all()
     assert (rows["value"].isna() == rows["why"].notna()).all()
     assert int(rows["value"].isna().sum()) == 8  # the AIME 2024 token entropies of [B] Table 4
-
-
-def test_k_stands_with_metrics_at_k_alone(rows: pd.DataFrame) -> None:
-    assert (rows["k"].notna() == rows["metric"].isin(["pass@k", "avg@k"])).all()
 
 
 def test_tables_have_a_value_for_every_cell_of_print() -> None:

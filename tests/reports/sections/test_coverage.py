@@ -16,15 +16,9 @@ from reports.sections.coverage_figures import change_map, changes_over_steps, cu
 from tests.reports.parts import texts, with_series, with_source
 
 FELL = Verdict(
-    series="grpo",
-    label="over_sharpened",
-    sentence="Over-sharpened.",
-    window=(20, 30),
-    k_most=4,
-    k_star=Estimate(value=2.0, low=1.5, high=None),
-    detected_by=20,
-    decline_began=Estimate(value=5.0, low=0.0, high=12.0),
-)
+    series="grpo", label="over_sharpened", sentence="Over-sharpened.", window=(20, 30), k_most=4, detected_by=20,
+    k_star=Estimate(value=2.0, low=1.5, high=None), decline_began=Estimate(value=5.0, low=0.0, high=12.0),
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -25,15 +25,8 @@ VERDICT = Verdict(
     series="grpo",
     label="over_sharpened",
     sentence="Over-sharpened: up to k = 4, pass@4 fell by 20.0 points.",
-    p_exact=0.0017,
-    p_population=0.012,
-    p_minority=0.2,
-    n_problems=12,
-    n_minority_problems=7,
-    n_base=16,
-    n_late=24,
-    window=(10, 20, 30),
-    k_most=4,
+    p_exact=0.0017, p_population=0.012, p_minority=0.2,
+    n_problems=12, n_minority_problems=7, n_base=16, n_late=24, window=(10, 20, 30), k_most=4,
     changes=(
         ChangeAtK(k=1, base=0.25, late=0.4, change=0.15, low=0.1, high=0.2),
         ChangeAtK(k=4, base=0.8, late=0.6, change=-0.2, low=None, high=None),
@@ -49,7 +42,7 @@ VERDICT = Verdict(
     graders=("exact", "math"),
     caveats=("Few problems.",),
     remedy=Remedy(drop=0.05, n_problems=500, n=256, n_base=1024, tokens=3.2e7),
-)
+)  # fmt: skip
 
 
 def said(source: Source, **changes: Any) -> VerdictText:
