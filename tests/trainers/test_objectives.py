@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import doctest
 import inspect
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from contextlib import nullcontext
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any, get_args
 
 import pytest
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from diagnostics.records.errors import ConfigError
+from tests.trainers.batches import rewards_of, tokens_of
 from trainers import objectives
-from trainers.objectives.contract import Credit, GroupedRewards, Need, Preset, TokenLogps
+from trainers.objectives.contract import Credit, GroupedRewards, Need, Objective, Preset, TokenLogps
 from trainers.objectives.estimators import grpo
 
 #: Settings without which a part cannot be.
-MUST_BE_GIVEN = {"overlong": "length=6"}
+MUST_BE_GIVEN = {"overlong": "overlong:length=6"}
 #: Estimators that compare rollouts of one prompt with each other.
 GROUP_RELATIVE = ("dr_grpo", "grpo", "reinforce_pp_baseline", "rloo")
 
@@ -30,14 +32,15 @@ def of_kind(kind: str) -> list[str]:
     return [name for name, part in PARTS.items() if objectives.kind_of(part) == kind]
 
 
+def parsed(name: str) -> Objective:
+    """The objective that the name alone stands for."""
+    return objectives.parse(MUST_BE_GIVEN.get(name, name))
+
+
 def make(name: str) -> Any:
     """The part with its defaults."""
-    text = f"{name}:{MUST_BE_GIVEN[name]}" if name in MUST_BE_GIVEN else name
-    kind = objectives.kind_of(PARTS[name])
-    objective = objectives.parse(text)
-    found = [part for part in objective.parts if type(part) is PARTS[name]]
-    assert len(found) == 1, f"{kind} {name} is not in {objective.expression}"
-    return found[0]
+    [found] = [part for part in parsed(name).parts if type(part) is PARTS[name]]
+    return found
 
 
 def random_rewards(seed: int = 0, n_prompts: int = 5, group_size: int = 4) -> GroupedRewards:
@@ -57,15 +60,13 @@ def random_rewards(seed: int = 0, n_prompts: int = 5, group_size: int = 4) -> Gr
 
 def shuffled(rewards: GroupedRewards, order_G: Tensor) -> GroupedRewards:
     """The same rollouts in another order within each group."""
-    assert rewards.reference_logp_PG is not None
-    return GroupedRewards(
-        reward_PG=rewards.reward_PG[:, order_G],
-        correct_PG=rewards.correct_PG[:, order_G],
-        n_tokens_PG=rewards.n_tokens_PG[:, order_G],
-        truncated_PG=rewards.truncated_PG[:, order_G],
-        reference_logp_PG=rewards.reference_logp_PG[:, order_G],
-        greedy_correct_P=rewards.greedy_correct_P,
-    )
+    per_sample = [field.name for field in fields(rewards) if field.name.endswith("_PG")]
+    return replace(rewards, **{name: getattr(rewards, name)[:, order_G] for name in per_sample})
+
+
+def bare(rewards: GroupedRewards) -> GroupedRewards:
+    """Without what only some parts need."""
+    return replace(rewards, reference_logp_PG=None, greedy_correct_P=None)
 
 
 def random_credit(rewards: GroupedRewards) -> Credit:
@@ -116,11 +117,9 @@ def test_every_part_is_a_frozen_record_of_one_kind_whose_settings_are_named(name
 def test_every_part_brings_parts_that_exist_and_needs_what_can_be_had(name: str) -> None:
     part = PARTS[name]
     assert set(part.needs) <= set(get_args(Need))
-    if part.brings:
-        brought = [term.name for term in objectives.terms(part.brings)]
-        assert name not in brought
-        written = objectives.parse(name).expression
-        assert all(other in written.replace(":", "+").split("+") for other in brought)
+    brought = [term.name for term in objectives.terms(part.brings)] if part.brings else []
+    assert name not in brought
+    assert set(brought) <= {term.name for term in objectives.terms(parsed(name).expression)}
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
@@ -138,9 +137,7 @@ def test_every_kind_of_part_is_there_and_all_are_listed() -> None:
 
 @pytest.mark.parametrize("name", objectives.names())
 def test_an_expression_written_back_gives_the_same_objective(name: str) -> None:
-    text = f"{name}:{MUST_BE_GIVEN[name]}" if name in MUST_BE_GIVEN else name
-    objective = objectives.parse(text)
-    assert objectives.parse(objective.expression) == objective
+    assert objectives.parse(parsed(name).expression) == parsed(name)
 
 
 @pytest.mark.parametrize("name", of_kind("estimator"))
@@ -149,13 +146,7 @@ def test_every_estimator_gives_one_finite_advantage_per_sample_whatever_their_or
     name: str, dtype: torch.dtype
 ) -> None:
     rewards = random_rewards()
-    typed = GroupedRewards(
-        reward_PG=rewards.reward_PG.to(dtype),
-        correct_PG=rewards.correct_PG,
-        n_tokens_PG=rewards.n_tokens_PG,
-        truncated_PG=rewards.truncated_PG,
-    )
-    advantage_PG = make(name).advantages(typed)
+    advantage_PG = make(name).advantages(replace(bare(rewards), reward_PG=rewards.reward_PG.to(dtype)))
     assert (advantage_PG.shape, advantage_PG.dtype) == (rewards.reward_PG.shape, dtype)
     assert advantage_PG.isfinite().all()
     order_G = torch.tensor([2, 0, 3, 1])
@@ -182,12 +173,7 @@ CONVENTIONS = [f"grpo:convention={convention}" for convention in grpo.CONVENTION
 def test_equal_float32_rewards_teach_nothing_although_their_std_is_not_zero(text: str) -> None:
     reward_PG = torch.full((1, 8), 0.1)
     assert reward_PG.std(dim=1).item() != 0  # the trap is real
-    rewards = GroupedRewards(
-        reward_PG=reward_PG,
-        correct_PG=torch.zeros(1, 8, dtype=torch.bool),
-        n_tokens_PG=torch.arange(1, 9)[None],
-        truncated_PG=torch.zeros(1, 8, dtype=torch.bool),
-    )
+    rewards = rewards_of(reward_PG, correct=[[False] * 8], n_tokens=[list(range(1, 9))])
     assert objectives.parse(text).credit(rewards).advantage_PG.tolist() == [[0.0] * 8]
 
 
@@ -232,17 +218,8 @@ def test_no_calibration_brings_back_what_another_took_out(name: str) -> None:
 @pytest.mark.parametrize("name", of_kind("calibration"))
 def test_a_calibration_says_what_it_misses(name: str) -> None:
     rewards = random_rewards()
-    bare = GroupedRewards(
-        reward_PG=rewards.reward_PG,
-        correct_PG=rewards.correct_PG,
-        n_tokens_PG=rewards.n_tokens_PG,
-        truncated_PG=rewards.truncated_PG,
-    )
-    if PARTS[name].needs:
-        with pytest.raises(ValueError, match=name):
-            make(name).calibrate(random_credit(rewards), bare)
-    else:
-        make(name).calibrate(random_credit(rewards), bare)
+    with pytest.raises(ValueError, match=name) if PARTS[name].needs else nullcontext():
+        make(name).calibrate(random_credit(rewards), bare(rewards))
 
 
 @pytest.mark.parametrize("name", of_kind("surrogate"))
@@ -254,12 +231,7 @@ def test_every_surrogate_gives_a_finite_loss_per_token_row_by_row(name: str) -> 
     assert found.clipped_BT.dtype == torch.bool
     assert not found.clipped_BT[~tokens.mask_BT].any()
     assert (found.loss_BT[2] == 0).all()  # advantage 0
-    one = TokenLogps(
-        logp_BT=tokens.logp_BT[1:2],
-        entropy_BT=tokens.entropy_BT[1:2],
-        old_logp_BT=tokens.old_logp_BT[1:2],
-        mask_BT=tokens.mask_BT[1:2],
-    )
+    one = tokens_of(tokens.logp_BT[1:2], tokens.old_logp_BT[1:2], tokens.mask_BT[1:2])
     assert torch.equal(make(name).token_loss(one, advantage_B[1:2]).loss_BT, found.loss_BT[1:2])
 
 
@@ -269,12 +241,9 @@ def test_every_penalty_gives_a_finite_loss_per_token_and_says_what_it_misses(nam
     found_BT = make(name).token_penalty(tokens)
     assert (found_BT.shape, found_BT.dtype) == (tokens.logp_BT.shape, torch.float32)
     assert found_BT.isfinite().all()
-    bare = TokenLogps(logp_BT=tokens.logp_BT, old_logp_BT=tokens.old_logp_BT, mask_BT=tokens.mask_BT)
-    if PARTS[name].needs:
-        with pytest.raises(ValueError, match=name):
-            make(name).token_penalty(bare)
-    else:
-        assert torch.equal(make(name).token_penalty(bare), found_BT)
+    with pytest.raises(ValueError, match=name) if PARTS[name].needs else nullcontext():
+        alone_BT = make(name).token_penalty(tokens_of(tokens.logp_BT, tokens.old_logp_BT, tokens.mask_BT))
+        assert torch.equal(alone_BT, found_BT)
 
 
 @pytest.mark.parametrize("name", of_kind("aggregation"))
@@ -308,55 +277,32 @@ def test_every_correction_is_one_where_laws_agree_and_carries_no_gradient(name: 
     assert not weight_BT.requires_grad
 
 
-OUT_OF_RANGE = [
-    ("iac", "alpha=-1"),
-    ("iac", "alpha=inf"),
-    ("iac", "alpha=nan"),
-    ("clip", "low=1"),
-    ("clip", "high=-0.1"),
-    ("clip", "dual=0.5"),
-    ("gspo", "low=1"),
-    ("gspo", "high=-1"),
-    ("cispo", "low=1.5"),
-    ("cispo", "high=-1"),
-    ("kl", "beta=-0.1"),
-    ("kl", "beta=nan"),
-    ("kl", "kind=k4"),
-    ("entropy_bonus", "coefficient=-1"),
-    ("importance", "cap=0"),
-    ("importance", "level=word"),
-    ("importance", "mode=none"),
-    ("forward_kl", "beta=-1"),
-    ("forward_kl", "samples_per_prompt=0"),
-    ("dlc", "mu=-0.5"),
-    ("dlc", "learning_rate=0"),
-    ("dlc", "optimizer=lion"),
-    ("dlc", "warm_start_steps=-1"),
-    ("dynamic_sampling", "max_rounds=0"),
-    ("easy_filter", "share=1"),
-    ("easy_filter", "share=-0.1"),
-    ("overlong", "length=0"),
-    ("overlong", "length=10,buffer=11"),
-    ("overlong", "length=10,buffer=0"),
-    ("overlong", "length=10,factor=-1"),
-    ("reference_weighting", "cap=0.5"),
-    ("reference_weighting", "samples=wrong"),
-    ("seq_sum_constant", "divisor=0"),
-    ("w_reinforce", "weight=-1"),
-    ("w_reinforce", "weight=nan"),
-    ("grpo", "convention=mine"),
-    ("grpo", "ddof=2"),
-    ("grpo", "ddof=-1"),
-    ("grpo", "eps=-1"),
-    ("grpo", "eps=inf"),
-]
+OUT_OF_RANGE = {
+    "iac": ["alpha=-1", "alpha=inf", "alpha=nan"],
+    "clip": ["low=1", "high=-0.1", "dual=0.5"],
+    "gspo": ["low=1", "high=-1"],
+    "cispo": ["low=1.5", "high=-1"],
+    "kl": ["beta=-0.1", "beta=nan", "kind=k4"],
+    "entropy_bonus": ["coefficient=-1"],
+    "importance": ["cap=0", "level=word", "mode=none"],
+    "forward_kl": ["beta=-1", "samples_per_prompt=0"],
+    "dlc": ["mu=-0.5", "learning_rate=0", "optimizer=lion", "warm_start_steps=-1"],
+    "dynamic_sampling": ["max_rounds=0"],
+    "easy_filter": ["share=1", "share=-0.1"],
+    "overlong": ["length=0", "length=10,buffer=11", "length=10,buffer=0", "length=10,factor=-1"],
+    "reference_weighting": ["cap=0.5", "samples=wrong"],
+    "seq_sum_constant": ["divisor=0"],
+    "w_reinforce": ["weight=-1", "weight=nan"],
+    "grpo": ["convention=mine", "ddof=2", "ddof=-1", "eps=-1", "eps=inf"],
+}
 
 
-@pytest.mark.parametrize(("name", "settings"), OUT_OF_RANGE)
-def test_settings_out_of_range_are_refused_by_name(name: str, settings: str) -> None:
+@pytest.mark.parametrize("text", [f"{name}:{settings}" for name, faulty in OUT_OF_RANGE.items() for settings in faulty])
+def test_settings_out_of_range_are_refused_by_name(text: str) -> None:
+    name, _, settings = text.partition(":")
     setting = settings.split(",")[-1].partition("=")[0]
     with pytest.raises(ConfigError, match=rf"algorithm {name}: {setting}[ =:]"):
-        objectives.parse(f"{name}:{settings}")
+        objectives.parse(text)
 
 
 #: Switches and text.
@@ -365,28 +311,21 @@ ANY_VALUE = {"scale_matched", "straight_through", "counted", "memory"}
 
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_every_setting_with_a_range_is_in_the_list_of_refusals(name: str) -> None:
-    refused = {pair.partition("=")[0] for part, text in OUT_OF_RANGE if part == name for pair in text.split(",")}
+    refused = {pair.partition("=")[0] for text in OUT_OF_RANGE.get(name, []) for pair in text.split(",")}
     assert {field.name for field in fields(PARTS[name])} - ANY_VALUE <= refused
 
 
-def test_overlong_needs_the_length_of_the_run() -> None:
-    with pytest.raises(ConfigError, match=r"overlong: length must be given, a whole number: overlong:length=\.\.\."):
-        objectives.parse("overlong")
-
-
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="no objective is called 'grop'; did you mean grpo"):
-        objectives.parse("grop")
-
-
-def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="no setting is called 'alpa'; did you mean alpha"):
-        objectives.parse("iac:alpa=1")
-
-
-@pytest.mark.parametrize("text", ["grpo+rloo", "clip+gspo", "token_mean+seq_sum_constant", "iac+iac"])
-def test_two_parts_for_one_place_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="name one of them"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("overlong", r"overlong: length must be given, a whole number: overlong:length=\.\.\."),
+        ("grop", "no objective is called 'grop'; did you mean grpo"),
+        ("iac:alpa=1", "no setting is called 'alpa'; did you mean alpha"),
+        *((text, "name one of them") for text in ("grpo+rloo", "clip+gspo", "token_mean+seq_sum_constant", "iac+iac")),
+    ],
+)
+def test_what_names_no_objective_is_refused_with_the_way_on(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         objectives.parse(text)
 
 
@@ -401,13 +340,6 @@ def test_a_named_part_displaces_what_a_part_brings_and_what_a_preset_has() -> No
 def test_a_whole_objective_gives_credit_in_the_order_of_a_step() -> None:
     # shaping makes an all-wrong group unequal; GRPO standardises; IAC leaves wrong samples alone; truncated ones leave
     objective = objectives.parse("overlong:length=4,buffer=2+grpo:ddof=0,eps=0+iac+overlong_filter")
-    credit = objective.credit(
-        GroupedRewards(
-            reward_PG=torch.zeros(1, 2, dtype=torch.float64),
-            correct_PG=torch.zeros(1, 2, dtype=torch.bool),
-            n_tokens_PG=torch.tensor([[1, 4]]),
-            truncated_PG=torch.tensor([[False, True]]),
-        )
-    )
+    credit = objective.credit(rewards_of([[0.0, 0.0]], n_tokens=[[1, 4]], truncated=[[False, True]]))
     assert credit.advantage_PG.tolist() == [[1.0, 0.0]]
     assert credit.counted_PG.tolist() == [[True, False]]
