@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnostics.records.errors import ConfigError
+from tests.trainers.batches import rewards_of
 from trainers import objectives
 from trainers.integrations import verl as integration
-from trainers.objectives.contract import GroupedRewards
 
 HALF_ROOT = 0.5**0.5
 
@@ -30,27 +30,32 @@ def estimate(kind: str, rewards: list[float], uids: str, **more: Any) -> list[fl
     return advantage_BT[:, 0].tolist()
 
 
-def test_groups_of_unequal_size_stand_for_themselves() -> None:
-    found = estimate("iac", [1, 0, 0, 0, 1, 0], "aaaabb")
-    # one of four: 0.75 / 0.5 = 1.5, times three; one of two: 0.5 / sqrt(1/2), times one
-    assert found == pytest.approx([4.5, -0.5, -0.5, -0.5, HALF_ROOT, -HALF_ROOT], rel=1e-5)
+ONE_OF_FOUR = [1.0, 0.0, 0.0, 0.0]
 
 
-def test_the_rows_of_a_group_need_not_stand_together() -> None:
-    assert estimate("iac", [1, 0, 0, 1, 0, 0], "ababaa") == pytest.approx(
-        [4.5, -HALF_ROOT, -0.5, HALF_ROOT, -0.5, -0.5], rel=1e-5
-    )
-
-
-def test_a_response_without_another_one_to_its_prompt_teaches_nothing() -> None:
-    assert estimate("iac", [1, 1, 0], "abb") == pytest.approx([0, HALF_ROOT, -HALF_ROOT], rel=1e-5)
-    assert estimate("iac_scale_matched", [1], "a") == [0]
-
-
-def test_negatives_alone_are_kept() -> None:
-    assert estimate("grpo_n", [1, 0, 0, 0, 1, 0], "aaaabb") == pytest.approx(
-        [0, -0.5, -0.5, -0.5, 0, -HALF_ROOT], rel=1e-5
-    )
+@pytest.mark.parametrize(
+    ("kind", "rewards", "uids", "settings", "expected"),
+    [
+        # groups of unequal size stand for themselves: one of four: 0.75 / 0.5 = 1.5, times three; one of two:
+        # 0.5 / sqrt(1/2), times one
+        ("iac", [*ONE_OF_FOUR, 1, 0], "aaaabb", {}, [4.5, -0.5, -0.5, -0.5, HALF_ROOT, -HALF_ROOT]),
+        # the rows of a group need not stand together
+        ("iac", [1, 0, 0, 1, 0, 0], "ababaa", {}, [4.5, -HALF_ROOT, -0.5, HALF_ROOT, -0.5, -0.5]),
+        # a response without another one to its prompt teaches nothing
+        ("iac", [1, 1, 0], "abb", {}, [0, HALF_ROOT, -HALF_ROOT]),
+        ("iac_scale_matched", [1], "a", {}, [0]),
+        ("grpo_n", [*ONE_OF_FOUR, 1, 0], "aaaabb", {}, [0, -0.5, -0.5, -0.5, 0, -HALF_ROOT]),
+        # without the standard deviation rewards are only centred
+        ("grpo_n", ONE_OF_FOUR, "aaaa", {"norm_adv_by_std_in_grpo": False}, [0, -0.25, -0.25, -0.25]),
+        # the least bad of all wrong answers is raised only where it is called right
+        ("iac", [-0.5, -1, -1, -1], "aaaa", {}, [1.5, -0.5, -0.5, -0.5]),
+        ("iac", [-0.5, -1, -1, -1], "aaaa", {"iac": {"correct_above": -0.7}}, [4.5, -0.5, -0.5, -0.5]),
+    ],
+)
+def test_advantages_by_hand(
+    kind: str, rewards: list[float], uids: str, settings: dict[str, Any], expected: list[float]
+) -> None:
+    assert estimate(kind, rewards, uids, config=settings) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_scale_is_matched_over_the_batch_and_not_within_each_group() -> None:
@@ -61,13 +66,6 @@ def test_the_scale_is_matched_over_the_batch_and_not_within_each_group() -> None
     assert matched == pytest.approx([factor * advantage for advantage in raised])
 
 
-def test_the_least_bad_of_all_wrong_answers_is_not_raised() -> None:
-    rewards = [-0.5, -1, -1, -1]
-    assert estimate("iac", rewards, "aaaa") == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=1e-5)
-    with_low_bar = estimate("iac", rewards, "aaaa", config={"iac": {"correct_above": -0.7}})
-    assert with_low_bar == pytest.approx([4.5, -0.5, -0.5, -0.5], rel=1e-5)
-
-
 def test_a_verdict_that_is_passed_on_is_believed_before_the_reward() -> None:
     verdict = {"acc": [False, False, False, True]}
     plain = estimate("iac", [1.0, 0.0, 0.0, 0.8], "aaaa", config={"iac": {"alpha": 0}})
@@ -75,50 +73,34 @@ def test_a_verdict_that_is_passed_on_is_believed_before_the_reward() -> None:
     assert found == pytest.approx([*plain[:3], 3 * plain[3]])
 
 
-def test_the_mask_covers_what_is_no_response() -> None:
-    reward_BT, mask_BT = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
-    assert integration.estimate("iac", reward_BT, mask_BT, ["a", "a"])[0][1, 1] == 0
-
-
-def test_a_reward_on_a_token_that_the_mask_leaves_out_counts() -> None:
-    reward_BT, mask_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[1, 0], [1, 0]])
-    assert integration.estimate("iac", reward_BT, mask_BT, ["a", "a"])[0][0, 0] > 0
-
-
-def test_without_the_standard_deviation_rewards_are_only_centred() -> None:
-    config = {"norm_adv_by_std_in_grpo": False}
-    assert estimate("grpo_n", [1, 0, 0, 0], "aaaa", config=config) == pytest.approx([0, -0.25, -0.25, -0.25])
+def test_the_mask_covers_what_is_no_response_and_a_reward_on_a_token_that_it_leaves_out_counts() -> None:
+    reward_BT, mask_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[1, 0], [1, 1]])
+    advantage_BT, _ = integration.estimate("iac", reward_BT, mask_BT, ["a", "a"])
+    assert advantage_BT[0, 0] > 0
+    assert advantage_BT[0, 1] == 0
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_groups_of_one_size_are_our_objective(groups: list[list[float]]) -> None:
     reward_PG = torch.tensor(groups, dtype=torch.float64)
-    rewards = GroupedRewards(
-        reward_PG=reward_PG,
-        correct_PG=reward_PG > 0.5,
-        n_tokens_PG=torch.full(reward_PG.shape, 2),
-        truncated_PG=torch.zeros(reward_PG.shape, dtype=torch.bool),
-    )
+    rewards = rewards_of(reward_PG, n_tokens=[[2] * 4] * len(groups))
     uids = "".join(chr(ord("a") + prompt) * 4 for prompt in range(len(groups)))
-    for kind, expression in (
-        ("iac", "iac"),
-        ("iac_scale_matched", "iac:scale_matched=true"),
-        ("grpo_n", "grpo_n"),
-    ):
+    for kind, expression in {"iac": "iac", "iac_scale_matched": "iac:scale_matched=true", "grpo_n": "grpo_n"}.items():
         expected_B = objectives.parse(expression).credit(rewards).advantage_PG.flatten()
         assert estimate(kind, reward_PG.flatten().tolist(), uids) == pytest.approx(expected_B.tolist())
 
 
-def test_a_misspelt_setting_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.iac\.alhpa: no such setting; it has alpha and correct_above"):
-        estimate("iac", [1, 0], "aa", config={"iac": {"alhpa": 0.5}})
-    with pytest.raises(ConfigError, match="must be 0 or more"):
-        estimate("iac", [1, 0], "aa", config={"iac": {"alpha": -1}})
-
-
-def test_a_setting_of_iac_is_refused_where_it_has_no_effect() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.iac\.alpha: grpo_n has no settings"):
-        estimate("grpo_n", [1, 0], "aa", config={"iac": {"alpha": 0.5}})
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("iac", {"alhpa": 0.5}, r"algorithm\.iac\.alhpa: no such setting; it has alpha and correct_above"),
+        ("iac", {"alpha": -1}, "must be 0 or more"),
+        ("grpo_n", {"alpha": 0.5}, r"algorithm\.iac\.alpha: grpo_n has no settings"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(kind: str, settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        estimate(kind, [1, 0], "aa", config={"iac": settings})
 
 
 @pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed")
