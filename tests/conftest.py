@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.preloaded import ENGINES, OF_COMMANDS, OF_ENGINES, ForkServer, fork_engines
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile("of_this_house", deadline=None)  # a test asserts no speed
+settings.load_profile("of_this_house")
 
 
 def write_checkpoint(folder: Path, seed: int) -> Path:

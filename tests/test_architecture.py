@@ -161,9 +161,18 @@ def test_a_heavy_library_is_imported_in_its_rooms_alone(library: str) -> None:
     assert not {name for name in abroad if name.split(".")[0] != allowed}
 
 
-@pytest.mark.parametrize("code", ["import oversharp, diagnostics, trainers, reports", "import diagnostics.app.cli"])
+TRAINING = """
+import trainers.config, trainers.run.trackers, trainers.run.checkpointing
+trainers.run.checkpointing.committed_step(trainers.config.TrainConfig().output_dir)
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["import oversharp, diagnostics, trainers, reports", "import diagnostics.app.cli", TRAINING]
+)
 def test_light_imports_load_no_torch(code: str) -> None:
     heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "sklearn", "ray"}
+    heavy |= {"tensorboard", "wandb", "trackio"}
     probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tests.conftest import write_checkpoint
 from trainers.objectives.contract import GroupedRewards, TokenLogps
 
 STANDINS = Path(__file__).parent / "standins"
@@ -54,6 +55,12 @@ def trl() -> ModuleType:
         import trl as module
         from trl import GRPOTrainer  # noqa: F401
     return module
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny Qwen3 with random weights. Do not write into it."""
+    return write_checkpoint(tmp_path_factory.mktemp("model") / "tiny", seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)

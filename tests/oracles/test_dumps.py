@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,15 +15,17 @@ import pytest
 from diagnostics.ingest.formats import trl_completions, verl
 from diagnostics.ingest.formats.contract import ReadOptions, Recorded
 from diagnostics.ingest.formats.rows import first_record
-from trainers.countdown_base import build_model, build_tokenizer
+from tests.oracles.trl_runs import grpo_trainer
+from trainers.countdown_base import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future
 
-GROUP = 4
 
-
+@pytest.mark.usefixtures("trl")
 @pytest.mark.parametrize("chat", [False, True], ids=["text", "chat"])
-def test_completions_that_trl_logs(trl: ModuleType, tmp_path: Path, chat: bool) -> None:
+def test_completions_that_trl_logs(model_path: Path, tmp_path: Path, chat: bool) -> None:
+    from datasets import Dataset
+
     seen: list[tuple[str, float]] = []
 
     def reward(completions: list[Any], **_: Any) -> list[float]:
@@ -32,46 +33,24 @@ def test_completions_that_trl_logs(trl: ModuleType, tmp_path: Path, chat: bool) 
         seen[:] = [(text, float(len(text) % 2)) for text in texts]
         return [score for _, score in seen]
 
-    _train(trl, tmp_path, reward, chat=chat)
-    path = tmp_path / "out" / "completions" / "completions_00002.parquet"
-    assert trl_completions.recognises(path, first_record(path))
-    samples = list(trl_completions.read(path, ReadOptions()))
-    assert [(one.response, one.score) for one in samples if isinstance(one, Recorded)] == seen
-    assert {(one.step, len(one.prompt) > 0) for one in samples if isinstance(one, Recorded)} == {(2, True)}
-
-
-def _train(trl: ModuleType, folder: Path, reward: Any, *, chat: bool) -> None:
-    from datasets import Dataset
-
-    build_model(seed=0).save_pretrained(folder / "model")
     tokenizer = build_tokenizer()
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
     prompts = [f"{first} 7 12 = 54 :" for first in range(1, 7)]
     rows = [{"prompt": [{"role": "user", "content": prompt}] if chat else prompt} for prompt in prompts]
-    arguments = {
-        "output_dir": str(folder / "out"),
-        "max_steps": 2,
-        "per_device_train_batch_size": 2 * GROUP,
-        "num_generations": GROUP,
-        "max_completion_length": 5,
-        "logging_steps": 1,
-        "log_completions": True,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainer = trl.GRPOTrainer(
-            model=str(folder / "model"),
-            reward_funcs=[reward],
-            args=trl.GRPOConfig(**arguments),
-            train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer,
-        )
-        trainer.train()
+    grpo_trainer(
+        model_path,
+        tmp_path / "out",
+        [reward],
+        max_steps=2,
+        log_completions=True,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    ).train()
+    path = tmp_path / "out" / "completions" / "completions_00002.parquet"
+    assert trl_completions.recognises(path, first_record(path))
+    samples = list(trl_completions.read(path, ReadOptions()))
+    assert [(one.response, one.reward) for one in samples if isinstance(one, Recorded)] == seen
+    assert {(one.step, len(one.prompt) > 0) for one in samples if isinstance(one, Recorded)} == {(2, True)}
 
 
 @pytest.mark.parametrize("layout", ["ray_trainer.py", "v1/trainer_base.py"])
@@ -82,8 +61,8 @@ def test_generations_that_verl_writes(tmp_path: Path, layout: str, core_algos: M
     path = tmp_path / "40.jsonl"
     assert verl.recognises(path, first_record(path))
     assert list(verl.read(path, ReadOptions())) == [
-        Recorded(line=1, prompt="1+1?", response="2", gold="2", score=1.0, step=40),
-        Recorded(line=2, prompt="1+1?", response="3", gold="2", score=0.0, step=40),
+        Recorded(line=1, prompt="1+1?", response="2", gold="2", reward=1.0, step=40),
+        Recorded(line=2, prompt="1+1?", response="3", gold="2", reward=0.0, step=40),
     ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +10,14 @@ import torch
 from torch.testing import assert_close
 
 from diagnostics.records.errors import ConfigError
+from tests.oracles.trl_runs import Reward, grpo_trainer
+from tests.trainers.batches import rewards_of
 from trainers import objectives
-from trainers.countdown_base import build_model, build_tokenizer
-from trainers.objectives.contract import GroupedRewards
 from trainers.objectives.estimators.grpo import standardised
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future
 
 GROUP, PROMPTS, STEPS = 8, 4, 3
-Reward = Callable[..., list[float]]
-
-
-@pytest.fixture(scope="module")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model")
-    build_model(seed=0).save_pretrained(path)
-    build_tokenizer().save_pretrained(path)
-    return path
 
 
 class Seen:
@@ -51,33 +40,9 @@ class Seen:
 
 
 def trained(model_path: Path, out: Path, seen: Seen, calibration: str | None, **settings: Any) -> Any:
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    from trainers.integrations.trl import CalibratedGRPOConfig, CalibratedGRPOTrainer
-
-    common = {
-        "output_dir": str(out),
-        "max_steps": STEPS,
-        "per_device_train_batch_size": GROUP * PROMPTS,
-        "num_generations": GROUP,
-        "max_completion_length": 5,
-        "learning_rate": 1e-3,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
-    }
-    prompts = Dataset.from_list([{"prompt": f"{first} 7 12 = 54 :"} for first in range(1, 7)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if calibration is None:
-            cls, args = GRPOTrainer, GRPOConfig(**common)
-        else:
-            cls, args = CalibratedGRPOTrainer, CalibratedGRPOConfig(calibration=calibration, **common, **settings)
-        trainer = cls(model=str(model_path), reward_funcs=seen.functions(), args=args, train_dataset=prompts)
-        trainer.train()
+    size = {"per_device_train_batch_size": GROUP * PROMPTS, "max_steps": STEPS, "learning_rate": 1e-3}
+    trainer = grpo_trainer(model_path, out, seen.functions(), calibration=calibration, **size, **settings)
+    trainer.train()
     return trainer
 
 
@@ -92,12 +57,7 @@ def test_trl_trains_on_the_calibrated_advantages(model_path: Path, tmp_path: Pat
     trainer = trained(model_path, tmp_path, seen, calibration, verdict_from="is_right")
     reward_PG = torch.tensor(seen.right).view(PROMPTS, GROUP) + torch.tensor(seen.size).view(PROMPTS, GROUP)
     plain_PG = standardised(reward_PG, ddof=1, eps=1e-4)
-    rewards = GroupedRewards(
-        reward_PG=reward_PG,
-        correct_PG=torch.tensor(seen.right).view(PROMPTS, GROUP) > 0.5,
-        n_tokens_PG=torch.ones(PROMPTS, GROUP, dtype=torch.long),
-        truncated_PG=torch.zeros(PROMPTS, GROUP, dtype=torch.bool),
-    )
+    rewards = rewards_of(reward_PG, correct=torch.tensor(seen.right).view(PROMPTS, GROUP) > 0.5)
     expected_PG = objectives.parse(f"grpo:convention=trl+{calibration}").credit(rewards).advantage_PG
     found_PG = torch.tensor(trainer._logs["advantages"]).view(PROMPTS, GROUP)
     assert_close(found_PG, expected_PG, rtol=1e-5, atol=1e-5)
@@ -119,9 +79,3 @@ def test_an_exponent_of_0_trains_the_very_weights_of_trl(model_path: Path, tmp_p
 def test_a_verifier_that_is_no_reward_function_is_named(model_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="verdict_from 'right': no reward function is called so; there are is_right"):
         trained(model_path, tmp_path, Seen(), "iac", verdict_from="right")
-
-
-@pytest.mark.usefixtures("trl")
-def test_what_changes_the_divisor_is_refused(model_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="calibration overlong_filter: takes samples out of the divisor"):
-        trained(model_path, tmp_path, Seen(), "overlong_filter")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
+from scipy.stats import chisquare
 from torch import Tensor
 
 from trainers.batch import RolloutBatch
@@ -41,6 +42,22 @@ def tokens_of(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor | None = Non
     )
 
 
+def rollouts_of(prompt_ids_PL: Tensor, response_ids_BT: Tensor, response_mask_BT: Tensor) -> RolloutBatch:
+    """Responses with nothing known about them; 0 pads a prompt."""
+    n_rows = len(response_ids_BT)
+    return RolloutBatch(
+        group_size=n_rows // len(prompt_ids_PL),
+        prompt_ids_PL=prompt_ids_PL,
+        prompt_mask_PL=prompt_ids_PL != 0,
+        response_ids_BT=response_ids_BT,
+        response_mask_BT=response_mask_BT,
+        behaviour_logp_BT=torch.zeros(response_ids_BT.shape),
+        logp_sum_B=torch.zeros(n_rows),
+        entropy_sum_B=torch.zeros(n_rows),
+        truncated_B=torch.zeros(n_rows, dtype=torch.bool),
+    )
+
+
 def text_of(rollouts: RolloutBatch, row: int) -> tuple[Tensor, Tensor]:
     """The token ids of one rollout's prompt and of its response, without padding."""
     prompt = row // rollouts.group_size
@@ -48,3 +65,20 @@ def text_of(rollouts: RolloutBatch, row: int) -> tuple[Tensor, Tensor]:
         rollouts.prompt_ids_PL[prompt][rollouts.prompt_mask_PL[prompt]],
         rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]],
     )
+
+
+def check_ends(rollouts: RolloutBatch, end_ids: Collection[int]) -> None:
+    """Every response ends with its first end token, or is truncated; both kinds occur."""
+    for row, truncated in enumerate(rollouts.truncated_B.tolist()):
+        response = text_of(rollouts, row)[1].tolist()
+        ended = [place for place, token in enumerate(response) if token in end_ids]
+        assert ended == ([] if truncated else [len(response) - 1])
+    assert 0 < rollouts.truncated_B.sum() < len(rollouts.truncated_B)
+
+
+def p_value(count_V: Tensor, expected_V: Tensor) -> float:
+    """Of chi-square; what is expected less than five times is counted together."""
+    rare = expected_V < 5
+    bins = [torch.cat([one[~rare], one[rare].sum()[None]]) for one in (count_V, expected_V)]
+    kept = bins[1] > 1e-6  # nothing may be rare
+    return float(chisquare(*(one[kept].numpy() for one in bins), sum_check=False).pvalue)

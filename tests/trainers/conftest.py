@@ -1,37 +1,34 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.trainers.runs import FinishedRun, Notes
+from diagnostics.models.load import LoadedModel
+from tests.conftest import write_checkpoint
+from tests.trainers.runs import EVENS, FinishedRun, Notes, loaded_from, problems_at
 from trainers.config import TrainConfig
-from trainers.countdown_base import build_model, build_tokenizer
 from trainers.loop import train
 
 
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny Qwen3 with random weights."""
-    path = tmp_path_factory.mktemp("model")
-    build_model(seed=0).save_pretrained(path)
-    build_tokenizer().save_pretrained(path)
-    return path
+    """The tiny Qwen3 with random weights. Do not write into it."""
+    return write_checkpoint(tmp_path_factory.mktemp("model") / "tiny", seed=0)
+
+
+@pytest.fixture
+def loaded(model_path: Path) -> LoadedModel:
+    """The same, opened."""
+    return loaded_from(model_path)
 
 
 @pytest.fixture(scope="session")
 def easy_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Problems that random weights solve now and then: any single even number is right."""
-    path = tmp_path_factory.mktemp("problems") / "even.jsonl"
-    evens = [str(number) for number in range(0, 100, 2)]
     prompts = ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :", "1 = 1 :", "2 3 4 = 9 :"]
-    lines = [
-        json.dumps({"prompt": prompt, "answer": "even", "modes": evens, "verifier": "modes"}) for prompt in prompts
-    ]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    return problems_at(tmp_path_factory.mktemp("problems") / "even.jsonl", EVENS, prompts)
 
 
 @pytest.fixture(scope="session")

@@ -143,15 +143,17 @@ def test_a_reference_may_know_fewer_tokens(
     checked(replace(config, reference=str(path), algorithm="grpo+kl"))
 
 
+@pytest.mark.parametrize("setting", ["model", "reference"])
 def test_weights_that_are_cut_short_are_told_without_reading_them(
-    config: TrainConfig, model_path: Path, tmp_path: Path
+    config: TrainConfig, model_path: Path, tmp_path: Path, setting: str
 ) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(model_path, cut)
     weights = cut / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(OversharpError, match=r"--reference .*model\.safetensors is cut short"):
-        checked(replace(config, reference=str(cut), algorithm="grpo+kl"))
+    broken = replace(config, algorithm="grpo+kl", **{setting: str(cut)})
+    with pytest.raises(OversharpError, match=rf"--{setting} .*model\.safetensors is cut short"):
+        checked(broken)
     weights.unlink()
     with pytest.raises(OversharpError, match="no weights here, only a configuration"):
-        checked(replace(config, reference=str(cut), algorithm="grpo+kl"))
+        checked(broken)

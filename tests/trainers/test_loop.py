@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -16,11 +15,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.models.load import load_path
 from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.errors import CheckpointError, SamplerError, TrainingError
+from diagnostics.records.errors import TrainingError
 from diagnostics.records.types import Grade
-from tests.trainers.runs import FinishedRun, Notes, metrics, rollouts, weights
+from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
 from trainers.loop import train
@@ -144,13 +142,11 @@ def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
 @pytest.mark.parametrize(("megabytes", "place"), [(1, "checkpoint-0"), (2, "step-2.pt")])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config: TrainConfig, megabytes: int, place: str) -> None:
     # no larger file can be written; weights take 1.4 MB, the optimizer's state twice as much
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes * 10**6, hard))
-    try:
-        with pytest.raises(TrainingError, match=rf"{place}: cannot be written .* --resume"):
-            train(config)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        no_file_above(megabytes * 10**6),
+        pytest.raises(TrainingError, match=rf"{place}: cannot be written .* --resume"),
+    ):
+        train(config)
     run = train(replace(config, resume=True))
     assert [line["step"] for line in metrics(run)] == [1, 2, 3, 4, 5, 6]
     assert not list(run.rglob("tmp-*"))
@@ -164,8 +160,7 @@ def test_a_loss_that_is_not_finite_names_the_step_and_spares_the_last_checkpoint
 
 
 def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -> None:
-    impossible = tmp_path / "impossible.jsonl"
-    impossible.write_text('{"prompt": "1 2", "answer": "x", "modes": ["never this"], "verifier": "modes"}\n')
+    impossible = problems_at(tmp_path / "impossible.jsonl", ["never this"], ["1 2"])
     run = train(replace(config, problems=impossible, max_steps=2))
     assert weights(run, 0) == weights(run, 2)
     assert [(line["frac_zero_std"], line["grad_norm"]) for line in metrics(run)] == [(1.0, 0.0), (1.0, 0.0)]
@@ -177,24 +172,6 @@ def test_a_part_with_a_caution_says_it_when_the_run_starts(config: TrainConfig) 
     assert any("groups of equal rewards are not silent" in note for note in said.notes)
 
 
-def test_a_missing_model_is_refused(config: TrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"nowhere: no config\.json here"):
-        train(replace(config, model=str(tmp_path / "nowhere")))
-
-
-def test_a_half_written_model_is_refused(config: TrainConfig, model_path: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(model_path, broken)
-    (broken / "model.safetensors").write_bytes((model_path / "model.safetensors").read_bytes()[:5000])
-    with pytest.raises(CheckpointError, match=r"broken: model\.safetensors is cut short"):
-        train(replace(config, model=str(broken)))
-
-
-def test_chat_needs_a_template(config: TrainConfig) -> None:
-    with pytest.raises(SamplerError, match="no chat template"):
-        train(replace(config, chat=True))
-
-
 def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generation_config(
     config: TrainConfig, model_path: Path, tmp_path: Path
 ) -> None:
@@ -203,7 +180,7 @@ def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generat
     file = path / "generation_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": 9}))
     settings = replace(config, group_size=200, max_tokens=16)
-    policy = load_path(path, device=torch.device("cpu"), dtype="float32")
+    policy = loaded_from(path)
     prompts = [encode_prompt(policy.tokenizer, problem, settings) for problem in training_problems(settings)]
     drawn = OwnEngine(policy).sample(prompts, group_size=200, max_tokens=16, temperature=1.0, seed=1)
     last = set()

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -82,14 +82,12 @@ def test_estimators_by_hand(name: str, rewards: GroupedRewards, expected: list[l
 
 
 @given(binary_groups, st.floats(-5, 5), st.floats(0.1, 10))
-@settings(deadline=None)
 def test_grpo_ignores_shift_and_scale_of_rewards(rewards: list[list[float]], shift: float, scale: float) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     assert torch.allclose(population(reward_PG), population(reward_PG * scale + shift), atol=1e-6)
 
 
 @given(binary_groups, st.floats(-5, 5))
-@settings(deadline=None)
 def test_centring_ignores_a_shift_and_sums_to_zero(rewards: list[list[float]], shift: float) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     assert torch.allclose(centred(reward_PG), centred(reward_PG + shift), atol=1e-12)
@@ -97,7 +95,6 @@ def test_centring_ignores_a_shift_and_sums_to_zero(rewards: list[list[float]], s
 
 
 @given(binary_groups)
-@settings(deadline=None)
 def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     others_PG = (reward_PG.sum(dim=1, keepdim=True) - reward_PG) / (reward_PG.shape[1] - 1)
@@ -105,7 +102,6 @@ def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[floa
 
 
 @given(binary_groups, st.data())
-@settings(deadline=None)
 def test_whitening_counts_each_value_once_per_token(values: list[list[float]], data: st.DataObject) -> None:
     value_PG = torch.tensor(values, dtype=torch.float64)
     n_tokens_PG = torch.tensor([[data.draw(st.integers(1, 5)) for _ in row] for row in values])
@@ -139,7 +135,6 @@ def test_overlong_punishes_from_the_buffer_on_down_to_the_factor(
 
 
 @given(binary_groups)
-@settings(deadline=None)
 def test_with_binary_rewards_positives_outweigh_negatives_by_the_number_of_failures(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     correct_PG = reward_PG > 0
@@ -154,7 +149,6 @@ def test_with_binary_rewards_positives_outweigh_negatives_by_the_number_of_failu
 
 
 @given(binary_groups)
-@settings(deadline=None)
 def test_iac_with_alpha_zero_changes_nothing(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     assert torch.equal(calibrated(population(reward_PG), reward_PG > 0, alpha=0.0), population(reward_PG))
@@ -216,7 +210,6 @@ def test_calibrations_by_hand(expression: str, rewards: GroupedRewards, expected
 
 
 @given(binary_groups)
-@settings(deadline=None)
 def test_scale_matching_keeps_the_mean_absolute_advantage_of_the_batch(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     plain_PG = population(reward_PG)

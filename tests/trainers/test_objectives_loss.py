@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -178,7 +178,6 @@ def test_the_expected_gradients_of_kl_estimates_are_what_the_docstring_says() ->
 
 
 @given(st.floats(-3, 3))
-@settings(deadline=None)
 def test_k2_and_k3_are_never_negative_and_vanish_only_where_the_laws_agree(d: float) -> None:
     logp, reference = torch.tensor([[d]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
     for kind in ("k2", "k3"):
@@ -242,7 +241,6 @@ AGGREGATIONS = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_
 
 
 @given(lengths, st.sampled_from(AGGREGATIONS), st.integers(1, 4), st.integers(0, 3))
-@settings(deadline=None)
 def test_weights_depend_neither_on_the_order_of_samples_nor_on_padding(
     n_tokens: list[int], name: str, beyond: int, seed: int
 ) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from diagnostics.records.progress import SilentProgress
 from diagnostics.tasks import countdown
 from trainers.config import SftConfig
 from trainers.countdown_base import build_model, examples
@@ -41,25 +44,19 @@ def test_an_interrupted_base_is_the_uninterrupted_one_bit_for_bit(config: SftCon
     whole = train_base(replace(config, output_dir=tmp_path / "whole"))
     cut = replace(config, output_dir=tmp_path / "cut")
 
-    class StopAfter:
-        def note(self, text: str) -> None: ...
+    class StopAfterThree(SilentProgress):
+        @contextmanager
+        def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+            steps = iter(range(2))
 
-        def stage(self, title: str, total: int) -> StopAfter:
-            return self
+            def advance(_: int) -> None:
+                if next(steps, None) is None:
+                    raise KeyboardInterrupt
 
-        def __enter__(self) -> StopAfter:
-            self.steps = 0
-            return self
-
-        def __exit__(self, *arguments: object) -> None: ...
-
-        def __call__(self, count: int) -> None:
-            self.steps += count
-            if self.steps == 3:
-                raise KeyboardInterrupt
+            yield advance
 
     with pytest.raises(KeyboardInterrupt):
-        train_base(cut, StopAfter())
+        train_base(cut, StopAfterThree())
     resumed = train_base(replace(cut, resume=True))
     assert (whole / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
     assert resumed.name == "checkpoint-6"

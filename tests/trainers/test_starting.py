@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import ConfigError, TrainingError
-from tests.trainers.runs import FinishedRun, metrics, model_on_hub, weights
+from diagnostics.records.errors import ConfigError
+from tests.trainers.runs import FinishedRun, metrics, model_on_hub, weights, whole_and_interrupted
 from trainers.config import TrainConfig
 from trainers.loop import train
 from trainers.run.checkpointing import load_state
@@ -18,11 +18,9 @@ from trainers.run.checkpointing import load_state
 ADAPTER = "adapter_model.safetensors"
 
 
-def test_a_lora_run_saves_adapters_and_goes_on_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:
+def test_a_lora_run_saves_adapters_and_goes_on_bit_for_bit(config: TrainConfig) -> None:
     settings = replace(config, lora_rank=2, learning_rate=1e-2, algorithm="grpo+kl:beta=0.1", max_steps=4)
-    whole = train(replace(settings, output_dir=tmp_path / "whole"))
-    parts = train(replace(settings, output_dir=tmp_path / "parts", max_steps=2))
-    train(replace(settings, output_dir=parts, resume=True))
+    whole, parts = whole_and_interrupted(settings, interrupted_at=2)
     assert weights(whole, 4, ADAPTER) == weights(parts, 4, ADAPTER)
     assert len({weights(whole, step, ADAPTER) for step in (0, 2, 4)}) == 3
     # the reference is the policy without its adapter: no distance at first, some later
@@ -56,21 +54,6 @@ def test_how_passes_run_changes_the_gradient_by_rounding_only(
     other = train(replace(config, max_steps=1, **setting))
     closeness = 0.05 if "precision" in setting else 1e-4
     assert metrics(other)[0]["grad_norm"] == pytest.approx(metrics(finished.path)[0]["grad_norm"], rel=closeness)
-
-
-def test_a_memory_network_with_another_tokenizer_is_refused(
-    config: TrainConfig, model_path: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    for file in model_path.iterdir():
-        (other / file.name).write_bytes(file.read_bytes())
-    tokenizer = json.loads((other / "tokenizer.json").read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary["one-more"] = vocabulary.pop("99")
-    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(TrainingError, match="the memory network's tokenizer is not the policy's"):
-        train(replace(config, algorithm=f"dlc:memory={other}"))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +91,9 @@ def test_a_resumed_run_keeps_the_size_of_its_passes_whatever_memory_is_free(
 def test_a_warm_start_happens_before_the_first_step_and_not_again_on_a_resume(
     config: TrainConfig, tmp_path: Path
 ) -> None:
-    losses = {}
-    for steps in (0, 3):
-        settings = replace(config, algorithm=f"dlc:warm_start_steps={steps}", output_dir=tmp_path / str(steps))
-        train(replace(settings, max_steps=2))
-        losses[steps] = [
-            line["memory_network_loss"] for line in metrics(train(replace(settings, max_steps=4, resume=True)))
-        ]
-    assert losses[0][0] != losses[3][0]
-    whole = train(replace(config, algorithm="dlc:warm_start_steps=3", output_dir=tmp_path / "whole", max_steps=4))
-    assert [line["memory_network_loss"] for line in metrics(whole)] == losses[3]
+    settings = replace(config, algorithm="dlc:warm_start_steps=3", max_steps=4)
+    whole, parts = whole_and_interrupted(settings, interrupted_at=2)
+    cold = train(replace(settings, algorithm="dlc", max_steps=1, output_dir=tmp_path / "cold"))
+    losses = [[line["memory_network_loss"] for line in metrics(run)] for run in (whole, parts, cold)]
+    assert losses[0] == losses[1]
+    assert losses[0][0] != losses[2][0]

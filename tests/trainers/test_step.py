@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainers.runs import metrics, weights
+from tests.trainers.batches import rollouts_of
+from tests.trainers.runs import EVENS, metrics, problems_at, weights, whole_and_interrupted
 from trainers import objectives
 from trainers.batch import RolloutBatch, joined
 from trainers.config import TrainConfig
@@ -27,15 +27,6 @@ def test_every_part_trains(config: TrainConfig, name: str) -> None:
     assert all(line.get("sampler_logp_gap_max", 0.0) < 1e-4 for line in metrics(run)) or "dlc" in name
 
 
-def test_the_update_is_the_same_however_it_is_split(config: TrainConfig, tmp_path: Path) -> None:
-    runs = [
-        train(replace(config, max_steps=2, micro_batch=size, algorithm="dapo", output_dir=tmp_path / str(size)))
-        for size in (None, 5)
-    ]
-    norms = [[line["grad_norm"] for line in metrics(run)] for run in runs]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
-
-
 def test_several_updates_per_batch_move_the_ratio_and_the_clip_sees_it(config: TrainConfig, tmp_path: Path) -> None:
     fast = replace(config, learning_rate=3e-2, max_steps=2)
     once = train(replace(fast, output_dir=tmp_path / "once"))
@@ -45,13 +36,8 @@ def test_several_updates_per_batch_move_the_ratio_and_the_clip_sees_it(config: T
 
 
 def test_dynamic_sampling_draws_on_until_groups_are_mixed(config: TrainConfig, tmp_path: Path) -> None:
-    lines = [
-        {"prompt": f"{n} = {n} :", "answer": "x", "modes": ["never this"], "verifier": "modes"} for n in range(1, 7)
-    ]
-    evens = [str(number) for number in range(0, 100, 2)]
-    lines += [{"prompt": f"{n} 3 :", "answer": "even", "modes": evens, "verifier": "modes"} for n in range(1, 7)]
-    mixed = tmp_path / "mixed.jsonl"
-    mixed.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    mixed = problems_at(tmp_path / "mixed.jsonl", ["never this"], [f"{n} = {n} :" for n in range(1, 7)])
+    problems_at(mixed, EVENS, [f"{n} 3 :" for n in range(1, 7)])
     plain = train(replace(config, problems=mixed, max_steps=3, output_dir=tmp_path / "plain"))
     dynamic = train(
         replace(config, problems=mixed, max_steps=3, output_dir=tmp_path / "dynamic", algorithm="dynamic_sampling")
@@ -80,11 +66,9 @@ def test_what_is_rehearsed_is_drawn_by_one_engine_for_the_whole_run(
     assert all(line["rehearsal_loss"] > 0 for line in metrics(run))
 
 
-def test_a_run_with_a_memory_network_goes_on_bit_for_bit(config: TrainConfig, tmp_path: Path) -> None:
+def test_a_run_with_a_memory_network_goes_on_bit_for_bit(config: TrainConfig) -> None:
     settings = replace(config, algorithm="iac+dlc:mu=0.5", max_steps=4)
-    whole = train(replace(settings, output_dir=tmp_path / "whole"))
-    parts = train(replace(settings, output_dir=tmp_path / "parts", max_steps=2))
-    train(replace(settings, output_dir=parts, resume=True))
+    whole, parts = whole_and_interrupted(settings, interrupted_at=2)
     assert weights(whole, 4) == weights(parts, 4)
 
 
@@ -98,16 +82,8 @@ def test_a_penalty_to_the_reference_holds_the_policy_back(config: TrainConfig, t
 
 
 def batch(prompt_width: int, mark: int) -> RolloutBatch:
-    return RolloutBatch(
-        group_size=2,
-        prompt_ids_PL=torch.full((1, prompt_width), mark),
-        prompt_mask_PL=torch.ones(1, prompt_width, dtype=torch.bool),
-        response_ids_BT=torch.full((2, 3), mark),
-        response_mask_BT=torch.ones(2, 3, dtype=torch.bool),
-        behaviour_logp_BT=torch.zeros(2, 3),
-        logp_sum_B=torch.zeros(2),
-        entropy_sum_B=torch.zeros(2),
-        truncated_B=torch.zeros(2, dtype=torch.bool),
+    return rollouts_of(
+        torch.full((1, prompt_width), mark), torch.full((2, 3), mark), torch.ones(2, 3, dtype=torch.bool)
     )
 
 

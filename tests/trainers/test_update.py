@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import PreTrainedModel
 
-from diagnostics.models.load import load_path
+from tests.trainers.batches import rollouts_of, text_of
+from tests.trainers.runs import gpt2, loaded_from, multiplied
 from trainers import objectives
 from trainers.batch import RolloutBatch
 from trainers.model.forward import ForwardSettings, _unshared, token_logps
@@ -22,18 +23,7 @@ AGGREGATIONS = [name for name in objectives.names() if name.startswith(("seq_", 
 @pytest.fixture(params=["rotary positions", "learned positions"])
 def model(request: pytest.FixtureRequest, model_path: Path) -> PreTrainedModel:
     """Random weights, wide enough that a wrong mask or position shows."""
-    if request.param == "rotary positions":
-        policy = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
-    else:
-        torch.manual_seed(0)
-        policy = GPT2LMHeadModel(
-            GPT2Config(vocab_size=107, n_positions=32, n_embd=24, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=1)
-        ).eval()
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(4)
-    return policy
+    return multiplied(gpt2() if request.param == "learned positions" else loaded_from(model_path).model, 4)
 
 
 @pytest.fixture
@@ -43,17 +33,7 @@ def rollouts() -> RolloutBatch:
         [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 1, 0]], dtype=torch.bool
     )
     ids = [[20, 21, 22, 1], [20, 1, 0, 0], [1, 0, 0, 0], [24, 25, 1, 0], [24, 26, 27, 1], [24, 25, 1, 0]]
-    return RolloutBatch(
-        group_size=3,
-        prompt_ids_PL=torch.tensor([[0, 0, 7, 8], [9, 10, 11, 12]]),
-        prompt_mask_PL=torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]], dtype=torch.bool),
-        response_ids_BT=torch.tensor(ids),
-        response_mask_BT=mask,
-        behaviour_logp_BT=torch.zeros(6, 4),
-        logp_sum_B=torch.zeros(6),
-        entropy_sum_B=torch.zeros(6),
-        truncated_B=torch.zeros(6, dtype=torch.bool),
-    )
+    return rollouts_of(torch.tensor([[0, 0, 7, 8], [9, 10, 11, 12]]), torch.tensor(ids), mask)
 
 
 def batch_of(rollouts: RolloutBatch, advantages: list[float], counted: list[bool] | None = None) -> UpdateBatch:
@@ -88,9 +68,7 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor, *, within: float) -
 
 def naive_logp(model: PreTrainedModel, rollouts: RolloutBatch, row: int, temperature: float = 1.0) -> torch.Tensor:
     """Log-probabilities of one response, without padding or batching."""
-    prompt_row = row // rollouts.group_size
-    prompt = rollouts.prompt_ids_PL[prompt_row][rollouts.prompt_mask_PL[prompt_row]]
-    response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]]
+    prompt, response = text_of(rollouts, row)
     logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
     return (logits / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
 
@@ -179,11 +157,7 @@ def test_recomputed_activations_give_the_same_gradient(model: PreTrainedModel, r
 def test_bfloat16_products_leave_float32_weights_and_nearly_the_gradient(
     model: PreTrainedModel, rollouts: RolloutBatch
 ) -> None:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.div_(4)
-    network, batch = find_network(model), batch_of(rollouts, ADVANTAGES)
+    network, batch = find_network(multiplied(model, 0.25)), batch_of(rollouts, ADVANTAGES)
     expected = run(network, batch)[1]
     found = run(network, batch, settings=ForwardSettings(temperature=1.0, autocast=torch.bfloat16))[1]
     assert all(one.dtype == torch.float32 and one.grad.dtype == torch.float32 for one in model.parameters())
@@ -204,18 +178,6 @@ def test_without_any_advantage_there_is_no_gradient(model: PreTrainedModel, roll
     report, found = run(find_network(model), batch_of(rollouts, [0.0] * 6))
     assert (report.loss, report.n_used, report.logp_gap_max) == (0.0, 0, 0.0)
     assert not bool(found.any())
-
-
-def test_padding_tokens_carry_no_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    dirty = replace(
-        rollouts,
-        response_ids_BT=torch.where(rollouts.response_mask_BT, rollouts.response_ids_BT, 77),
-        prompt_ids_PL=torch.where(rollouts.prompt_mask_PL, rollouts.prompt_ids_PL, 66),
-    )
-    for layout in ("rows", "tree", "packed"):
-        network = replace(find_network(model), layouts=(layout,))
-        expected = run(network, batch_of(rollouts, ADVANTAGES))[1]
-        assert_same(run(network, batch_of(dirty, ADVANTAGES))[1], expected, within=1e-5)
 
 
 def test_the_gap_to_the_sampler_is_that_of_response_tokens(model: PreTrainedModel, rollouts: RolloutBatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -40,30 +39,24 @@ def test_a_planted_collapse_is_told_once_and_at_the_step_it_is_certain(kind: str
     assert told[0].last_mean == pytest.approx(1 - 40.5 / 80)
 
 
-def test_the_clean_twin_that_stops_at_six_tenths_is_not_told() -> None:
-    assert warning_signs(course(falling(to=0.6))) == ()
-
-
-def test_exactly_half_is_no_warning() -> None:
-    assert warning_signs(course([1.0] * 20 + [0.5] * 60)) == ()
-
-
-def test_a_short_run_is_never_warned_of() -> None:
-    assert warning_signs(course([1.0] * 20 + [0.0] * 19)) == ()
-    assert len(warning_signs(course([1.0] * 20 + [0.0] * 20))) == 1
-
-
-def test_one_low_step_is_no_collapse() -> None:
-    assert warning_signs(course([1.0] * 50 + [0.0] + [1.0] * 50)) == ()
+@pytest.mark.parametrize(
+    "values",
+    [
+        falling(to=0.6),
+        [1.0] * 20 + [0.5] * 60,
+        [1.0] * 20 + [0.0] * 19,
+        [1.0] * 50 + [0.0] + [1.0] * 50,
+        [0.0] * 80,
+    ],
+    ids=["a fall to six tenths", "exactly half", "a run too short", "one low step", "zero from the start"],
+)
+def test_what_is_no_collapse_is_never_warned_of(values: list[float | None]) -> None:
+    assert warning_signs(course(values)) == ()
 
 
 def test_steps_without_the_metric_are_left_out() -> None:
     gaps: list[float | None] = [None, *[1.0] * 20, None, *[0.1] * 20]
     assert [sign.step for sign in warning_signs(course(gaps))] == [42]
-
-
-def test_a_course_that_is_zero_from_the_start_has_not_fallen() -> None:
-    assert warning_signs(course([0.0] * 80)) == ()
 
 
 def test_a_continued_run_is_not_warned_again(tmp_path: Path) -> None:
@@ -97,28 +90,15 @@ def test_rollouts_are_grouped_by_prompt_before_they_are_compared() -> None:
 @given(st.lists(st.sampled_from("abc"), min_size=2, max_size=12))
 def test_variety_lies_within_its_range(texts: list[str]) -> None:
     variety = group_variety([texts])
-    assert variety.correct_variety is not None
-    assert variety.effective_correct_responses is not None
-    assert 0 <= variety.correct_variety <= 1
-    assert 1 - 1e-12 <= variety.effective_correct_responses <= len(set(texts)) + 1e-12
+    assert 0 <= variety.metrics["correct_variety"] <= 1
+    assert 1 - 1e-12 <= variety.metrics["effective_correct_responses"] <= len(set(texts)) + 1e-12
 
 
 def test_variety_does_not_rise_because_more_responses_are_correct() -> None:
     """Two modes at equal odds: whatever the number of correct responses, two of them differ half of the time."""
-    mean = {}
-    for n in (2, 6):
-        groups = [[("ab")[bits >> place & 1] for place in range(n)] for bits in range(2**n)]
-        mean[n] = group_variety(groups)
-    assert mean[2].correct_variety == pytest.approx(0.5)
-    assert mean[6].correct_variety == pytest.approx(0.5)
-    assert mean[2].effective_correct_responses == pytest.approx(1.5)
-    assert mean[6].effective_correct_responses is not None
-    assert mean[6].effective_correct_responses > 1.8
-    assert math.isclose(mean[2].effective_correct_responses or 0, 1.5)
-
-
-def test_the_warning_says_what_fell_how_far_and_what_to_do() -> None:
-    (sign,) = warning_signs(course([1.0] * 20 + [0.25] * 20))
-    assert sign.text.startswith("warning: step 40: token entropy (nats per token) fell to 25 % of its start (1 to 0.25")
-    assert "audit" in sign.text
-    assert "\n" not in sign.text
+    of_two, of_six = (
+        group_variety([[("ab")[bits >> place & 1] for place in range(n)] for bits in range(2**n)]) for n in (2, 6)
+    )
+    assert of_two.correct_variety == of_six.correct_variety == pytest.approx(0.5)
+    assert of_two.effective_correct_responses == pytest.approx(1.5)
+    assert of_six.metrics["effective_correct_responses"] > 1.8

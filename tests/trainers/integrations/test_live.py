@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.records.errors import ConfigError, ProblemError
+from diagnostics.records.errors import OversharpError
 from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
+from tests.trainers.runs import warned
 from trainers.countdown_base import build_model, build_tokenizer
 from trainers.integrations.live import LiveAudit
 from trainers.integrations.live_config import arguments, live_config
@@ -32,17 +32,6 @@ def write(folder: Path, sharpness: float) -> None:
     build_tokenizer().save_pretrained(folder)
 
 
-@pytest.fixture(scope="module")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prompts to which any even number is a right answer: the tiny model gives one in half of its samples."""
-    path = tmp_path_factory.mktemp("problems") / "even.jsonl"
-    evens = [str(number) for number in range(0, 100, 2)]
-    prompts = ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :", "1 = 1 :", "2 3 4 = 9 :"]
-    rows = [{"prompt": prompt, "answer": "even", "modes": evens, "verifier": "modes"} for prompt in prompts]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run that has saved its base."""
@@ -50,13 +39,11 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def live_audit(run: Path, problems: Path, *, budget_s: float = 300.0, wait: bool = True, **settings: Any) -> LiveAudit:
-    config = live_config(run, {"problems": problems, **SMALL, **settings})
+def live_audit(
+    run: Path, easy_problems: Path, *, budget_s: float = 300.0, wait: bool = True, **settings: Any
+) -> LiveAudit:
+    config = live_config(run, {"problems": easy_problems, **SMALL, **settings})
     return LiveAudit(run, config, budget_s=budget_s, wait=wait)
-
-
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
 
 
 def is_gone(process_id: int) -> bool:
@@ -90,9 +77,9 @@ def sampled(store_path: Path) -> dict[str, int]:
 
 
 def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
-    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+    run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = live_audit(run, problems, n=32, limit=5, max_tokens=1)
+    live = live_audit(run, easy_problems, n=32, limit=5, max_tokens=1)
     write(run / "checkpoint-20", 1.001)
     [first] = live.saved(20)
     assert isinstance(first.verdict, Verdict)
@@ -123,8 +110,8 @@ def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
     assert sampled(live.store_path) == {"checkpoint-0": 5 * 64, "checkpoint-20": 5 * 32, "checkpoint-40": 5 * 32}
 
 
-def test_one_audit_runs_at_a_time_and_one_more_covers_all_that_waited(run: Path, problems: Path) -> None:
-    live = live_audit(run, problems, wait=False)
+def test_one_audit_runs_at_a_time_and_one_more_covers_all_that_waited(run: Path, easy_problems: Path) -> None:
+    live = live_audit(run, easy_problems, wait=False)
     write(run / "checkpoint-10", 1.1)
     assert live.saved(10) == []
     first = live.process_id
@@ -141,9 +128,9 @@ def test_one_audit_runs_at_a_time_and_one_more_covers_all_that_waited(run: Path,
 
 
 def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
-    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+    run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = live_audit(run, problems, budget_s=0.5, wait=False)
+    live = live_audit(run, easy_problems, budget_s=0.5, wait=False)
     write(run / "checkpoint-20", 1.2)
     live.saved(20)
     process_id = live.process_id
@@ -162,9 +149,9 @@ def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
 
 
 def test_what_does_not_end_by_itself_is_ended_with_the_training(
-    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+    run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = live_audit(run, problems, wait=False)
+    live = live_audit(run, easy_problems, wait=False)
     write(run / "checkpoint-20", 1.2)
     live.saved(20)
     process_id = live.process_id
@@ -182,9 +169,9 @@ def test_what_does_not_end_by_itself_is_ended_with_the_training(
 
 
 def test_a_store_that_somebody_has_open_costs_one_warning(
-    run: Path, problems: Path, caplog: pytest.LogCaptureFixture
+    run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = live_audit(run, problems)
+    live = live_audit(run, easy_problems)
     write(run / "checkpoint-20", 1.2)
     with Store.open(live.store_path):
         assert live.saved(20) == []
@@ -194,7 +181,7 @@ def test_a_store_that_somebody_has_open_costs_one_warning(
     assert "\n" not in warning
 
 
-def test_an_audit_ends_with_a_training_that_was_killed(run: Path, problems: Path) -> None:
+def test_an_audit_ends_with_a_training_that_was_killed(run: Path, easy_problems: Path) -> None:
     write(run / "checkpoint-20", 1.2)
     training = f"""
 import os
@@ -214,11 +201,11 @@ os._exit(1)
 
 
 def test_the_audit_is_no_worker_of_the_trainings_launcher(
-    run: Path, problems: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, easy_problems: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "x", "SLURM_PROCID": "3"}.items():
         monkeypatch.setenv(name, value)
-    live = LiveAudit(run, live_config(run, {"problems": problems}), gpus="7")
+    live = LiveAudit(run, live_config(run, {"problems": easy_problems}), gpus="7")
     assert live.wait is False
     write(run / "checkpoint-20", 1.2)
     live.saved(20)
@@ -237,21 +224,11 @@ def test_the_audit_is_no_worker_of_the_trainings_launcher(
 def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
     from diagnostics.app.cli import app
 
-    config = live_config(
-        run,
-        {
-            "task": "countdown",
-            "k": [1, 8],
-            "prompt_template": "--Solve:\n{prompt} = ?",
-            "chat": True,
-            "system_prompt": "-x",
-            "temperature": 0.7,
-            "panel": 0,
-            "adaptive": True,
-            "dtype": "bfloat16",
-            "device": "cpu",
-        },
-    )
+    settings = {
+        "task": "countdown", "k": [1, 8], "prompt_template": "--Solve:\n{prompt} = ?", "chat": True, "panel": 0,
+        "system_prompt": "-x", "temperature": 0.7, "adaptive": True, "dtype": "bfloat16", "device": "cpu",
+    }  # fmt: skip
+    config = live_config(run, settings)
     _, bound, _ = app.parse_args(arguments(run, config), exit_on_error=False, print_error=False)
     assert bound.arguments["config"] == config
     assert (config.n, config.limit, config.kernel_problems) == (64, 64, 0)
@@ -267,16 +244,12 @@ def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
         ({"task": "countdown", "base": "nowhere/model"}, {}, "--base nowhere/model: neither a directory nor"),
         ({}, {}, "pass either --problems"),
         ({"task": "countdown"}, {"budget_s": 0}, "budget_s 0: must be"),
+        ({"problems": Path("none.jsonl")}, {}, r"none\.jsonl"),
         ({"task": "countdown"}, {"python": "/nowhere/python"}, "python /nowhere/python: no such interpreter"),
     ],
 )
 def test_a_bad_setting_is_refused_before_the_training(
     tmp_path: Path, settings: dict[str, Any], live: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(ConfigError, match=error):
+    with pytest.raises(OversharpError, match=error):
         LiveAudit(tmp_path, live_config(tmp_path, settings), **live)
-
-
-def test_problems_that_are_not_there_are_refused_before_the_training(tmp_path: Path) -> None:
-    with pytest.raises(ProblemError, match=r"none\.jsonl"):
-        LiveAudit(tmp_path, live_config(tmp_path, {"problems": tmp_path / "none.jsonl"}))

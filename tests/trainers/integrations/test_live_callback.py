@@ -24,6 +24,7 @@ from diagnostics.audit.config import AuditConfig
 from diagnostics.records.errors import ConfigError
 from diagnostics.series.training_log import read_training_log
 from diagnostics.store import Store
+from tests.trainers.runs import warned
 from trainers.countdown_base import build_model
 from trainers.integrations.callback import OversharpCallback
 
@@ -65,7 +66,7 @@ def logged(trainer: Trainer) -> dict[int, dict[str, Any]]:
 
 
 def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
-    make_checkpoint: Callable[[Path, int], Path],
+    model_path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -74,14 +75,13 @@ def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
     from transformers.integrations import TensorBoardCallback
 
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
-    base = make_checkpoint(tmp_path / "base", 0)
-    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(base), tmp_path / "run", base)
+    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(model_path), tmp_path / "run", model_path)
     trainer.add_callback(TensorBoardCallback())
     callback = OversharpCallback(trainer, budget_s=300, wait=False, **SMALL)
     trainer.add_callback(callback)
     trainer.train()
 
-    assert callback.live.config.base == base
+    assert callback.live.config.base == model_path
     assert callback.live.process_id is None
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("oversharp")]
     entries = logged(trainer)
@@ -110,11 +110,8 @@ def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
     assert "train/oversharp/verdict/text_summary" in board.Tags()["tensors"]
 
 
-def test_a_callback_of_the_user_can_stop_the_training_by_the_verdict(
-    make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
-) -> None:
-    base = make_checkpoint(tmp_path / "base", 0)
-    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(base), tmp_path / "run", base)
+def test_a_callback_of_the_user_can_stop_the_training_by_the_verdict(model_path: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(model_path), tmp_path / "run", model_path)
     trainer.add_callback(OversharpCallback(trainer, budget_s=300, wait=True, **SMALL))
     stop = StopAtVerdict()
     trainer.add_callback(stop)
@@ -126,17 +123,15 @@ def test_a_callback_of_the_user_can_stop_the_training_by_the_verdict(
 
 
 def test_a_training_goes_on_whatever_becomes_of_the_audit(
-    make_checkpoint: Callable[[Path, int], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    model_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    base = make_checkpoint(tmp_path / "base", 0)
     # without a tokenizer in its checkpoints
-    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(base), tmp_path / "run")
+    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(model_path), tmp_path / "run")
     trainer.add_callback(OversharpCallback(trainer, budget_s=300, wait=True, **SMALL))
     trainer.train()
     assert trainer.state.global_step == 4
     assert logged(trainer) == {}
-    warnings = [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
-    assert "tokenizer.json missing" in warnings[0]
+    assert "tokenizer.json missing" in warned(caplog)[0]
 
 
 def test_a_base_that_lies_nowhere_is_asked_for(tmp_path: Path) -> None:
@@ -151,11 +146,8 @@ def test_a_checkpoint_of_the_run_is_no_base(make_checkpoint: Callable[[Path, int
         OversharpCallback(make_trainer(model, tmp_path / "run"), **SMALL)
 
 
-def test_settings_that_cannot_work_are_refused_before_the_training(
-    make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
-) -> None:
-    base = make_checkpoint(tmp_path / "base", 0)
-    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(base), tmp_path / "run", base)
+def test_settings_that_cannot_work_are_refused_before_the_training(model_path: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(model_path), tmp_path / "run", model_path)
     with pytest.raises(ConfigError, match="samples: no such setting of an audit"):
         OversharpCallback(trainer, task="countdown", samples=3)
     with pytest.raises(ConfigError, match="n: give an AuditConfig or settings by name, not both"):

@@ -22,6 +22,8 @@ import torch
 
 from diagnostics.records.errors import ConfigError
 from diagnostics.store import Store
+from tests.oracles.verl_checkpoints import adapters, fsdp_manager, one_cpu
+from tests.trainers.runs import warned
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of libraries about versions and what is not here
@@ -48,12 +50,8 @@ def verl() -> Any:
 
 @pytest.fixture
 def mesh(tmp_path: Path) -> Iterator[Any]:
-    """One CPU."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield init_device_mesh("cpu", (1,), mesh_dim_names=("fsdp",))
-    torch.distributed.destroy_process_group()
+    with one_cpu(tmp_path / "store") as mesh:
+        yield mesh
 
 
 def configuration(verl: Any, base: Path, run: Path, **oversharp: Any) -> Any:
@@ -73,23 +71,13 @@ class Workers:
     """In the place of verl's group of Ray workers: one rank, whose checkpoints verl's FSDP manager writes."""
 
     def __init__(self, base: Path, mesh: Any, *, contents: list[str], lora: bool = False) -> None:
-        from peft import LoraConfig, get_peft_model
-        from torch.distributed.fsdp import fully_shard
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+        from peft import get_peft_model
+        from transformers import AutoModelForCausalLM
 
         self.model: Any = AutoModelForCausalLM.from_pretrained(base)
         if lora:
-            targets = ["q_proj", "v_proj"]
-            self.model = get_peft_model(self.model, LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM"))
-        fully_shard(self.model, mesh=mesh)
-        self._manager = FSDPCheckpointManager(
-            model=self.model,
-            optimizer=None,
-            lr_scheduler=None,
-            processing_class=AutoTokenizer.from_pretrained(base),
-            checkpoint_config={"save_contents": contents, "load_contents": ["model"]},
-        )
+            self.model = get_peft_model(self.model, adapters())
+        self._manager = fsdp_manager(self.model, base, mesh, contents=contents)
 
     def train(self) -> None:
         with torch.no_grad():
@@ -131,13 +119,9 @@ def _of_verl(verl: Any, method: str) -> Callable[[Any], None]:
     return names[method]
 
 
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
-
-
 def test_a_run_of_verl_logs_the_findings_of_its_checkpoints(
     verl: Any,
-    make_checkpoint: Callable[[Path, int], Path],
+    model_path: Path,
     mesh: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -147,9 +131,8 @@ def test_a_run_of_verl_logs_the_findings_of_its_checkpoints(
 
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "log.jsonl"))
     monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "board"))
-    base = make_checkpoint(tmp_path / "base", 0)
-    config = configuration(verl, base, tmp_path / "run", **SMALL, budget_s=300)
-    trainer = make_trainer(verl, config, Workers(base, mesh, contents=["model", "hf_model"]))
+    config = configuration(verl, model_path, tmp_path / "run", **SMALL, budget_s=300)
+    trainer = make_trainer(verl, config, Workers(model_path, mesh, contents=["model", "hf_model"]))
     for step in range(10, 50, 10):
         trainer.global_steps = step
         trainer.actor_rollout_wg.train()
@@ -178,7 +161,7 @@ def test_a_run_of_verl_logs_the_findings_of_its_checkpoints(
 def test_weights_that_only_verl_reads_are_warned_of_once_with_the_mend(
     lora: bool,
     verl: Any,
-    make_checkpoint: Callable[[Path, int], Path],
+    model_path: Path,
     mesh: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,10 +169,11 @@ def test_weights_that_only_verl_reads_are_warned_of_once_with_the_mend(
 ) -> None:
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "log.jsonl"))
     monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "board"))
-    base = make_checkpoint(tmp_path / "base", 0)
     contents = ["model", "hf_model"] if lora else ["model"]
     trainer = make_trainer(
-        verl, configuration(verl, base, tmp_path / "run", **SMALL), Workers(base, mesh, contents=contents, lora=lora)
+        verl,
+        configuration(verl, model_path, tmp_path / "run", **SMALL),
+        Workers(model_path, mesh, contents=contents, lora=lora),
     )
     for step in (20, 40):
         trainer.global_steps = step
@@ -208,9 +192,10 @@ def test_weights_that_only_verl_reads_are_warned_of_once_with_the_mend(
 def test_settings_that_cannot_work_end_verl_before_the_training(verl: Any, tmp_path: Path) -> None:
     from verl.trainer.ppo.checkpoint_callback import build_checkpoint_callback
 
-    with pytest.raises(ConfigError, match=r"--base .*neither a directory nor"):
-        build_checkpoint_callback(configuration(verl, tmp_path / "none", tmp_path / "run", task="countdown"))
-    with pytest.raises(ConfigError, match="samples: no such setting of an audit"):
-        build_checkpoint_callback(configuration(verl, tmp_path, tmp_path / "run", task="countdown", samples=3))
-    with pytest.raises(ConfigError, match=r"pass either --problems"):
-        build_checkpoint_callback(configuration(verl, tmp_path, tmp_path / "run"))
+    for base, settings, message in (
+        (tmp_path / "none", {"task": "countdown"}, r"--base .*neither a directory nor"),
+        (tmp_path, {"task": "countdown", "samples": 3}, "samples: no such setting of an audit"),
+        (tmp_path, {}, r"pass either --problems"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            build_checkpoint_callback(configuration(verl, base, tmp_path / "run", **settings))

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from diagnostics.models.load import LoadedModel, load_path
+from diagnostics.models.load import LoadedModel
 from diagnostics.records.errors import TrainingError
 from trainers.config import TrainConfig
 from trainers.model.device_memory import (
@@ -37,13 +37,13 @@ ENGINE = EngineFootprint(weights=20 * MIB, cache=400 * MIB, least_cache=2 * MIB,
 
 
 @pytest.fixture
-def loaded(model_path: Path) -> LoadedModel:
-    return load_path(model_path, device=CPU, dtype="float32")
-
-
-@pytest.fixture
 def wide(config: TrainConfig) -> TrainConfig:
     return replace(config, batch_prompts=64, group_size=8, max_tokens=256)
+
+
+def planned(config: TrainConfig, footprint: Footprint = OWN, **given: Any) -> DeviceMemoryPlan:
+    """On a CPU with much room, unless told otherwise."""
+    return plan_device_memory(footprint, config, **{"prompt_tokens": 64, "device": CPU, "free": 1e12, **given})
 
 
 def sizes(plan: DeviceMemoryPlan) -> dict[str, float]:
@@ -58,13 +58,13 @@ def test_a_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_o
     assert (footprint.parameters, footprint.trained, footprint.whole_logits) == (n_bytes, n_bytes, False)
     # keys and values of 2 heads of 24 in 3 layers
     assert footprint.cache_per_token == 2 * 2 * 24 * 3 * 4
-    ample = plan_device_memory(footprint, wide, prompt_tokens=64, device=CPU, free=1e12)
+    ample = planned(wide, footprint)
     assert ample.rows_per_pass == 512
-    short = plan_device_memory(footprint, wide, prompt_tokens=64, device=CPU, free=ample.needed / 4)
+    short = planned(wide, footprint, free=ample.needed / 4)
     assert 1 <= short.rows_per_pass < 512
     assert short.needed <= 0.8 * ample.needed / 4
     with pytest.raises(TrainingError, match=r"too little by .*try .*--gradient-checkpointing, --precision bfloat16"):
-        plan_device_memory(footprint, wide, prompt_tokens=64, device=CPU, free=n_bytes)
+        planned(wide, footprint, free=n_bytes)
 
 
 def test_an_adapter_needs_less_than_the_weights(config: TrainConfig, loaded: LoadedModel) -> None:
@@ -84,40 +84,39 @@ def test_recomputing_keeps_less_of_every_token(config: TrainConfig, loaded: Load
 def test_activations_come_with_their_gradients_and_the_holes_of_the_allocator(wide: TrainConfig) -> None:
     # 512 rows of 64 + 256 tokens keep 160 MiB
     for device, on_top in ((CPU, 0.4), (GPU, 0.25)):
-        plan = plan_device_memory(OWN, wide, prompt_tokens=64, device=device, free=1e12)
+        plan = planned(wide, device=device)
         assert sizes(plan)["activations"] == pytest.approx(4 + 160 * (1 + on_top))
 
 
 def test_a_micro_batch_is_refused_within_the_margin_and_told_the_one_that_fits(wide: TrainConfig) -> None:
     asked = replace(wide, micro_batch=512)
-    needed = plan_device_memory(OWN, asked, prompt_tokens=64, device=CPU, free=1e12).needed
-    assert plan_device_memory(OWN, asked, prompt_tokens=64, device=CPU, free=needed / 0.79).rows_per_pass == 512
+    needed = planned(asked).needed
+    assert planned(asked, free=needed / 0.79).rows_per_pass == 512
     with pytest.raises(TrainingError, match=r"80%: too little by .*; lower --micro-batch to 256 \(it is 512\)") as told:
-        plan_device_memory(OWN, asked, prompt_tokens=64, device=CPU, free=needed / 0.81)
+        planned(asked, free=needed / 0.81)
     assert "\n" not in str(told.value)
-    fitting = plan_device_memory(OWN, replace(wide, micro_batch=256), prompt_tokens=64, device=CPU, free=needed / 0.81)
+    fitting = planned(replace(wide, micro_batch=256), free=needed / 0.81)
     assert fitting.rows_per_pass == 256
 
 
 def test_a_micro_batch_is_not_lowered_in_vain(wide: TrainConfig) -> None:
     asked = replace(wide, micro_batch=512)
     with pytest.raises(TrainingError, match=r"try --lora-rank 16, .*--max-tokens below 256") as told:
-        plan_device_memory(OWN, asked, prompt_tokens=64, device=CPU, free=20 * MIB)
+        planned(asked, free=20 * MIB)
     assert "--micro-batch" not in str(told.value)
 
 
 def test_a_run_that_goes_on_keeps_its_rows_and_is_not_told_to_change_settings(wide: TrainConfig) -> None:
-    needed = plan_device_memory(OWN, wide, prompt_tokens=64, device=CPU, free=1e12).needed
-    held = plan_device_memory(OWN, wide, prompt_tokens=64, device=CPU, rows_per_pass=100, free=2 * needed)
+    needed = planned(wide).needed
+    held = planned(wide, rows_per_pass=100, free=2 * needed)
     assert held.rows_per_pass == 100
     with pytest.raises(TrainingError, match="make room there, or start anew in another --output-dir"):
-        plan_device_memory(OWN, wide, prompt_tokens=64, device=CPU, rows_per_pass=512, free=needed)
+        planned(wide, rows_per_pass=512, free=needed)
 
 
 def test_an_engine_that_rests_takes_turns_with_the_update_and_another_does_not(wide: TrainConfig) -> None:
     alone, turns, stays = (
-        plan_device_memory(OWN, wide, prompt_tokens=64, device=GPU, engine=engine, free=1e12)
-        for engine in (None, ENGINE, replace(ENGINE, rests=False))
+        planned(wide, device=GPU, engine=engine) for engine in (None, ENGINE, replace(ENGINE, rests=False))
     )
     assert (sizes(turns)["vLLM weights"], sizes(turns)["vLLM cache"], turns.engine_cache) == (20, 400, 400 * MIB)
     assert "vLLM" not in alone.sentence()
@@ -129,19 +128,18 @@ def test_an_engine_that_rests_takes_turns_with_the_update_and_another_does_not(w
 
 
 def test_an_engines_cache_is_as_large_as_there_is_room_and_never_too_small_for_one_response(wide: TrainConfig) -> None:
-    settings = {"prompt_tokens": 64, "device": GPU, "engine": ENGINE}
-    plan = plan_device_memory(OWN, wide, free=200 * MIB, **settings)  # type: ignore[arg-type]
+    plan = planned(wide, device=GPU, engine=ENGINE, free=200 * MIB)
     assert 2 * MIB < plan.engine_cache < 170 * MIB
     assert plan.needed <= 170 * MIB
     # the rest of 50 MiB is less than 2
     with pytest.raises(TrainingError, match=r"vLLM weights 20 MiB, vLLM cache 2 MiB; .*try --engine own, "):
-        plan_device_memory(OWN, wide, free=50 * MIB, **settings)  # type: ignore[arg-type]
+        planned(wide, device=GPU, engine=ENGINE, free=50 * MIB)
 
 
 def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfig) -> None:
-    plain = plan_device_memory(OWN, wide, prompt_tokens=64, device=CPU, free=1e12)
+    plain = planned(wide)
     memory_network = replace(OWN, trained=2 * MIB, cache_per_token=128)
-    both = plan_device_memory(OWN, wide, prompt_tokens=64, device=CPU, memory_network=memory_network, free=1e12)
+    both = planned(wide, memory_network=memory_network)
     assert sizes(both)["memory network"] == 6
     # 512 rows of 320 tokens, and 16 bytes for each of 16 logits
     assert sizes(both)["decoding"] - sizes(plain)["decoding"] == pytest.approx(512 * (320 * 128 + 256) / MIB)
@@ -149,8 +147,8 @@ def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfi
 
 def test_buffers_that_stay_are_there_during_the_update_too(wide: TrainConfig) -> None:
     fixed = replace(OWN, fixed_cache=True)
-    grows, stays = (plan_device_memory(one, wide, prompt_tokens=64, device=GPU, free=1e12) for one in (OWN, fixed))
+    grows, stays = (planned(wide, one, device=GPU) for one in (OWN, fixed))
     assert (stays.needed - grows.needed) / MIB == pytest.approx(sizes(stays)["decoding"])
-    rehearsing = plan_device_memory(fixed, wide, prompt_tokens=64, device=GPU, rehearsal_samples=2, free=1e12)
+    rehearsing = planned(wide, fixed, device=GPU, rehearsal_samples=2)
     # two samples for each of 64 prompts
     assert (rehearsing.needed - stays.needed) == pytest.approx(128 * (320 * 512 + 256))

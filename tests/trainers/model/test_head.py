@@ -10,8 +10,6 @@ from transformers import (
     CohereForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     GraniteConfig,
     GraniteForCausalLM,
     PhiConfig,
@@ -21,15 +19,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tests.trainers.runs import SIZES
+from tests.trainers.runs import SIZES, gpt2
 from trainers.model.head import LogitLaw, ResponseHead, chunked_logps, find_head
-
-
-def gpt2() -> PreTrainedModel:
-    return GPT2LMHeadModel(
-        GPT2Config(vocab_size=53, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
-    )
-
 
 MODELS: dict[str, tuple[Callable[[], PreTrainedModel], LogitLaw]] = {
     "plain": (lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)), LogitLaw()),
@@ -37,7 +28,7 @@ MODELS: dict[str, tuple[Callable[[], PreTrainedModel], LogitLaw]] = {
     "divided": (lambda: GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=8.0)), LogitLaw(scale=0.125)),
     "multiplied": (lambda: CohereForCausalLM(CohereConfig(**SIZES, logit_scale=0.07)), LogitLaw(scale=0.07)),
     "biased": (lambda: PhiForCausalLM(PhiConfig(**SIZES)), LogitLaw()),
-    "learned positions": (gpt2, LogitLaw()),
+    "learned positions": (lambda: gpt2(53), LogitLaw()),
 }
 
 

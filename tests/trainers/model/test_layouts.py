@@ -2,40 +2,21 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from tests.trainers.runs import SIZES, gpt2, multiplied
 from trainers.model.layouts import Layout, PassInput, hidden_states, prompt_trees
 
 
 @pytest.fixture(params=["rotary positions", "learned positions", "eager attention"])
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
     """Weights large enough that a wrong mask or position shows."""
-    torch.manual_seed(0)
     if request.param == "learned positions":
-        made: PreTrainedModel = GPT2LMHeadModel(
-            GPT2Config(vocab_size=60, n_positions=32, n_embd=24, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=1)
-        )
-    else:
-        made = Qwen3ForCausalLM(
-            Qwen3Config(
-                vocab_size=60,
-                hidden_size=24,
-                intermediate_size=48,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                head_dim=12,
-                max_position_embeddings=32,
-                attn_implementation="sdpa",
-            )
-        )
-    if request.param == "eager attention":
-        made.set_attn_implementation("eager")
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(4)
-    return made.eval()
+        return multiplied(gpt2(60), 4)
+    torch.manual_seed(0)
+    made = Qwen3ForCausalLM(Qwen3Config(**{**SIZES, "vocab_size": 60}))
+    made.set_attn_implementation("eager" if request.param == "eager attention" else "sdpa")
+    return multiplied(made.eval(), 4)
 
 
 def given(*, padded: bool) -> PassInput:

@@ -8,6 +8,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from diagnostics.records.errors import TrainingError
+from tests.trainers.runs import with_adapter
 from trainers.model.plain_weights import count_plain_weights, plain_weights
 
 
@@ -22,12 +23,7 @@ def test_a_plain_model_gives_its_live_tensors(model_path: Path) -> None:
 def test_adapters_are_merged_and_the_model_stays_as_it_was(model_path: Path) -> None:
     plain = AutoModelForCausalLM.from_pretrained(model_path)
     names = {name for name, _ in plain.named_parameters()}
-    adapted = get_peft_model(plain, LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if ".lora_B" in name:
-                parameter.normal_(std=0.1)
+    adapted = with_adapter(plain)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
     merged = AutoModelForCausalLM.from_pretrained(model_path)
     given = dict(plain_weights(adapted))

@@ -7,28 +7,30 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import LoadedModel, load_model, load_path
+from diagnostics.models.load import LoadedModel, load_model
 from diagnostics.records.errors import TrainingError
 from diagnostics.series import find_series
-from tests.trainers.runs import SIZES
+from tests.trainers.runs import SIZES, loaded_from
 from trainers.config import TrainConfig
 from trainers.model.network import find_network
 from trainers.model.policy import adapter_off, forward_settings, prepare_policy, reference_network
 from trainers.run.checkpointing import save_checkpoint
 
-CPU = torch.device("cpu")
 IDS = torch.tensor([[5, 6, 7, 8]])
-
-
-@pytest.fixture
-def loaded(model_path: Path) -> LoadedModel:
-    return load_path(model_path, device=CPU, dtype="float32")
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
     with torch.no_grad():
         found: torch.Tensor = model(IDS).logits
     return found
+
+
+@torch.no_grad()
+def move(policy: LoadedModel) -> None:
+    """What training does, only more."""
+    for parameter in policy.model.parameters():
+        if parameter.requires_grad:
+            parameter.add_(0.1)
 
 
 def test_a_fresh_adapter_changes_nothing_and_only_it_is_trained(config: TrainConfig, loaded: LoadedModel) -> None:
@@ -44,8 +46,7 @@ def test_a_fresh_adapter_changes_nothing_and_only_it_is_trained(config: TrainCon
 
 def test_one_seed_gives_one_adapter(config: TrainConfig, model_path: Path) -> None:
     def first_factor(seed: int) -> torch.Tensor:
-        loaded = load_path(model_path, device=CPU, dtype="float32")
-        policy = prepare_policy(replace(config, lora_rank=4, seed=seed), loaded)
+        policy = prepare_policy(replace(config, lora_rank=4, seed=seed), loaded_from(model_path))
         return next(one for name, one in policy.model.named_parameters() if "lora_A" in name)
 
     assert torch.equal(first_factor(0), first_factor(0))
@@ -58,24 +59,19 @@ def test_adapter_checkpoints_are_a_series_and_continue(
     config = replace(config, lora_rank=4)
     policy = prepare_policy(config, loaded)
     save_checkpoint(tmp_path, 0, policy.model, policy.tokenizer)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.1)
+    move(policy)
     save_checkpoint(tmp_path, 1, policy.model, policy.tokenizer)
-    again = prepare_policy(
-        config, load_path(model_path, device=CPU, dtype="float32"), adapter_path=tmp_path / "checkpoint-1"
-    )
+    again = prepare_policy(config, loaded_from(model_path), adapter_path=tmp_path / "checkpoint-1")
     assert torch.equal(logits(again.model), logits(policy.model))
     assert any(parameter.requires_grad for parameter in again.model.parameters())
     series = find_series([tmp_path])
     assert [one.kind for one in series.checkpoints] == ["lora", "lora"]
-    audited = load_model(series.checkpoints[1], device=CPU, dtype="float32")
+    audited = load_model(series.checkpoints[1], device=torch.device("cpu"), dtype="float32")
     torch.testing.assert_close(logits(audited.model), logits(policy.model))
     with pytest.raises(TrainingError, match="an adapter of rank 4; resume with --lora-rank 4"):
         prepare_policy(
             replace(config, lora_rank=8),
-            load_path(model_path, device=CPU, dtype="float32"),
+            loaded_from(model_path),
             adapter_path=tmp_path / "checkpoint-1",
         )
 
@@ -84,10 +80,7 @@ def test_the_reference_of_an_adapter_is_the_model_under_it(config: TrainConfig, 
     before = logits(loaded.model)
     config = replace(config, lora_rank=4)
     policy = prepare_policy(config, loaded)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.1)
+    move(policy)
     assert not torch.allclose(logits(policy.model), before)
     with adapter_off(policy):
         assert torch.equal(logits(policy.model), before)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from scipy.stats import chisquare
-from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, PreTrainedModel
+from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
 
-from diagnostics.models.load import load_path
+from tests.trainers.batches import check_ends, p_value, text_of
+from tests.trainers.runs import SIZES, gpt2, loaded_from
 from trainers.batch import RolloutBatch
 from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, Slots, draw_tokens, generate, uniform_noise
 from trainers.rollouts.static_decode import FixedReader
@@ -21,7 +21,7 @@ PLAIN = DecodingLaw(temperature=1.0)
 @pytest.fixture(scope="module")
 def policy(model_path: Path) -> PreTrainedModel:
     """Random weights, drawn wide, so that distributions are far from uniform; ends come often."""
-    model = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
+    model = loaded_from(model_path).model
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(2)
     return model
@@ -30,8 +30,7 @@ def policy(model_path: Path) -> PreTrainedModel:
 @pytest.fixture(scope="module")
 def memory() -> PreTrainedModel:
     """Another architecture, smaller, with positions that are learned."""
-    torch.manual_seed(1)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=107, n_positions=32, n_embd=24, n_layer=2, n_head=2)).eval()
+    model = gpt2(seed=1)
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(30)
     return model
@@ -82,22 +81,30 @@ def test_log_probabilities_are_those_of_a_pass_over_the_whole_text_for_every_tok
     models = [policy, memory] if law.mu else [policy]
     rollouts = rollouts_of(models, [9, 10, 11], [12, 13, 14, 15, 16], group=6, law=law, static=static)
     assert len(set(rollouts.n_tokens_B.tolist())) > 2
-    for row in range(12):
-        prompt = rollouts.prompt_ids_PL[row // 6][rollouts.prompt_mask_PL[row // 6]].tolist()
-        response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]].tolist()
+    check_every_token(rollouts, models, law)
+
+
+def check_every_token(rollouts: RolloutBatch, models: Sequence[PreTrainedModel], law: DecodingLaw) -> None:
+    """Against a pass over the whole text before each token."""
+    for row, (prompt, response) in enumerate(texts_of(rollouts)):
         logp_sum = entropy_sum = 0.0
         for place, token in enumerate(response):
-            prefix = prompt + response[:place]
-            own = next_logits(policy, prefix)
-            scores = own - law.mu * next_logits(memory, prefix) if law.mu else own
+            own, *others = (next_logits(model, prompt + response[:place]) for model in models)
+            scores = own - law.mu * others[0] if others else own
             behaviour = (scores / law.temperature).log_softmax(-1)[token].item()
             assert rollouts.behaviour_logp_BT[row, place].item() == pytest.approx(behaviour, abs=1e-5)
             logp = own.log_softmax(-1)
             logp_sum += logp[token].item()
             entropy_sum -= (logp.exp() * logp).sum().item()
-        assert rollouts.behaviour_logp_BT[row, len(response) :].tolist() == [0.0] * (8 - len(response))
+        assert not rollouts.behaviour_logp_BT[row, len(response) :].any()
         assert rollouts.logp_sum_B[row].item() == pytest.approx(logp_sum, abs=2e-5)
         assert rollouts.entropy_sum_B[row].item() == pytest.approx(entropy_sum, abs=2e-5)
+
+
+def texts_of(rollouts: RolloutBatch) -> list[tuple[list[int], list[int]]]:
+    """Prompt and response of every row."""
+    texts = [text_of(rollouts, row) for row in range(len(rollouts.truncated_B))]
+    return [(prompt.tolist(), response.tolist()) for prompt, response in texts]
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
@@ -115,48 +122,23 @@ def test_tokens_follow_the_law(policy: PreTrainedModel, memory: PreTrainedModel,
         count = torch.bincount(tokens, minlength=107).double()
         count = torch.cat([count, n - count.sum()[None]])  # those that ended before
         expected = torch.cat([expected * n, n - expected.sum()[None] * n])
-        rare = expected < 5
-        bins = [torch.cat([one[~rare], one[rare].sum()[None]]) for one in (count, expected)]
-        kept = bins[1] > 1e-6
-        assert chisquare(bins[0][kept].numpy(), bins[1][kept].numpy(), sum_check=False).pvalue > 1e-3
+        assert p_value(count, expected) > 1e-3
 
 
 def test_the_likeliest_tokens_are_those_of_a_pass_over_the_whole_text(policy: PreTrainedModel) -> None:
     law = DecodingLaw(temperature=0.0)
     rollouts = rollouts_of([policy], [9, 10, 11], [20, 30, 40, 50], group=1, law=law)
-    for row, prompt in enumerate(([9, 10, 11], [20, 30, 40, 50])):
-        response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]].tolist()
+    for prompt, response in texts_of(rollouts):
         for place, token in enumerate(response):
             assert token == next_logits(policy, prompt + response[:place]).argmax().item()
     assert not rollouts.behaviour_logp_BT.any()
 
 
-def test_a_memory_equal_to_the_policy_flattens_it(policy: PreTrainedModel) -> None:
-    ours = rollouts_of([policy, policy], [9, 10, 11], group=64, law=DecodingLaw(temperature=1.0, mu=0.5))
-    flat = rollouts_of([policy], [9, 10, 11], group=64, law=DecodingLaw(temperature=2.0))  # f − f/2 = f/2
-    assert torch.equal(ours.response_ids_BT, flat.response_ids_BT)
-    assert torch.allclose(ours.behaviour_logp_BT, flat.behaviour_logp_BT, atol=1e-5)
-
-
-def test_left_padding_changes_nothing(policy: PreTrainedModel) -> None:
-    alone = rollouts_of([policy], [9, 10, 11], group=4)
-    together = rollouts_of([policy], [9, 10, 11], [12, 13, 14, 15, 16, 17], group=4)
-    assert torch.equal(alone.response_ids_BT, together.response_ids_BT[:4])
-    assert torch.allclose(alone.logp_sum_B, together.logp_sum_B[:4], atol=1e-4)
-
-
 def test_a_response_stops_with_its_end_token_or_at_the_limit(policy: PreTrainedModel) -> None:
     rollouts = rollouts_of([policy], [9, 10, 11], [20, 30, 40], group=32, max_tokens=6)
-    lengths = rollouts.n_tokens_B.tolist()
-    assert len(set(lengths)) > 2
-    for ids, length, truncated in zip(
-        rollouts.response_ids_BT.tolist(), lengths, rollouts.truncated_B.tolist(), strict=True
-    ):
-        ended = [position for position, token in enumerate(ids[:length]) if 1 <= token < 20]
-        assert ended == ([] if truncated else [length - 1])
-        assert set(ids[length:]) <= {PAD}
-    assert rollouts.truncated_B.any()
-    assert not rollouts.truncated_B.all()
+    assert len(set(rollouts.n_tokens_B.tolist())) > 2
+    check_ends(rollouts, range(1, 20))
+    assert set(rollouts.response_ids_BT[~rollouts.response_mask_BT].tolist()) == {PAD}
 
 
 def test_the_seed_reaches_the_sampler(policy: PreTrainedModel) -> None:
@@ -167,33 +149,15 @@ def test_the_seed_reaches_the_sampler(policy: PreTrainedModel) -> None:
         if field.name != "group_size"
     )
     assert not torch.equal(first.response_ids_BT, other.response_ids_BT)
-
-
-def test_rollouts_of_one_group_differ(policy: PreTrainedModel) -> None:
-    rollouts = rollouts_of([policy], [9, 10, 11], group=16)
-    assert len({tuple(row) for row in rollouts.response_ids_BT.tolist()}) > 8
+    assert len({tuple(row) for row in first.response_ids_BT.tolist()}) > 8  # and rollouts of one group differ
 
 
 def test_a_sliding_window_is_respected() -> None:
     torch.manual_seed(0)
-    config = MistralConfig(
-        vocab_size=107,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=3,
-    )
-    model = MistralForCausalLM(config).eval()
+    model = MistralForCausalLM(MistralConfig(**{**SIZES, "vocab_size": 107}, sliding_window=3)).eval()
     with torch.no_grad():
         model.get_output_embeddings().weight.mul_(40)
-    rollouts = rollouts_of([model], [30, 31, 32, 33, 34], group=6)
-    for row in range(6):
-        response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]].tolist()
-        for place, token in enumerate(response):
-            logp = next_logits(model, [30, 31, 32, 33, 34, *response[:place]]).log_softmax(-1)[token].item()
-            assert rollouts.behaviour_logp_BT[row, place].item() == pytest.approx(logp, abs=1e-5)
+    check_every_token(rollouts_of([model], [30, 31, 32, 33, 34], group=6), [model], PLAIN)
 
 
 def test_what_was_said_by_several_rows_is_computed_once(policy: PreTrainedModel) -> None:
@@ -212,31 +176,9 @@ def test_what_was_said_by_several_rows_is_computed_once(policy: PreTrainedModel)
     assert widths == [2, 3]
 
 
-def draw_two(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:
-    slot = torch.zeros(len(uniform), dtype=torch.long)
-    return draw_tokens([logits[None]], DecodingLaw(temperature=temperature), uniform, slot).token_R
-
-
-def test_tokens_are_drawn_by_their_probabilities() -> None:
-    probability_V = torch.tensor([0.05, 0.0, 0.6, 0.35])
-    n = 200_000
-    uniform_B = torch.rand(n, generator=torch.Generator().manual_seed(0))
-    count = torch.bincount(draw_two(probability_V.log(), uniform_B, 1.0), minlength=4)
-    assert count[1] == 0
-    expected = probability_V * n
-    chi_square = ((count - expected) ** 2 / expected.clamp(min=1e-9))[probability_V > 0].sum()
-    assert chi_square < 13.8  # 0.1 % point of chi-square with 2 degrees of freedom
-
-
-def test_the_temperature_sharpens_the_draw() -> None:
-    uniform_B = torch.rand(100_000, generator=torch.Generator().manual_seed(0))
-    token_B = draw_two(torch.tensor([0.2, 0.8]).log(), uniform_B, 0.5)
-    assert token_B.double().mean().item() == pytest.approx(0.64 / 0.68, abs=0.004)  # p^2 / sum p^2
-
-
 def test_the_ends_of_the_noise_draw_possible_tokens() -> None:
-    logits = torch.tensor([0.0, 0.25, 0.5, 0.25, 0.0]).log()
-    assert draw_two(logits, torch.tensor([0.0, 1 - 2**-24]), 1.0).tolist() == [1, 3]
+    logits, slot = torch.tensor([[0.0, 0.25, 0.5, 0.25, 0.0]]).log(), torch.zeros(2, dtype=torch.long)
+    assert draw_tokens([logits], PLAIN, torch.tensor([0.0, 1 - 2**-24]), slot).token_R.tolist() == [1, 3]
 
 
 def test_impossible_tokens_leave_the_entropy_a_number() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.models.load import LoadedModel, load_path
+from diagnostics.models.load import LoadedModel
+from tests.trainers.runs import loaded_from
 from trainers.model.kv_cache import takes_fixed_cache
 from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
@@ -18,10 +19,10 @@ PROMPTS = [[9, 10, 11], [20, 30, 40, 41], [9, 50, 60]]
 @pytest.fixture(scope="module")
 def policy(model_path: Path) -> LoadedModel:
     """Random weights, drawn wide; many tokens end a response."""
-    loaded = load_path(model_path, device=torch.device("cpu"), dtype="float32")
+    loaded = loaded_from(model_path, end_ids=tuple(range(1, 20)))
     with torch.no_grad():
         loaded.model.get_input_embeddings().weight.mul_(2)
-    return replace(loaded, end_ids=tuple(range(1, 20)))
+    return loaded
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +83,3 @@ def test_without_mu_a_memory_is_not_even_read(policy: LoadedModel, model_path: P
         OwnEngine(policy, memory_network=memory_network).sample(PROMPTS, **settings).behaviour_logp_BT,
         OwnEngine(policy).sample(PROMPTS, **settings).behaviour_logp_BT,
     )
-
-
-def test_there_is_nothing_to_sync(policy: LoadedModel) -> None:
-    engine = OwnEngine(policy)
-    assert engine.sync() == {}
-    engine.close()
-    engine.close()

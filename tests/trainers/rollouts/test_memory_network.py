@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import io
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from diagnostics.models.load import LoadedModel, load_path
+from diagnostics.models.load import LoadedModel
 from diagnostics.records.errors import TrainingError
+from tests.trainers.batches import text_of
+from tests.trainers.runs import gpt2, loaded_from
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
@@ -26,7 +24,7 @@ PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
 
 @pytest.fixture(scope="module")
 def policy(model_path: Path) -> LoadedModel:
-    return load_path(model_path, device=torch.device("cpu"), dtype="float32")
+    return loaded_from(model_path)
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +33,7 @@ def rollouts(policy: LoadedModel) -> RolloutBatch:
 
 
 def gpt2_at(path: Path, vocabulary_size: int) -> Path:
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=vocabulary_size, n_positions=32, n_embd=24, n_layer=1, n_head=2, eos_token_id=1)
-    GPT2LMHeadModel(config).save_pretrained(path)
+    gpt2(vocabulary_size, layers=1).save_pretrained(path)
     build_tokenizer().save_pretrained(path)
     return path
 
@@ -68,11 +64,10 @@ def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
 ) -> None:
     memory_network = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
     memory_network.learn(rollouts)
-    twin = load_path(model_path, device=torch.device("cpu"), dtype="float32").model
+    twin = loaded_from(model_path).model
     logp_sum = torch.zeros(())
     for row in range(32):  # every row by itself, copies too
-        response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]]
-        prompt = torch.tensor(PROMPTS[row // 16])
+        prompt, response = text_of(rollouts, row)
         logits = twin(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
         logp_sum = logp_sum + logits.log_softmax(-1).gather(1, response[:, None]).sum()
     (-logp_sum / rollouts.n_tokens_B.sum()).backward()
@@ -114,18 +109,6 @@ def test_a_memory_goes_on_bit_for_bit_from_its_state(
     assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), later.model.parameters(), strict=True))
 
 
-def test_another_tokenizer_is_refused_in_one_line(policy: LoadedModel, model_path: Path, tmp_path: Path) -> None:
-    path = tmp_path / "foreign"
-    shutil.copytree(model_path, path)
-    words = {word: index for index, word in enumerate(["<pad>", "<end>", "other"])}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(words)), pad_token="<pad>", eos_token="<end>"
-    )
-    tokenizer.save_pretrained(path)
-    with pytest.raises(TrainingError, match=r"foreign: the memory network's tokenizer is not the policy's; [^\n]*$"):
-        MemoryNetwork(Dlc(memory=str(path)), policy, start=model_path, learning_rate=1e-3)
-
-
 def test_another_number_of_logits_is_refused_in_one_line(policy: LoadedModel, tmp_path: Path) -> None:
     path = gpt2_at(tmp_path / "wide", 128)
     with pytest.raises(TrainingError, match=r"wide: the memory network has logits for 128 tokens, the policy for 107"):
@@ -143,7 +126,7 @@ def test_a_loss_that_is_not_finite_is_refused(policy: LoadedModel, rollouts: Rol
 def test_a_warm_start_brings_the_memory_network_nearer_to_the_policy(
     config: TrainConfig, model_path: Path, tmp_path: Path
 ) -> None:
-    policy = load_path(model_path, device=torch.device("cpu"), dtype="float32")
+    policy = loaded_from(model_path)
     with torch.no_grad():
         policy.model.get_input_embeddings().weight.mul_(2)  # a policy with preferences to learn
     later = OwnEngine(policy).sample(PROMPTS, group_size=64, max_tokens=5, temperature=1.0, seed=7)

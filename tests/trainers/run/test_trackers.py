@@ -52,11 +52,6 @@ def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_tracker_is_imported_until_a_run_asks_for_it() -> None:
-    code = f"import sys, trainers.run.trackers; print(sorted({set(NAMES) | {'torch'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
 @installed("tensorboard")
 def test_tensorboard_shows_each_step_once_after_a_resume(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
