@@ -48,14 +48,8 @@ def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fi
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import oversharp")
     ours = {name for name in loaded_by("import oversharp; oversharp.audit") if name.startswith("diagnostics")}
-    assert ours == {
-        "diagnostics",
-        "diagnostics.app",
-        "diagnostics.app.api",
-        "diagnostics.records",
-        "diagnostics.records.errors",
-        "diagnostics.records.version",
-    }
+    app, records = {"app", "app.api"}, {"records", "records.errors", "records.version"}
+    assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
     assert not heavy & (plain | loaded_by("import oversharp; oversharp.audit"))
 
@@ -108,13 +102,8 @@ def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
 
 def test_text_is_as_good_as_a_path_in_settings() -> None:
     text: Any = "some/where"
-    settings: list[tuple[Any, str]] = [
-        (oversharp.AuditConfig(problems=text, out=text), "out"),
-        (oversharp.AuditConfig(problems=text), "problems"),
-        (oversharp.ConfirmConfig(path=text), "path"),
-        (oversharp.ImportConfig(store=text), "store"),
-        (oversharp.TrainConfig(problems=text, model="base", output_dir=text), "output_dir"),
-    ]
-    for config, name in settings:
-        assert getattr(config, name) == Path(text)
+    trained = oversharp.TrainConfig(problems=text, model="base", output_dir=text)
+    audited = oversharp.AuditConfig(problems=text, out=text)
+    assert trained.problems == trained.output_dir == audited.problems == audited.out == Path(text)
+    assert oversharp.ConfirmConfig(path=text).path == oversharp.ImportConfig(store=text).store == Path(text)
     assert oversharp.ConfirmConfig().path is None

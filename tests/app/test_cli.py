@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -15,26 +16,10 @@ from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
 from tests.preloaded import ForkServer
 from trainers import objectives
-from trainers.config import SftConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = (
-    "audit",
-    "plan",
-    "confirm",
-    "train",
-    "train-base",
-    "compare",
-    "report",
-    "sql",
-    "explain",
-    "doctor",
-    "demo",
-    "import",
-    "regrade",
-    "export",
-    "merge",
-)
+COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
+COMMANDS += ("import", "regrade", "export", "merge")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -75,11 +60,22 @@ def test_the_listed_commands_are_all_there_are() -> None:
     assert listed == {*COMMANDS, "rescore"}  # an older name of regrade
 
 
-@pytest.mark.parametrize("config", [AuditConfig, ConfirmConfig, TrainConfig, SftConfig])
+@pytest.mark.parametrize("config", [AuditConfig, ConfirmConfig])
 def test_every_setting_is_documented(config: type) -> None:
     text = "\n".join(part.__doc__ or "" for part in config.__mro__)
     for name in config.__dataclass_fields__:
         assert re.search(rf"^    {name}\n        \S", text, flags=re.MULTILINE), f"{config.__name__}.{name}"
+
+
+#: Files that lie where the command is called.
+BAD_FILES = {
+    "problems.jsonl": '{"prompt": "1 2 3 = 7 :", "answer": "7"}\n{"prompt": \n',
+    "key.toml": '[audit]\ntask = "countdown"\nsamples = 4\n',
+    "flat.toml": 'task = "countdown"\nn = 4\n',
+    "open.toml": "[audit\n",
+    "file": "",
+}
+COUNTDOWN = ("audit", ".", "--task", "countdown")
 
 
 @pytest.mark.parametrize(
@@ -87,28 +83,43 @@ def test_every_setting_is_documented(config: type) -> None:
     [
         (("audit", "nowhere", "--task", "countdown"), 9, "nowhere: does not exist"),
         (("audit", "."), 2, "pass either --problems FILE.jsonl or --task NAME"),
-        (("audit", ".", "--task", "countdown", "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
         (("audit", ".", "--task", "contdown"), 4, "did you mean: countdown"),
         (("audit", ".", "--problems", "missing.jsonl"), 4, "missing.jsonl"),
-        (("audit", ".", "--task", "countdown", "--sampler", "vllm"), 5, "use --sampler transformers"),
-        (("audit", ".", "--task", "countdown", "--device", "cuda:7"), 2, "--device cuda:7"),
-        (("audit", ".", "--task", "countdown", "--shard", "3/2"), 2, "--shard 3/2: counts from 1; use 1/2 to 2/2"),
+        (("audit", ".", "--problems", "problems.jsonl"), 4, "problems.jsonl line 2"),
+        (("audit", ".", "--config", "key.toml"), 2, "samples"),
+        (("audit", ".", "--config", "flat.toml"), 2, "under [audit]"),
+        (("audit", ".", "--config", "open.toml"), 2, "open.toml: not TOML"),
+        ((*COUNTDOWN, "--config", "missing.toml"), 2, "missing.toml"),
+        ((*COUNTDOWN, "--max-token", "3"), 2, "--max-tokens"),
+        ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
+        ((*COUNTDOWN, "--sampler", "vllm"), 5, "use --sampler transformers"),
+        ((*COUNTDOWN, "--device", "cuda:7"), 2, "--device cuda:7"),
+        ((*COUNTDOWN, "--shard", "3/2"), 2, "--shard 3/2: counts from 1; use 1/2 to 2/2"),
+        ((*COUNTDOWN, "--out", "file"), 7, "cannot be made a directory"),
+        ((*COUNTDOWN, "--strategy-regex", "(?=x)"), 2, "use RE2 syntax, without look-around"),
         (("merge", "missing.duckdb", "--out", "out"), 7, "missing.duckdb: no such store"),
         (("sql", "missing.duckdb", "SELECT 1"), 7, "missing.duckdb: no such store"),
         (("report", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb", "--drop", "0"), 2, "--drop 0: must lie above 0"),
+        (("plan", "STORE"), 2, "too few to lose that many"),
         (("confirm", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
         (("train", "--algorithm", "grop"), 2, "grpo"),
         (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
-        (("audit", ".", "--task", "countdown", "--config", "missing.toml"), 2, "missing.toml"),
+        (("sql", "STORE", "DELETE FROM samples"), 7, "read-only"),
+        (("sql", "STORE", "COPY samples TO 'out.csv'"), 7, ""),
+        (("sql", "STORE", "SELECT * FROM read_csv('/etc/passwd')"), 7, ""),
+        (("sql", "STORE", "SELECT nothing FROM findings"), 7, "nothing"),
+        (("sql", "STORE", " "), 7, ""),
+        (("sql", "STORE", ";"), 7, ""),
     ],
 )
 def test_bad_input_is_one_line_with_the_mend(
     run: Run,
     countdown_series: Path,
+    audited: Path,
     arguments: tuple[str, ...],
     code: int,
     message: str,
@@ -116,29 +127,17 @@ def test_bad_input_is_one_line_with_the_mend(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = tuple(str(countdown_series) if word == "." else word for word in arguments)
-    got, out, err = run(*arguments)
+    for name, content in BAD_FILES.items():
+        Path(name).write_text(content)
+    meant = {".": str(countdown_series), "STORE": str(audited)}
+    got, out, err = run(*(meant.get(word, word) for word in arguments))
     assert got == code, err
     assert out == ""
     assert message in err
     errors = [line for line in err.splitlines() if not line.startswith("series run:")]
     assert len(errors) == 1
     assert errors[0].startswith("error: ")
-
-
-def test_an_unknown_flag_names_the_nearest(run: Run) -> None:
-    code, _, err = run("audit", "x", "--task", "countdown", "--max-token", "3")
-    assert code != 0
-    assert "--max-tokens" in err
-
-
-def test_malformed_jsonl_is_reported_with_its_line(run: Run, countdown_series: Path, tmp_path: Path) -> None:
-    problems = tmp_path / "problems.jsonl"
-    problems.write_text('{"prompt": "1 2 3 = 7 :", "answer": "7"}\n{"prompt": \n')
-    code, _, err = run("audit", str(countdown_series), "--problems", str(problems), "--out", str(tmp_path / "out"))
-    assert code == 4
-    assert "problems.jsonl" in err
-    assert re.search(r"line 2\b", err)
+    assert not Path("out.csv").exists()
 
 
 def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
@@ -153,19 +152,9 @@ def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path,
     assert {row["k"] for row in result["findings"] if row["measure"] == "pass_at_k"} == {1, 4}
 
 
-def test_an_unknown_toml_key_fails(run: Run, countdown_series: Path, tmp_path: Path) -> None:
-    toml = tmp_path / "audit.toml"
-    toml.write_text('[audit]\ntask = "countdown"\nsamples = 4\n')
-    code, _, err = run("audit", str(countdown_series), "--config", str(toml))
-    assert code != 0
-    assert "samples" in err
-
-
 def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:
-    import shutil
-
     series = tmp_path / "run"
     shutil.copytree(countdown_series, series)
     (series / "checkpoint-40" / "model.safetensors").unlink()
@@ -197,19 +186,9 @@ def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_
     assert json.loads(printed)["samples_drawn"] == 0
 
 
-def test_a_base_that_solves_nothing_cannot_be_planned_with(run: Run, audited: Path) -> None:
-    code, out, err = run("plan", str(audited))
-    assert code == 2
-    assert out == ""
-    assert "too few to lose that many" in err
-    assert len(err.strip().splitlines()) == 1
-
-
 def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path, tmp_path: Path) -> None:
-    import shutil
-
-    store = shutil.copy(audited, tmp_path / "audit.duckdb")
-    code, out, _ = run("confirm", str(store), "--path", str(tmp_path / "nowhere"), "--quiet")
+    store = str(shutil.copy(audited, tmp_path))
+    code, out, _ = run("confirm", store, "--path", str(tmp_path / "nowhere"), "--quiet")
     assert code == 0
     assert "no problem seems lost or gained" in out
     assert (tmp_path / "report.html").is_file()
@@ -220,11 +199,9 @@ def test_series_that_were_sampled_differently_are_compared_only_when_that_is_all
 ) -> None:
     from diagnostics.audit.audit import audit
 
+    small = {"task": "countdown", "limit": 2, "n": 2, "panel": 0, "kernel_problems": 0, "out": tmp_path}
     for name, temperature in (("cool", 0.5), ("warm", 1.0)):
-        config = AuditConfig(
-            task="countdown", limit=2, n=2, panel=0, kernel_problems=0, temperature=temperature, out=tmp_path, name=name
-        )
-        audit([countdown_series], config)
+        audit([countdown_series], AuditConfig(**small, temperature=temperature, name=name))
     arguments = ("report", str(tmp_path / "audit.duckdb"), "--series", "cool", "warm")
     code, _, err = run(*arguments)
     assert code == 7
@@ -239,21 +216,11 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     code, out, _ = run("sql", str(audited), query, "--json")
     assert code == 0
     assert json.loads(out) == [{"n": 4 * (16 + 1) + 2 * 4 * (8 + 1) + 4 * 4, "label": "x"}]  # base, others, panel
+    identity = "11111111-1111-1111-1111-111111111111"  # JSON has no type for it
+    assert json.loads(run("sql", str(audited), f"SELECT '{identity}'::UUID AS id", "--json")[1]) == [{"id": identity}]
     assert run("sql", str(audited), query, "--csv")[1] == "n,label\n156,x\n"
     assert "156" in run("sql", str(audited), query)[1]
     assert "findings" in run("sql", str(audited))[1]
-
-
-def test_sql_cannot_write(run: Run, audited: Path) -> None:
-    code, _, err = run("sql", str(audited), "DELETE FROM samples")
-    assert code == 7
-    assert "read-only" in err
-
-
-def test_a_wrong_query_is_one_line(run: Run, audited: Path) -> None:
-    code, _, err = run("sql", str(audited), "SELECT nothing FROM findings")
-    assert code == 7
-    assert len(err.strip().splitlines()) == 1
 
 
 def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
@@ -279,20 +246,6 @@ def test_train_list_names_every_algorithm(run: Run) -> None:
     assert listed == set(objectives.names())
 
 
-def test_a_settings_file_without_the_commands_table_is_refused(
-    run: Run, countdown_series: Path, tmp_path: Path
-) -> None:
-    toml = tmp_path / "audit.toml"
-    toml.write_text('task = "countdown"\nn = 4\n')
-    code, _, err = run("audit", str(countdown_series), "--config", str(toml))
-    assert code == 2
-    assert "under [audit]" in err
-    toml.write_text("[audit\n")
-    code, _, err = run("audit", str(countdown_series), "--config", str(toml))
-    assert code == 2
-    assert "audit.toml: not TOML" in err
-
-
 def test_a_run_can_be_repeated_from_the_settings_it_wrote(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "base"
     flags = ("--max-steps", "2", "--n-examples", "200", "--output-dir", str(out))
@@ -300,38 +253,6 @@ def test_a_run_can_be_repeated_from_the_settings_it_wrote(run: Run, tmp_path: Pa
     code, printed, err = run("train-base", "--config", str(out / "config.toml"), "--resume")
     assert code == 0, err
     assert printed.strip() == str(out / "checkpoint-2")
-
-
-def test_a_pattern_that_the_database_cannot_search_with_is_refused_at_once(
-    run: Run, countdown_series: Path, tmp_path: Path
-) -> None:
-    flags = ("--task", "countdown", "--out", str(tmp_path), "--strategy-regex", "(?=x)", "--quiet")
-    code, _, err = run("audit", str(countdown_series), *flags)
-    assert code == 2
-    assert "--strategy-regex" in err
-    assert "look-around" in err
-
-
-def test_an_output_directory_that_is_a_file_is_refused(run: Run, countdown_series: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("")
-    code, _, err = run("audit", str(countdown_series), "--task", "countdown", "--out", str(tmp_path / "out"), "--quiet")
-    assert code == 7
-    assert "cannot be made a directory" in err
-
-
-@pytest.mark.parametrize("query", ["COPY samples TO '{}/out.csv'", "SELECT * FROM read_csv('/etc/passwd')", " ", ";"])
-def test_sql_touches_nothing_but_the_store(run: Run, audited: Path, tmp_path: Path, query: str) -> None:
-    code, out, err = run("sql", str(audited), query.format(tmp_path))
-    assert code == 7
-    assert out == ""
-    assert len(err.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_sql_prints_any_type_as_json(run: Run, audited: Path) -> None:
-    code, out, _ = run("sql", str(audited), "SELECT '11111111-1111-1111-1111-111111111111'::UUID AS id", "--json")
-    assert code == 0
-    assert json.loads(out) == [{"id": "11111111-1111-1111-1111-111111111111"}]
 
 
 def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: ForkServer) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +15,12 @@ import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
-from diagnostics.records.errors import CheckpointError, ConfigError, EngineRefusedError, StoreError
-from diagnostics.records.progress import SilentProgress
+from diagnostics.records.errors import ConfigError, EngineRefusedError
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 from oversharp import open_store
+from tests.audit.small_audits import Notes, config, frame, with_rollouts
 from tests.preloaded import Command, ForkServer
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
@@ -33,22 +31,6 @@ ORDER BY ALL
 """
 
 
-def _config(out: Path, **changes: object) -> AuditConfig:
-    small = {"task": "countdown", "limit": 5, "n": 16, "n_base": 16, "panel": 2, "entropy_samples": 4, "batch_size": 8}
-    kernel = {"kernel_problems": 1, "kernel_responses": 3}
-    return AuditConfig(**{**small, **kernel, "name": "run", "out": out, **changes})
-
-
-class _Notes(SilentProgress):
-    """Keeps what the user would be told."""
-
-    def __init__(self, notes: list[str]) -> None:
-        self._notes = notes
-
-    def note(self, text: str) -> None:
-        self._notes.append(text)
-
-
 def _command(series: Path, out: Path) -> list[str]:
     flags = "--task countdown --limit 5 --n 16 --n-base 16 --panel 2 --entropy-samples 4 --batch-size 8"
     flags += " --kernel-problems 1 --kernel-responses 3 --name run --quiet --out"
@@ -56,22 +38,20 @@ def _command(series: Path, out: Path) -> list[str]:
 
 
 def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series: Path, tmp_path: Path) -> None:
-    first = oversharp.audit([countdown_series], _config(tmp_path))
+    first = oversharp.audit([countdown_series], config(tmp_path))
     assert first.samples_drawn == 3 * 5 * (16 + 1) + 5 * 2
-    with open_store(first.store_path) as store:
-        before = store.frame(FINDINGS)
+    before = frame(first.store_path, FINDINGS)
     page = first.report_path.read_bytes()
     first.store_path.with_suffix(".made.json").unlink()  # what stands would not be computed again
     first.report_path.unlink()
-    second = oversharp.audit([countdown_series], _config(tmp_path))
+    second = oversharp.audit([countdown_series], config(tmp_path))
     assert second.samples_drawn == 0
-    with open_store(second.store_path) as store:
-        assert store.frame(FINDINGS).equals(before)
+    assert frame(second.store_path, FINDINGS).equals(before)
     assert second.report_path.read_bytes() == page
     written_ns = second.report_path.stat().st_mtime_ns
-    notes: list[str] = []
-    third = oversharp.audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
-    assert "findings and verdict of run stand: nothing that they rest on has changed" in notes
+    progress = Notes()
+    third = oversharp.audit([countdown_series], config(tmp_path), progress=progress)
+    assert "findings and verdict of run stand: nothing that they rest on has changed" in progress.notes
     assert third.verdict == first.verdict
     assert third.report_path.stat().st_mtime_ns == written_ns
 
@@ -79,7 +59,7 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series:
 def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdict = audit([countdown_series], _config(tmp_path)).verdict
+    verdict = audit([countdown_series], config(tmp_path)).verdict
     assert verdict.label == "inconclusive"  # untrained models solve nothing, before and after
     assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (40,), 5)
     assert [rates.step for rates in verdict.rates] == [0, 20, 40]
@@ -97,22 +77,10 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
             assert said.splitlines()[-1] == f"verdict  {verdict.sentence}"
 
 
-def test_a_checkpoint_that_was_left_out_is_a_caveat_of_the_verdict(countdown_series: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(countdown_series, run)
-    weights = run / "checkpoint-40" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    verdict = audit([run], _config(tmp_path / "out")).verdict
-    assert verdict.window == (20,)
-    assert any(caveat.startswith("Left out: checkpoint-40 (model.safetensors") for caveat in verdict.caveats)
-
-
 def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
     countdown_series: Path, tmp_path: Path, commands: ForkServer
 ) -> None:
-    audit([countdown_series], _config(tmp_path / "whole"))
-    with open_store(tmp_path / "whole" / "audit.duckdb") as store:
-        whole_findings, whole_samples = store.frame(FINDINGS), store.frame(SAMPLES)
+    whole = audit([countdown_series], config(tmp_path / "whole")).store_path
 
     rng = random.Random(7)
     out = tmp_path / "killed"
@@ -130,10 +98,9 @@ def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
         assert not rows.duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"]).any()
         committed = len(rows)
     assert kills >= 2, "the process was never killed while it worked"
-    audit([countdown_series], _config(out))
-    with open_store(out / "audit.duckdb") as store:
-        assert store.frame(SAMPLES).equals(whole_samples)
-        assert store.frame(FINDINGS).equals(whole_findings)
+    audit([countdown_series], config(out))
+    for query in (SAMPLES, FINDINGS):
+        assert frame(out / "audit.duckdb", query).equals(frame(whole, query))
 
 
 def _wait_for_a_write(out: Path, process: Command) -> None:
@@ -147,36 +114,6 @@ def _wait_for_a_write(out: Path, process: Command) -> None:
         time.sleep(0.01)
 
 
-def test_a_half_written_checkpoint_is_left_out_by_name(countdown_series: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(countdown_series, run)
-    weights = run / "checkpoint-40" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    result = audit([run], _config(tmp_path / "out"))
-    assert list(result.left_out) == ["checkpoint-40"]
-    with open_store(result.store_path) as store:
-        assert store.frame("SELECT DISTINCT step FROM findings ORDER BY step")["step"].tolist() == [0, 20]
-
-
-def test_a_checkpoint_with_nan_weights_fails_alone_with_its_reason(countdown_series: Path, tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    run = tmp_path / "run"
-    shutil.copytree(countdown_series, run)
-    path = run / "checkpoint-20" / "model.safetensors"
-    tensors = load_file(path)
-    tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], float("nan"))
-    save_file(tensors, path, metadata={"format": "pt"})
-    result = audit([run], _config(tmp_path / "out"))
-    assert "model.norm.weight" in result.left_out["checkpoint-20"]
-    with open_store(result.store_path) as store:
-        rows = store.frame("SELECT step, value, why FROM findings WHERE measure = 'pass_at_k' AND scope = 'all'")
-    assert rows.loc[rows["step"] == 20, "value"].isna().all()
-    assert rows.loc[rows["step"] == 20, "why"].str.contains("model.norm.weight").all()
-    assert rows.loc[rows["step"] == 40, "value"].notna().all()
-
-
 def test_two_series_that_share_a_base_sample_it_once(
     countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
 ) -> None:
@@ -184,56 +121,49 @@ def test_two_series_that_share_a_base_sample_it_once(
     shutil.copytree(countdown_series / "checkpoint-0", other / "checkpoint-0")
     make_checkpoint(other / "checkpoint-20", 99)
     out = tmp_path / "out"
-    audit([countdown_series], _config(out, name="one"))
-    second = audit([other], _config(out, name="two"))
+    audit([countdown_series], config(out, name="one"))
+    second = audit([other], config(out, name="two"))
     assert second.samples_drawn == 5 * (16 + 1)
-    with open_store(second.store_path) as store:
-        assert store.frame("SELECT series FROM current_audits ORDER BY series")["series"].tolist() == ["one", "two"]
+    series = frame(second.store_path, "SELECT series FROM current_audits ORDER BY series")["series"]
+    assert series.tolist() == ["one", "two"]
 
 
 def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series: Path, tmp_path: Path) -> None:
-    audit([countdown_series], _config(tmp_path))
-    more = audit([countdown_series], _config(tmp_path, n=20, n_base=20))
+    audit([countdown_series], config(tmp_path))
+    more = audit([countdown_series], config(tmp_path, n=20, n_base=20))
     assert more.samples_drawn == 3 * 5 * 4
-    warmer = audit([countdown_series], _config(tmp_path, temperature=0.5))
+    warmer = audit([countdown_series], config(tmp_path, temperature=0.5))
     assert warmer.samples_drawn == 3 * 5 * (16 + 1)
-    with open_store(warmer.store_path) as store:
-        assert store.frame("SELECT DISTINCT n FROM problem_counts")["n"].tolist() == [16]
+    assert frame(warmer.store_path, "SELECT DISTINCT n FROM problem_counts")["n"].tolist() == [16]
 
 
 def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_series: Path, tmp_path: Path) -> None:
     more = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     with pytest.raises(ConfigError, match="holds no finished audit"):
-        audit([countdown_series], _config(tmp_path, **more))
-    audit([countdown_series], _config(tmp_path, n_base=32))
+        audit([countdown_series], config(tmp_path, **more))
+    audit([countdown_series], config(tmp_path, n_base=32))
     with Store.open(tmp_path / "audit.duckdb") as store:
         samples = store.frame(SAMPLES)
-    topped = audit([countdown_series], _config(tmp_path, **more))
+    topped = audit([countdown_series], config(tmp_path, **more))
     assert topped.samples_drawn == 5 * 8 + 2 * 5 * 4
     with Store.open(tmp_path / "audit.duckdb") as store:
         assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
         assert store.frame("SELECT n, n_base FROM current_audits").to_numpy().tolist() == [[20, 40]]
         # as if this audit had been killed at its end: the same command again goes on to the same n
         store._database.rows("UPDATE audits SET provenance = '{}' WHERE n = 20")
-    assert audit([countdown_series], _config(tmp_path, **more)).samples_drawn == 0
-
-
-def test_flags_that_a_top_up_would_ignore_are_refused() -> None:
-    with pytest.raises(ConfigError, match="leave --n and --n-base out"):
-        _config(Path("unused"), top_up=4)
+    assert audit([countdown_series], config(tmp_path, **more)).samples_drawn == 0
 
 
 def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     countdown_series: Path, tmp_path: Path
 ) -> None:
-    result = audit([countdown_series], _config(tmp_path, k=(1, 2), adaptive=True))
-    with open_store(result.store_path) as store:
-        drawn = store.frame("SELECT step, n FROM sampled_counts GROUP BY ALL ORDER BY ALL").to_numpy().tolist()
-        values = store.frame("SELECT step, k, value FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL")
+    result = audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True))
+    drawn = frame(result.store_path, "SELECT step, n FROM sampled_counts GROUP BY ALL ORDER BY ALL").to_numpy().tolist()
+    values = frame(result.store_path, "SELECT step, k, value FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL")
     # an untrained model solves nothing: from the second checkpoint on, twice the largest k is enough
     assert drawn == [[0, 16], [20, 4], [40, 4]]
     assert values["value"].tolist() == [0.0] * 6
-    assert audit([countdown_series], _config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
+    assert audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
 
 
 def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
@@ -249,97 +179,74 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
 
     monkeypatch.setattr("diagnostics.audit.prepare.choose_sampler", choose)
     monkeypatch.setattr("diagnostics.engine.local.make_sampler", refuse)
-    notes: list[str] = []
-    result = audit([countdown_series], _config(tmp_path), progress=_Notes(notes))
-    assert any("does not run this model" in note for note in notes)
-    with open_store(result.store_path) as store:
-        drew = "SELECT DISTINCT sampler FROM samples JOIN settings USING (settings_id)"
-        assert store.frame(drew)["sampler"].tolist() == ["transformers"]
+    progress = Notes()
+    result = audit([countdown_series], config(tmp_path), progress=progress)
+    assert any("does not run this model" in note for note in progress.notes)
+    drew = "SELECT DISTINCT sampler FROM samples JOIN settings USING (settings_id)"
+    assert frame(result.store_path, drew)["sampler"].tolist() == ["transformers"]
     with pytest.raises(EngineRefusedError):  # who asks for vLLM gets its refusal
-        audit([countdown_series], _config(tmp_path / "asked", sampler="vllm"))
+        audit([countdown_series], config(tmp_path / "asked", sampler="vllm"))
 
 
 def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_path: Path) -> None:
-    import pandas as pd
-
-    run = tmp_path / "run"
-    shutil.copytree(countdown_series, run)
-    (run / "rollouts").mkdir()
     said = {"prompt": "1 2 3 = 7 :", "response": "1 + 2 * 3", "truncated": False, "correct": True}
-    pd.DataFrame([{"step": step, **said} for step in (5, 20, 21)]).to_parquet(run / "rollouts" / "step_000040.parquet")
+    run = with_rollouts(countdown_series, tmp_path / "run", [{"step": step, **said} for step in (5, 20, 21)])
     (run / "rollouts" / "step_000060.parquet").write_bytes(b"cut short")
-    notes: list[str] = []
-    result = audit([run], _config(tmp_path / "out"), progress=_Notes(notes))
-    with open_store(result.store_path) as store:
-        tokens = store.frame("FROM training_tokens ORDER BY step, problem_id")
+    progress = Notes()
+    result = audit([run], config(tmp_path / "out"), progress=progress)
+    tokens = frame(result.store_path, "FROM training_tokens ORDER BY step, problem_id")
     assert tokens["step"].tolist() == [20, 40]
     assert all(len(row.token_logps) == len(row.token_logps_before) == 6 for row in tokens.itertuples())
-    assert any("step_000060.parquet" in note for note in notes)
+    assert any("step_000060.parquet" in note for note in progress.notes)
 
 
 def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: Path, tmp_path: Path) -> None:
-    result = audit([countdown_series], _config(tmp_path, panel=16, panel_temperature=1.0))
-    with open_store(result.store_path) as store:
-        texts = store.frame(
-            """
-            SELECT s.problem_id, s.sample_index, list(DISTINCT s.text) AS texts
-            FROM samples AS s
-            JOIN series_checkpoints AS c USING (checkpoint_id)
-            WHERE c.is_base AND NOT s.greedy
-            GROUP BY ALL
-            """
-        )
+    result = audit([countdown_series], config(tmp_path, panel=16, panel_temperature=1.0))
+    texts = frame(
+        result.store_path,
+        """
+        SELECT s.problem_id, s.sample_index, list(DISTINCT s.text) AS texts
+        FROM samples AS s
+        JOIN series_checkpoints AS c USING (checkpoint_id)
+        WHERE c.is_base AND NOT s.greedy
+        GROUP BY ALL
+        """,
+    )
     assert (texts["texts"].map(len) == 2).mean() > 0.9  # untrained: two draws of one index are hardly ever equal
 
 
-def test_equal_weights_at_different_steps_are_refused(countdown_series: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(countdown_series, run)
-    shutil.copytree(run / "checkpoint-40", run / "checkpoint-60")
-    with pytest.raises(CheckpointError, match=r"checkpoint-40.*checkpoint-60|checkpoint-60.*checkpoint-40"):
-        audit([run], _config(tmp_path / "out"))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": (1, 64)}, "--k 64 is larger than --n 16"),
+        ({"adaptive": True}, "--adaptive saves nothing with --k up to 16 and --n 16"),
+        ({"top_up": 4}, "leave --n and --n-base out"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused_before_anything_runs(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(Path("unused"), **changes)
 
 
-def test_k_above_n_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="--k 64 is larger than --n 16"):
-        _config(Path("unused"), k=(1, 64))
-
-
-def test_a_locked_store_is_one_line(countdown_series: Path, tmp_path: Path) -> None:
-    result = audit([countdown_series], _config(tmp_path))
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('held', flush=True); time.sleep(60)",
-            str(result.store_path),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline().strip() == "held"
-        with pytest.raises(StoreError, match="locked by another process"):
-            audit([countdown_series], _config(tmp_path))
-    finally:
-        holder.kill()
-        holder.wait()
-        holder.stdout.close()
-
-
-def test_a_checkpoint_that_was_mended_is_no_longer_left_out(countdown_series: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_cut_short_is_left_out_with_a_caveat_until_it_is_mended(
+    countdown_series: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(countdown_series, run)
     weights = run / "checkpoint-40" / "model.safetensors"
     whole = weights.read_bytes()
-    weights.write_bytes(whole[:-1000])
-    recorded = "SELECT json_keys(provenance -> 'left_out') AS labels FROM current_audits"
     for content, labels in ((whole[:-1000], ["checkpoint-40"]), (whole, []), (whole[:-1000], ["checkpoint-40"])):
         weights.write_bytes(content)
-        result = audit([run], _config(tmp_path / "out"))
-        with open_store(result.store_path) as store:
-            assert list(store.frame(recorded)["labels"].iloc[0]) == labels == list(result.left_out)
+        result = audit([run], config(tmp_path / "out"))
+        recorded = frame(result.store_path, "SELECT json_keys(provenance -> 'left_out') AS labels FROM current_audits")
+        assert list(recorded["labels"].iloc[0]) == labels == list(result.left_out)
+        steps = frame(result.store_path, "SELECT DISTINCT step FROM findings ORDER BY step")["step"].tolist()
+        assert steps == ([0, 20] if labels else [0, 20, 40])
+        assert result.verdict.window == ((20,) if labels else (40,))
+        left_out = [caveat for caveat in result.verdict.caveats if caveat.startswith("Left out: ")]
+        assert [caveat.partition(" (model.safetensors")[0] for caveat in left_out] == [f"Left out: {_}" for _ in labels]
 
 
 def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_series: Path, tmp_path: Path) -> None:
@@ -348,47 +255,30 @@ def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_s
     unlisted = {"prompt": "1 2 4 = 7 :", "answer": "7", "verifier": "exact"}
     problems.write_text(f"{json.dumps(listed)}\n{json.dumps(unlisted)}\n")
     config = AuditConfig(problems=problems, n=4, max_tokens=6, sampler="transformers", out=tmp_path / "out", name="run")
-    with open_store(audit([countdown_series], config).store_path) as store:
-        rows = store.frame(
-            "SELECT scope, value, why, n FROM findings WHERE measure = 'modes_fallen_10x' AND step = 40 ORDER BY scope"
-        )
+    rows = frame(
+        audit([countdown_series], config).store_path,
+        "SELECT scope, value, why, n FROM findings WHERE measure = 'modes_fallen_10x' AND step = 40 ORDER BY scope",
+    )
     assert rows["scope"].tolist() == ["all", "with_modes"]
     assert rows["why"].iloc[0].startswith("only 1 of 2 problems")
     assert rows["n"].iloc[1] == 2  # modes
 
 
-def test_an_adaptive_audit_that_could_save_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--adaptive saves nothing with --k up to 16 and --n 16"):
-        _config(Path("unused"), adaptive=True)
-
-
 @pytest.mark.parametrize("k", [1, 8])
 def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Path, k: int) -> None:
-    result = oversharp.audit([countdown_series], _config(tmp_path, k=(k,)))
+    result = oversharp.audit([countdown_series], config(tmp_path, k=(k,)))
     assert result.report_path.is_file()
 
 
 def test_more_entropy_samples_later_score_what_is_there(countdown_series: Path, tmp_path: Path) -> None:
     query = "SELECT step, value, n FROM findings WHERE measure = 'token_entropy' AND scope = 'all' ORDER BY step"
-    audit([countdown_series], _config(tmp_path / "grown", entropy_samples=2))
-    grown = audit([countdown_series], _config(tmp_path / "grown", entropy_samples=8))
-    at_once = audit([countdown_series], _config(tmp_path / "at-once", entropy_samples=8))
+    audit([countdown_series], config(tmp_path / "grown", entropy_samples=2))
+    grown = audit([countdown_series], config(tmp_path / "grown", entropy_samples=8))
+    at_once = audit([countdown_series], config(tmp_path / "at-once", entropy_samples=8))
     with open_store(grown.store_path) as left, open_store(at_once.store_path) as right:
         values, expected = left.frame(query), right.frame(query)
     assert values["n"].tolist() == [5 * 8] * 3
     assert values["value"].tolist() == pytest.approx(expected["value"].tolist(), rel=1e-5)
-
-
-def test_findings_are_equal_to_the_last_bit_when_computed_again(countdown_series: Path, tmp_path: Path) -> None:
-    config = _config(tmp_path, limit=40)
-    frames = []
-    for _ in range(3):
-        with open_store(audit([countdown_series], config).store_path) as store:
-            frames.append(store.frame("SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"))
-            events = store.frame("SELECT count(*) AS n FROM events WHERE stage = 'measure'")["n"].iloc[0]
-    assert frames[0].equals(frames[1])
-    assert frames[0].equals(frames[2])
-    assert events == 1
 
 
 def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
@@ -397,8 +287,7 @@ def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
     run = tmp_path / "run"
     shutil.copytree(countdown_series, run)
     (run / "checkpoint-20" / "tokenizer_config.json").unlink()
-    result = audit([run], _config(tmp_path / "out"))
+    result = audit([run], config(tmp_path / "out"))
     assert list(result.left_out) in ([], ["checkpoint-20"])
-    with open_store(result.store_path) as store:
-        last = store.frame("SELECT value FROM findings WHERE measure = 'pass_at_k' AND step = 40")
+    last = frame(result.store_path, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND step = 40")
     assert last["value"].notna().all()
