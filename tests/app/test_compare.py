@@ -16,6 +16,8 @@ from diagnostics.store import Store
 from reports.evidence.source import read_source
 from trainers.config import TrainConfig
 
+pytestmark = pytest.mark.xdist_group("compare")  # they share what takes seconds to make
+
 FILE = """
 seeds = [0, 1]
 

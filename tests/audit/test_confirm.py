@@ -23,6 +23,8 @@ from diagnostics.store.load import stored_problems, stored_settings
 from diagnostics.tasks import load_problems
 from oversharp import open_store
 
+pytestmark = pytest.mark.xdist_group("confirm")  # they share what takes seconds to make
+
 #: What the late model says, whatever it is asked.
 SAID_LATE = ("98", "99")
 N, N_BASE, FRESH = 8, 16, 32

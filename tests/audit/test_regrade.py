@@ -23,6 +23,8 @@ from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 from reports import build_report
 
+pytestmark = pytest.mark.xdist_group("regrade")  # they share what takes seconds to make
+
 PROBLEMS, REPEATS, STEPS = 40, 16, (0, 10, 20)
 
 
