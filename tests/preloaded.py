@@ -1,7 +1,7 @@
 """Processes without the seconds that their imports take: one process imports and forks each of them.
 
 A forked process is like any other: it has a session of its own, can be killed, and ends as Python ends. The server is
-``python -m tests.preloaded LISTENER MODULE …``; it takes one request a connection.
+``python -m tests.preloaded LISTENER PARENT MODULE …``; it takes one request a connection and ends with its parent.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ForkServer:
             listener.bind(self.socket_path)
             listener.listen()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.preloaded", str(listener.fileno()), *preloaded],
+                [sys.executable, "-m", "tests.preloaded", str(listener.fileno()), str(os.getpid()), *preloaded],
                 cwd=ROOT,
                 env={**(environment or os.environ), **more},
                 pass_fds=[listener.fileno()],
@@ -188,9 +188,9 @@ def _ask(socket_path: str, request: Mapping[str, Any], files: Sequence[int] = ()
             return json.loads(answer.read())
 
 
-def _serve(listener: socket.socket) -> Callable[[], None]:
+def _serve(listener: socket.socket, parent: int) -> Callable[[], None]:
     """Fork at every request; returns in the forked process alone, with what it has to do."""
-    parent, codes = os.getppid(), {}
+    codes: dict[int, int | None] = {}
     listener.settimeout(1.0)
     while os.getppid() == parent:
         with suppress(TimeoutError), listener.accept()[0] as connection:
@@ -236,6 +236,6 @@ def _named(call: str) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    for preloaded in sys.argv[2:]:
+    for preloaded in sys.argv[3:]:
         _named(preloaded)()
-    _serve(socket.socket(fileno=int(sys.argv[1])))()
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))()
