@@ -121,7 +121,7 @@ def test_whitening_counts_each_value_once_per_token(values: list[list[float]], d
     ("settings_text", "n_tokens", "expected"),
     [
         ("length=10,buffer=4,factor=2", [2, 8, 9, 10], [1.0, 0.0, -0.5, -1.0]),
-        ("length=10", [1, 8, 9, 10], [1.0, 1.0, 0.5, 0.0]),  # the buffer is a fifth of the length unless given
+        ("length=20", [16, 17, 18, 20], [1.0, 0.75, 0.5, 0.0]),  # the buffer is a fifth of the length unless given
     ],
 )
 def test_overlong_punishes_from_the_buffer_on_down_to_the_factor(
