@@ -33,21 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item._id = type(item._id).parse(item.nodeid + suffix)  # type: ignore[attr-defined]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep groups of ``xdist_group`` on one worker.
-
-    pytest-xdist 3.8 marks a group by renaming its tests in a way that pytest 9.2 does not notice.
-    """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    for item in items:
-        for mark in item.iter_markers("xdist_group"):
-            suffix = f"@{mark.args[0]}"
-            if not item.nodeid.endswith(suffix):
-                item._id = type(item._id).parse(item.nodeid + suffix)  # type: ignore[attr-defined]
-
-
 def write_checkpoint(folder: Path, seed: int) -> Path:
     """A complete Countdown checkpoint with random weights."""
     from trainers.countdown_base import build_model, build_tokenizer

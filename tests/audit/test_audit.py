@@ -114,6 +114,26 @@ def _wait_for_a_write(out: Path, process: Command) -> None:
         time.sleep(0.01)
 
 
+def test_a_checkpoint_with_nan_weights_fails_alone_with_its_reason(countdown_series: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    path = run / "checkpoint-20" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], float("nan"))
+    save_file(tensors, path, metadata={"format": "pt"})
+    result = audit([run], config(tmp_path / "out"))
+    assert "model.norm.weight" in result.left_out["checkpoint-20"]
+    rows = frame(
+        result.store_path, "SELECT step, value, why FROM findings WHERE measure = 'pass_at_k' AND scope = 'all'"
+    )
+    assert rows.loc[rows["step"] == 20, "value"].isna().all()
+    assert rows.loc[rows["step"] == 20, "why"].str.contains("model.norm.weight").all()
+    assert rows.loc[rows["step"] == 40, "value"].notna().all()
+
+
 def test_two_series_that_share_a_base_sample_it_once(
     countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
 ) -> None:
