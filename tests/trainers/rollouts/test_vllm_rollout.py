@@ -6,17 +6,17 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from scipy.stats import chisquare
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import Dtype, LoadedModel, load_path
+from diagnostics.models.load import Dtype
 from diagnostics.records.errors import TrainingError
-from tests.trainers.runs import Notes, metrics, model_on_hub
+from tests.trainers.batches import check_ends, p_value, text_of
+from tests.trainers.runs import VLLM_SIZES, Notes, loaded_from, metrics, model_on_hub, with_adapter
 from tests.vllm_here import runs_or_must_run
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.xdist_group("vllm")
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41, 42], [9, 50, 60]]
 MU = 0.5
+ENDS = tuple(range(1, 20))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,24 +49,10 @@ def environment_restored() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Heads of a size that vLLM's CPU kernels take; embeddings drawn wide, so that laws are far from uniform."""
+    """Embeddings drawn wide, so that laws are far from uniform."""
     path = tmp_path_factory.mktemp("policy")
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=107,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    _saved(Qwen3ForCausalLM(config), path)
-    return path
+    return _saved(Qwen3ForCausalLM(Qwen3Config(**VLLM_SIZES, tie_word_embeddings=True)), path)
 
 
 @pytest.fixture(scope="module")
@@ -73,35 +60,17 @@ def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another architecture: one layer, other heads, a head of its own."""
     path = tmp_path_factory.mktemp("memory")
     torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=107,
-        hidden_size=64,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=64,
-        max_position_embeddings=512,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    _saved(LlamaForCausalLM(config), path)
-    return path
+    sizes = {**VLLM_SIZES, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64}
+    return _saved(LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False)), path)
 
 
-def _saved(model: PreTrainedModel, path: Path) -> None:
+def _saved(model: PreTrainedModel, path: Path) -> Path:
     with torch.no_grad():
         for embedding in {model.get_input_embeddings(), model.get_output_embeddings()}:
             embedding.weight.normal_(std=0.05)
     model.save_pretrained(path)
     build_tokenizer().save_pretrained(path)
-
-
-def loaded_from(path: Path) -> LoadedModel:
-    """Many tokens end a response, so that lengths differ."""
-    return replace(load_path(path, device=torch.device("cpu"), dtype="float32"), end_ids=tuple(range(1, 20)))
+    return path
 
 
 class Trained:
@@ -110,7 +79,7 @@ class Trained:
     def __init__(
         self, start: Path, memory_path: Path | None, dtype: Dtype = "float32", cache_bytes: float | None = None
     ) -> None:
-        self.policy = loaded_from(start)
+        self.policy = loaded_from(start, end_ids=ENDS)
         self.memory = None
         if memory_path is not None:
             self.memory = MemoryNetwork(
@@ -147,9 +116,7 @@ class Trained:
         """Behaviour, policy's log-probability, entropy: against passes of transformers over each whole row."""
         gaps = [0.0, 0.0, 0.0]
         for row in range(len(rollouts.truncated_B)):
-            place = row // rollouts.group_size
-            prompt = rollouts.prompt_ids_PL[place][rollouts.prompt_mask_PL[place]]
-            response = rollouts.response_ids_BT[row][rollouts.response_mask_BT[row]]
+            prompt, response = text_of(rollouts, row)
             ids, last = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
             own = self.policy.model(ids).logits[0, last]
             scores = own if self.memory is None else own - MU * self.memory.model(ids).logits[0, last]
@@ -166,7 +133,9 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def plain(start: Path) -> Iterator[Trained]:
-    whole = engine_footprint(loaded_from(start), None, start=start, max_model_len=320, rows=64, dtype="float32")
+    whole = engine_footprint(
+        loaded_from(start, end_ids=ENDS), None, start=start, max_model_len=320, rows=64, dtype="float32"
+    )
     trained = Trained(start, None, cache_bytes=whole.cache / 4)
     yield trained
     trained.engine.close()
@@ -196,13 +165,7 @@ def test_log_probabilities_and_entropies_are_those_of_transformers(trained: Trai
 
 
 def test_rollouts_end_as_those_of_the_own_decoder_do(trained: Trained) -> None:
-    rollouts = trained.sample(max_tokens=4, group_size=16)
-    for ids, length, truncated in zip(
-        rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist(), rollouts.truncated_B.tolist(), strict=True
-    ):
-        ended = [place for place, token in enumerate(ids[:length]) if 1 <= token < 20]
-        assert ended == ([] if truncated else [length - 1])
-    assert 0 < rollouts.truncated_B.sum() < len(rollouts.truncated_B)
+    check_ends(trained.sample(max_tokens=4, group_size=16), ENDS)
 
 
 def test_tokens_follow_the_law(trained: Trained) -> None:
@@ -213,11 +176,7 @@ def test_tokens_follow_the_law(trained: Trained) -> None:
         scores = trained.policy.model(torch.tensor(PROMPTS[:1])).logits[0, -1].double()
         if trained.memory is not None:
             scores = scores - MU * trained.memory.model(torch.tensor(PROMPTS[:1])).logits[0, -1].double()
-    expected = (scores / 0.8).softmax(-1) * n
-    rare = expected < 5
-    bins = [torch.cat([one[~rare], one[rare].sum()[None]]) for one in (count, expected)]
-    kept = bins[1] > 0  # nothing may be rare
-    assert chisquare(*(one[kept].numpy() for one in bins), sum_check=False).pvalue > 1e-3
+    assert p_value(count, (scores / 0.8).softmax(-1) * n) > 1e-3
 
 
 def test_the_likeliest_tokens_leave_the_memory_out(trained: Trained) -> None:
@@ -248,34 +207,38 @@ def test_a_sync_brings_the_new_weights_of_both_networks(trained: Trained) -> Non
     assert max(trained.largest_gaps(trained.sample(), 0.7)) < 1e-4
 
 
-def test_a_sync_that_does_nothing_is_found_out(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+GAP = r"vLLM computes other log-probabilities .* use --engine own$"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_small", "left_out", "message"),
+    [
+        ("plain", False, "engine._overwrite_weights", GAP),
+        ("pair", False, "engine._overwrite_weights", GAP),
+        ("plain", True, "engine._overwrite_weights", "bit for bit as before"),
+        ("plain", False, "engine._llm.reset_prefix_cache", GAP),
+    ],
+)
+def test_a_sync_that_leaves_something_out_is_found_out(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    is_small: bool,
+    left_out: str,
+    message: str,
+) -> None:
+    trained: Trained = request.getfixturevalue(name)
     trained.sample()
-    trained.move()
+    if is_small:  # too small to see, but for the last bit
+        trained.scale(1 + 2e-6)
+    else:
+        trained.move()
     with monkeypatch.context() as patch:
-        patch.setattr(trained.engine, "_overwrite_weights", lambda: None)
-        with pytest.raises(TrainingError, match=r"vLLM computes other log-probabilities .* use --engine own$"):
+        owner, _, attribute = left_out.rpartition(".")
+        patch.setattr(attrgetter(owner)(trained), attribute, lambda: True)
+        with pytest.raises(TrainingError, match=message):
             trained.engine.sync()
     trained.engine.sync()
-
-
-def test_a_step_too_small_to_see_is_known_by_the_last_bit(plain: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain.sample()
-    plain.scale(1 + 2e-6)
-    with monkeypatch.context() as patch:
-        patch.setattr(plain.engine, "_overwrite_weights", lambda: None)
-        with pytest.raises(TrainingError, match="bit for bit as before"):
-            plain.engine.sync()
-    plain.engine.sync()
-
-
-def test_a_prefix_cache_that_is_not_reset_is_found_out(plain: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain.sample()
-    plain.move()
-    with monkeypatch.context() as patch:
-        patch.setattr(plain.engine._llm, "reset_prefix_cache", lambda: True)
-        with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
-            plain.engine.sync()
-    plain.engine.sync()
 
 
 def test_a_memory_that_is_not_synced_is_found_out(pair: Trained) -> None:
@@ -339,7 +302,7 @@ def test_an_engine_of_half_precision_that_is_not_synced_is_found_out(
 
 
 def test_the_footprint_is_what_the_engine_holds_and_bounds_it(plain: Trained, start: Path, memory_path: Path) -> None:
-    policy = loaded_from(start)
+    policy = loaded_from(start, end_ids=ENDS)
     memory_network = MemoryNetwork(Dlc(mu=MU, memory=str(memory_path)), policy, start=start, learning_rate=1e-2)
     said = {}
     for name, read, dtype in (
@@ -363,14 +326,8 @@ def test_the_footprint_is_what_the_engine_holds_and_bounds_it(plain: Trained, st
 
 
 def test_adapters_are_merged_on_the_way(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = loaded_from(start)
-    adapted = get_peft_model(policy.model, LoraConfig(r=4, target_modules="all-linear"))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if ".lora_B" in name:
-                parameter.normal_(std=0.1)
-    policy = replace(policy, model=adapted.eval())
+    policy = loaded_from(start, end_ids=ENDS)
+    policy = replace(policy, model=with_adapter(policy.model))
     with monkeypatch.context() as patch:
         patch.setattr(plain.engine, "_policy", policy)
         plain.engine.sync()
@@ -400,17 +357,17 @@ def test_the_process_is_left_as_it_was(plain: Trained) -> None:
 
 
 def test_heads_that_vllm_does_not_take_are_refused_before_it_starts(model_path: Path) -> None:
-    policy = loaded_from(model_path)
+    policy = loaded_from(model_path, end_ids=ENDS)
     with pytest.raises(TrainingError, match=r"attention heads of size 24 .* use --engine own$"):
         VllmRolloutEngine(policy, start=model_path, max_model_len=64, rows=8)
 
 
 def test_another_gpu_than_the_first_is_refused(start: Path) -> None:
-    policy = replace(loaded_from(start), device=torch.device("cuda:1"))
+    policy = replace(loaded_from(start, end_ids=ENDS), device=torch.device("cuda:1"))
     with pytest.raises(TrainingError, match="CUDA_VISIBLE_DEVICES"):
         VllmRolloutEngine(policy, start=start, max_model_len=64, rows=8)
 
 
 def test_a_model_longer_than_its_context_is_refused_in_one_line(start: Path) -> None:
     with pytest.raises(TrainingError, match=r"vLLM does not start \([^\n]*\); use --engine own$"):
-        VllmRolloutEngine(loaded_from(start), start=start, max_model_len=4096, rows=8)
+        VllmRolloutEngine(loaded_from(start, end_ids=ENDS), start=start, max_model_len=4096, rows=8)
