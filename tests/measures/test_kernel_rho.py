@@ -77,10 +77,13 @@ def test_a_missing_kind_of_pair_names_the_mend():
     assert "--panel" in NO_TWO
 
 
-def test_one_correct_response_has_no_other():
-    rows = [("q1", "panel", True), ("q1", "panel", False), ("q2", "own", True)]
-    finding = at_base("kernel_rho_correct", gradients((1, 0), (1, 1), (0, 1)), rows)["all"]
-    assert "no problem has two correct responses" in finding.why
+def test_only_correct_pairs_of_one_problem_count():
+    kernel = gradients((1, 0), (3, 4), (-1, 0), (1, 0), (0, 1))
+    rows = [("q1", "mode", True), ("q1", "panel", True), ("q1", "panel", False), ("q2", "mode", True)]
+    finding = at_base("kernel_rho_correct", kernel, [*rows, ("q2", "own", True)])["all"]
+    assert (finding.value, finding.n) == (pytest.approx(0.6), 1)
+    lone = at_base("kernel_rho_correct", gradients((1, 0), (1, 1)), rows[1:3])["all"]
+    assert "no problem has two correct responses" in lone.why
 
 
 def test_each_group_of_pairs_has_its_extremes():

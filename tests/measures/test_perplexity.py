@@ -49,10 +49,10 @@ def test_responses_count_equally_within_a_problem_whatever_their_length():
     findings = found_own(
         own("base", "q1", 0, math.log(2), n_tokens=1),
         own("base", "q1", 1, math.log(4), n_tokens=30),
-        own("base", "q2", 0, math.log(7)),
-        own("base", "q2", 1, math.log(9)),
+        own("base", "q1", 2, math.log(9)),
+        *(own("base", "q2", i, math.log(perplexity)) for i, perplexity in enumerate((7, 8, 9))),
     )
-    assert findings["base", "all"].value == pytest.approx((3 + 8) / 2)
+    assert findings["base", "all"].value == pytest.approx((5 + 8) / 2)
     assert findings["base", "all"].n == 2
 
 
