@@ -21,6 +21,8 @@ __all__ = _api.__all__
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_api, name)
 
 

@@ -205,18 +205,23 @@ def _serve(listener: socket.socket, parent: int) -> Callable[[], None]:
                 answer = codes[process_id]
             else:
                 assert len(os.listdir("/proc/self/task")) == 1, "threads do not live on in a fork"
+                ready, told = os.pipe()
                 answer = os.fork()
                 if not answer:
                     listener.close()
+                    os.setsid()
+                    os.close(ready)
+                    os.close(told)
                     return functools.partial(_become, files, **request)
-                for file in files:
+                for file in (*files, told):
                     os.close(file)
+                os.read(ready, 1)  # ends when the child has a session of its own: whoever is told may kill that
+                os.close(ready)
             connection.sendall(json.dumps(answer).encode())
     sys.exit()
 
 
 def _become(files: list[int], call: str, arguments: list[str], environment: dict[str, str]) -> None:
-    os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
     nothing = os.open(os.devnull, os.O_RDONLY)
     output, errors, *more = files

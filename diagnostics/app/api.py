@@ -142,7 +142,7 @@ def audit_shard(
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> ShardResult:
-    """Draw, score and grade one share of an audit, as ``oversharp audit --shard`` does.
+    """Draw, teacher-force and grade one share of an audit, as ``oversharp audit --shard`` does.
 
     ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
     """
@@ -375,6 +375,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 
     After shards, run the same audit without --shard and with this --out: it draws nothing, computes the kernels and
     comes to the verdict. A store that was merged before adds nothing. Killed or stopped, the same command continues.
+    A store of an older oversharp is renewed this way: it is read once, and stays as it is.
 
     Parameters
     ----------

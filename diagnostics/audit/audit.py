@@ -68,6 +68,13 @@ class DrawnAudit:
     left_out: Mapping[str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class GradedAudit:
+    """An audit whose every response has its grade: measures and kernels may rest on it."""
+
+    drawn: DrawnAudit
+
+
 def audit(
     series_paths: Sequence[Path | str],
     config: AuditConfig,
@@ -119,8 +126,8 @@ def _audit(
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, WHOLE, progress)
         drawn = draw(prepared)
-        grade(drawn)
-        without_kernel = compute_kernels(drawn) if config.kernel_problems else {}
+        graded = grade(drawn)
+        without_kernel = compute_kernels(graded) if config.kernel_problems else {}
         store, key = prepared.open.store, prepared.open.key
         prepared.open.engine.close()
         verdict = findings_and_verdict(store, key, drawn.failed, prepared.skipped, progress)
@@ -142,10 +149,10 @@ def _audit_shard(
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, shard, progress)
         drawn = draw(prepared)
-        grade(drawn)
+        graded = grade(drawn)
         place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
         more = {**_preset_set(config), "shard": place}
-        prepared.open.store.end_audit(prepared.open.key, provenance(command, drawn.left_out, more))
+        prepared.open.store.end_audit(prepared.open.key, provenance(command, graded.drawn.left_out, more))
     return ShardResult(
         series=prepared.series.name,
         shard=shard,
@@ -175,14 +182,16 @@ def draw(prepared: PreparedAudit) -> DrawnAudit:
     )
 
 
-def grade(drawn: DrawnAudit) -> None:
+def grade(drawn: DrawnAudit) -> GradedAudit:
     """Grade every distinct response once, whichever checkpoints gave it."""
     _grade_drawn(drawn.prepared.open)
+    return GradedAudit(drawn=drawn)
 
 
-def compute_kernels(drawn: DrawnAudit) -> Mapping[str, str]:
+def compute_kernels(graded: GradedAudit) -> Mapping[str, str]:
     """The gradient kernel of every checkpoint; returns those that could not be computed (label → reason)."""
-    prepared, without_kernel = drawn.prepared, dict[str, str]()
+    drawn, without_kernel = graded.drawn, dict[str, str]()
+    prepared = drawn.prepared
     kind = prepared.series.checkpoints[-1].kind
 
     def task(checkpoint: Checkpoint) -> Task[None]:

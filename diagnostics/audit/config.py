@@ -271,8 +271,8 @@ class PanelConfig:
     Attributes
     ----------
     panel
-        Responses per problem sampled once from the base and scored under every checkpoint; 0 for none. As many of each
-        checkpoint's own samples are scored under the base.
+        Responses per problem sampled once from the base and teacher-forced under every checkpoint; 0 for none. As
+        many of each checkpoint's own samples are teacher-forced under the base.
     panel_temperature
         Temperature of those responses.
     entropy_samples
@@ -324,8 +324,8 @@ class AuditConfig(EngineConfig, KernelConfig, PanelConfig, SamplingConfig, Serie
     Attributes
     ----------
     ray
-        Let the workers of a Ray cluster draw, score and compute kernels: its address, or auto for the one that this
-        machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
+        Let the workers of a Ray cluster draw, teacher-force and compute kernels: its address, or auto for the one that
+        this machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
     """
 
     ray: Annotated[

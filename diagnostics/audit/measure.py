@@ -82,11 +82,11 @@ def conclude(
 ) -> Verdict:
     """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``."""
     start = time.perf_counter()
-    with progress.stage("judge", 1) as advance:
+    with progress.stage("verdict", 1) as advance:
         verdict = judge(store, key, failed, skipped)
         advance(1)
     if store.replace_verdict(key, verdict):
-        store.log_event(key, "judge", wall_s=time.perf_counter() - start, rows=1)
+        store.log_event(key, "verdict", wall_s=time.perf_counter() - start, rows=1)
     return verdict
 
 

@@ -145,14 +145,14 @@ def grade_responses(
         return
     by_id = {problem.problem_id: problem for problem in problems}
     start = time.perf_counter()
-    with progress.stage("verify", len(pending)) as advance, Verifiers() as verifiers:
+    with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:
         for first in range(0, len(pending), GRADES_PER_COMMIT):
             rows = pending.iloc[first : first + GRADES_PER_COMMIT]
             items = [(by_id[row.problem_id], row.text) for row in rows.itertuples()]
             grades = verifiers.grade(items)
             store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
             advance(len(rows))
-    store.log_event(key, "verify", wall_s=time.perf_counter() - start, rows=len(pending))
+    store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
 
 
 def _chunks(batches: Iterable[list[ForcedResponse]], n_tokens: int) -> Iterator[list[ForcedResponse]]:

@@ -27,7 +27,7 @@ class EngineConfig:
     tensor_parallel
         GPUs that share one model, vLLM only.
     gpu_memory_share
-        Share of each GPU's memory that vLLM takes; the rest is for the model that scores.
+        Share of each GPU's memory that vLLM takes; the rest is for the model that teacher-forces.
     max_model_len
         Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
     cpu_cache_gib

@@ -25,7 +25,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
     """``--map prompt=question,response=output`` and several ``--map`` mean the same."""
     pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
     named = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
-    if len(named) < len(pairs):
+    if len(named) < len(pairs) or not all(named.values()):
         raise ValueError(f"{','.join(pairs)!r} is not a list of NAME=FIELD pairs such as prompt=question,reward=score")
     return named
 
@@ -110,6 +110,8 @@ class ImportConfig:
     def __post_init__(self) -> None:
         make_paths(self)
         if "score" in self.map:  # what many tools call a reward
+            if "reward" in self.map:
+                raise ConfigError("--map names the reward twice, as reward=… and as score=…; leave one out")
             named = {"reward" if name == "score" else name: field for name, field in self.map.items()}
             object.__setattr__(self, "map", named)
         for flag, value, least in (

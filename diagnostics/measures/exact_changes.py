@@ -89,7 +89,7 @@ MEASURES = (
 Problems lost, exactly: success probability above 0.02 under the base and below 0.002 now.
 
 Meaning: problems that the base solved within some 50 samples and the checkpoint does not within some 500, decided on
-exact probabilities: no chance, no sampling budget. The papers call a problem a query, hence the name.
+exact probabilities: no chance, no sampling budget.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: only where all accepted responses of a problem are listed. Both thresholds are conventions, a decade apart so
 that no small drift crosses them.

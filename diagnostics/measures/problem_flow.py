@@ -51,8 +51,7 @@ MEASURES = (
         doc="""
 Problems lost: solved at least once in n samples by the base, never now.
 
-Meaning: the problems that left the reach of the model at this sampling budget. The papers call a problem
-a query, hence the name.
+Meaning: the problems that left the reach of the model at this sampling budget.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
 problems show as many lost as gained. Read it beside ``problems_gained``; a single lost problem needs fresh samples to
@@ -74,8 +73,7 @@ Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; t
         doc="""
 Problems gained: never solved in n samples by the base, at least once now.
 
-Meaning: the problems that came within the reach of the model at this sampling budget. The papers call a
-problem a query, hence the name.
+Meaning: the problems that came within the reach of the model at this sampling budget.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: part of the gain is chance, as for ``problems_lost``; only the two together say something. The value depends on
 n, which is the same for both.
@@ -97,7 +95,7 @@ Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; t
 Problems kept: solved at least once in n samples by the base and now.
 
 Meaning: the problems that stayed within reach. What kept, lost and gained leave of 1 are the problems that neither
-solves. The papers call a problem a query, hence the name.
+solves.
 Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
 Limits: the value depends on n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.

@@ -1,4 +1,4 @@
-"""Parts of a whole, and work that can wait: what it takes to have several machines do one audit."""
+"""Shards of a list, and tasks that run in steps: one audit on several machines, or beside other work."""
 
 from __future__ import annotations
 

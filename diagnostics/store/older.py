@@ -26,7 +26,10 @@ STAND_INS: Mapping[tuple[str, str], str] = MappingProxyType(
 )
 #: Values that had another name before: old → new.
 FORMER_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType(
-    {("audit_findings", "measure"): FORMER_NAMES, ("events", "stage"): {"score": "teacher-force"}}
+    {
+        ("audit_findings", "measure"): FORMER_NAMES,
+        ("events", "stage"): {"score": "teacher-force", "verify": "grade", "judge": "verdict"},
+    }
 )
 
 

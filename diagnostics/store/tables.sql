@@ -6,7 +6,7 @@
 -- One row: the schema that this store is of.
 CREATE TABLE schema_version (
     version INTEGER NOT NULL,           -- SCHEMA_VERSION of the oversharp that made the tables
-    applied_at TIMESTAMP NOT NULL DEFAULT current_timestamp,
+    applied_at TIMESTAMP NOT NULL DEFAULT current_timestamp,  -- when they were made
     oversharp_version VARCHAR NOT NULL, -- of the distribution that made the tables
     views_hash VARCHAR NOT NULL         -- hash of the views.sql that the views in this file were made from
 );
@@ -140,10 +140,10 @@ CREATE TABLE response_logps (
 
 -- The same response teacher-forced a second time under the same weights, in a batch of another shape.
 CREATE TABLE second_logps (
-    checkpoint_id VARCHAR NOT NULL,     -- these four as in response_logps
-    problem_id VARCHAR NOT NULL,
-    settings_id VARCHAR NOT NULL,
-    response_id VARCHAR NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
+    problem_id VARCHAR NOT NULL,        -- the problem
+    settings_id VARCHAR NOT NULL,       -- the template the prompt was wrapped in
+    response_id VARCHAR NOT NULL,       -- hash of the response
     logp_sum DOUBLE NOT NULL CHECK (NOT isnan(logp_sum)),  -- nats
     PRIMARY KEY (checkpoint_id, problem_id, settings_id, response_id)
 );
@@ -209,7 +209,7 @@ CREATE TABLE audit_findings (
 -- What an audit concludes about its series; made with its findings.
 CREATE TABLE audit_verdicts (
     audit_id VARCHAR PRIMARY KEY,       -- the audit
-    label VARCHAR NOT NULL CHECK (label IN (
+    label VARCHAR NOT NULL CHECK (label IN (  -- what the sentence begins with
         'over_sharpened', 'over_sharpened_here', 'mode_collapse', 'no_loss', 'inconclusive', 'no_verdict'
     )),
     sentence VARCHAR NOT NULL,          -- the verdict in one sentence
@@ -227,10 +227,10 @@ CREATE TABLE confirmations (
     problem_id VARCHAR NOT NULL,        -- the problem
     change VARCHAR NOT NULL CHECK (change IN ('lost', 'gained')),  -- what it seemed
     settings_id VARCHAR NOT NULL,       -- of the fresh samples
-    n_base INTEGER NOT NULL,            -- fresh samples of the base, and how many are correct
-    correct_base INTEGER NOT NULL,
-    n_late INTEGER NOT NULL,            -- fresh samples of the late checkpoint, and how many are correct
-    correct_late INTEGER NOT NULL,
+    n_base INTEGER NOT NULL,            -- fresh samples of the base
+    correct_base INTEGER NOT NULL,      -- of these, correct
+    n_late INTEGER NOT NULL,            -- fresh samples of the late checkpoint
+    correct_late INTEGER NOT NULL,      -- of these, correct
     p DOUBLE NOT NULL CHECK (isfinite(p)),                    -- Fisher's exact test, one-sided
     p_adjusted DOUBLE NOT NULL CHECK (isfinite(p_adjusted)),  -- Holm, over all problems that were drawn again
     PRIMARY KEY (audit_id, checkpoint_id, problem_id)
@@ -314,7 +314,7 @@ CREATE TABLE imports (
 -- Records that could not be used: how many of a file for which reason, and where the first is.
 CREATE TABLE import_faults (
     series VARCHAR NOT NULL,            -- these two as in imports
-    file_hash VARCHAR NOT NULL,
+    file_hash VARCHAR NOT NULL,         -- of the file, by its content
     why VARCHAR NOT NULL,               -- the reason
     n BIGINT NOT NULL,                  -- records
     first_line BIGINT NOT NULL,         -- line of the first, from 1

@@ -380,7 +380,7 @@ RELATIONS: tuple[Relation, ...] = (
         row="a stage of an audit that ended (table)",
         columns={
             "logged_at": _means("when it ended"),
-            "stage": _means("sample, teacher-force, verify, kernel, measure, judge, … or failed"),
+            "stage": _means("sample, teacher-force, grade, kernel, measure, verdict, … or failed"),
             "checkpoint_id": _means("hash of the checkpoint's weights; NULL for a stage over all"),
             "wall_s": _means("how long it took", "seconds"),
             "rows_written": _means("rows that it wrote", "rows"),

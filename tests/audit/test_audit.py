@@ -66,7 +66,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     with open_store(tmp_path / "audit.duckdb") as store:
         assert store.verdict("run") == verdict
         stages = store.frame("SELECT stage, rows_written FROM events WHERE stage = 'judge'").to_numpy().tolist()
-    assert stages == [["judge", 1]]
+    assert stages == [["verdict", 1]]
     for more in ([], ["--json"]):
         with pytest.raises(SystemExit):
             main([*_command(countdown_series, tmp_path), *more])

@@ -69,7 +69,7 @@ class Ended:
     def done(self) -> dict[str, int]:
         """Rows per kind of stage, as far as stages ended."""
         rows: dict[str, int] = {}
-        for stage, n in re.findall(r"^(sample|panel|teacher-force|verify)\b.*: (\d+) done$", self.said, re.MULTILINE):
+        for stage, n in re.findall(r"^(sample|panel|teacher-force|grade)\b.*: (\d+) done$", self.said, re.MULTILINE):
             rows[stage] = rows.get(stage, 0) + int(n)
         return rows
 
@@ -274,7 +274,7 @@ def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
     assert len(held[SAMPLES]) == _all_samples()
     ended = audit()
     assert ended.code == 0, ended.said
-    assert set(ended.done) == {"teacher-force", "verify"}
+    assert set(ended.done) == {"teacher-force", "grade"}
     assert ended.done["teacher-force"] == len(undisturbed_vllm.frame(SCORES)) - len(held[SCORES])
     _require_same(audit, undisturbed_vllm, tolerance=ANOTHER_BATCH_SHAPE)
 

@@ -289,7 +289,7 @@ def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_a
     done = subprocess.run([*command, str(countdown_series), *flags], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     ours = (
-        r"(series|sampler) .*|(sample|panel|teacher-force) checkpoint-\d+: \d+ done|(verify|measure|judge): \d+ done"
+        r"(series|sampler) .*|(sample|panel|teacher-force) checkpoint-\d+: \d+ done|(grade|measure|verdict): \d+ done"
         r"|checkpoint-\d+: 3 of 3 problems are decided, 4 samples each"
     )
     assert [line for line in done.stderr.splitlines() if not re.fullmatch(ours, line)] == []
