@@ -65,7 +65,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     assert [rates.step for rates in verdict.rates] == [0, 20, 40]
     with open_store(tmp_path / "audit.duckdb") as store:
         assert store.verdict("run") == verdict
-        stages = store.frame("SELECT stage, rows_written FROM events WHERE stage = 'judge'").to_numpy().tolist()
+        stages = store.frame("SELECT stage, rows_written FROM events WHERE stage = 'verdict'").to_numpy().tolist()
     assert stages == [["verdict", 1]]
     for more in ([], ["--json"]):
         with pytest.raises(SystemExit):

@@ -235,7 +235,7 @@ def test_the_same_verdict_again_leaves_the_file_as_it_was(store: Store) -> None:
         assert conclude(again, key, {}, {}, SilentProgress()) == first
     assert store.path.read_bytes() == before
     with Store.open(store.path) as again:
-        assert again.frame("SELECT count(*) AS n FROM events WHERE stage = 'judge'")["n"].iloc[0] == 1
+        assert again.frame("SELECT count(*) AS n FROM events WHERE stage = 'verdict'")["n"].iloc[0] == 1
         again._database.rows("UPDATE grades SET correct = true")
         other = conclude(again, key, {}, {}, SilentProgress())
         assert other != first
