@@ -375,7 +375,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 
     After shards, run the same audit without --shard and with this --out: it draws nothing, computes the kernels and
     comes to the verdict. A store that was merged before adds nothing. Killed or stopped, the same command continues.
-    A store of an older oversharp is renewed this way: it is read once, and stays as it is.
+    A store of an older release is renewed this way: it is read once, and stays as it is.
 
     Parameters
     ----------
