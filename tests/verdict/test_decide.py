@@ -114,6 +114,14 @@ def test_lost_minority_modes_behind_a_better_pass_at_k_are_mode_collapse() -> No
     assert verdict_of(_series(base, kept, shows_modes=True)).label == "no_loss"
 
 
+@pytest.mark.parametrize(("minority", "label"), [(30, "mode_collapse"), (60, "no_loss")])
+def test_minority_samples_are_counted_among_all_samples_of_the_window(minority: int, label: str) -> None:
+    base = _checkpoint(0, np.full(100, 120), minority=np.full(100, 30))  # 30 of 128, as 60 of 256
+    late = [_checkpoint(step, np.full(100, 200), minority=np.full(100, minority)) for step in range(20, 140, 20)]
+    verdict = verdict_of(_series(base, *late, shows_modes=True))
+    assert (verdict.window, verdict.label) == ((100, 120), label)
+
+
 def test_problems_that_show_no_mode_have_no_say_in_the_minority_channel() -> None:
     base = _checkpoint(0, np.full(100, 120), minority=np.full(100, 30))
     counts = _series(base, _checkpoint(20, np.full(100, 200)), shows_modes=True)
