@@ -210,7 +210,8 @@ CREATE TABLE audit_findings (
 CREATE TABLE audit_verdicts (
     audit_id VARCHAR PRIMARY KEY,       -- the audit
     label VARCHAR NOT NULL CHECK (label IN (  -- what the sentence begins with
-        'over_sharpened', 'over_sharpened_here', 'mode_collapse', 'no_loss', 'inconclusive', 'no_verdict'
+        'over_sharpened', 'over_sharpened_here', 'mode_collapse', 'degraded', 'format', 'guessing', 'lost_at_steps',
+        'no_loss', 'inconclusive', 'no_verdict'
     )),
     sentence VARCHAR NOT NULL,          -- the verdict in one sentence
     p_exact DOUBLE CHECK (isfinite(p_exact)),            -- these problems: pass@k fell at no k

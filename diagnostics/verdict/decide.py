@@ -39,6 +39,8 @@ FEW_PROBLEMS, FEW_SAMPLES = 30, 256
 #: What labels are worth with few problems, where nobody has measured how often the rule is wrong: nothing is said of
 #: other problems.
 _OF_FEW: Mapping[Label, Label] = {"over_sharpened": "over_sharpened_here", "no_loss": "inconclusive"}
+#: Of wrong responses, the share that a grader may accept where nobody knows better: short answers can be guessed.
+ASSUMED_GUESS_RATE = 0.005
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
@@ -55,7 +57,8 @@ class CheckpointCounts:
 
     ``n`` is the least that was planned for any problem. ``minority_P`` counts correct samples outside the problem's
     dominant mode; of the base those of its second half alone. ``why`` says why the checkpoint cannot be compared.
-    ``rates`` is None without a sample.
+    ``rates`` is None without a sample. ``unread_P`` are those of the ``n`` samples that were cut off, not parsed or out
+    of the grader's time, and not correct; None where nobody knows.
     """
 
     step: int
@@ -65,7 +68,32 @@ class CheckpointCounts:
     correct_P: Int[np.ndarray, " problem"]
     minority_P: Int[np.ndarray, " problem"]
     rates: Rates | None
+    unread_P: Int[np.ndarray, " problem"] | None = None
     why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessRate:
+    """How often a grader accepts a wrong response: the share of them, and who says so.
+
+    ``source``: "assumed" unless the user gave it, a grader knows it, or it was measured.
+    """
+
+    share: float = ASSUMED_GUESS_RATE
+    source: str = "assumed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """How often verdicts are read before training ends, and of how many runs one is chosen: each look spends level.
+
+    ``number`` counts this look from 1. ``declared`` is how many there will be in all; None where nobody knows, as in a
+    live audit: any number then.
+    """
+
+    number: int = 1
+    declared: int | None = 1
+    runs: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +101,9 @@ class SeriesCounts:
     """What a verdict is made of. ``trained`` are the checkpoints after the base in step order.
 
     ``shows_modes_P``: whether a correct sample in the first half of the base's has a mode, so that one dominates.
-    ``skipped`` maps checkpoints that never were read to the reason.
+    ``skipped`` maps checkpoints that never were read to the reason. ``cluster_P`` numbers the cluster of every problem;
+    None where each stands for itself. ``n_near_duplicates`` are problems whose prompt nearly repeats another's although
+    no cluster was named. ``guess_rate`` is the largest share of wrong responses that the graders may accept.
     """
 
     series: str
@@ -84,6 +114,10 @@ class SeriesCounts:
     graders: tuple[str, ...]
     tokens_per_sample: float | None
     skipped: Mapping[str, str] = field(default_factory=dict)
+    cluster_P: Int[np.ndarray, " problem"] | None = None
+    n_near_duplicates: int = 0
+    guess_rate: GuessRate = field(default_factory=GuessRate)
+    looks: Looks = field(default_factory=Looks)
 
 
 def verdict_of(counts: SeriesCounts) -> Verdict:
