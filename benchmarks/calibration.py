@@ -2,7 +2,7 @@
 
 ``python benchmarks/calibration.py`` (``make calibration``) draws series by the laws of ``planted.py`` as an audit would
 see them: nine checkpoints after the base, n samples of each problem from each of the last three, 2n from the base, half
-of which choose the dominant mode. The shipped rule (``diagnostics/statistics/rule.py``) labels each series. Counts per
+of which choose the dominant mode. The shipped rule (``diagnostics/verdict/rule.py``) labels each series. Counts per
 label go into ``benchmarks/results/calibration.json`` after every row, the tables into ``calibration.md``; the same
 command continues. It ends with 1 where a strict null was called a loss in more than 5 % of the series.
 """
@@ -45,8 +45,8 @@ from results import RESULTS, circumstances
 
 from diagnostics.records.types import content_hash
 from diagnostics.statistics import keys, pass_at_k
-from diagnostics.statistics import rule as rule_module
-from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL
+from diagnostics.verdict import rule as rule_module
+from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL
 
 PROBLEMS, SAMPLES = (30, 100, 200, 500), (64, 256, 1024)
 SEED = 21

@@ -14,7 +14,7 @@ from planted import KINDS, N_MODES, Kind, PlantedProblems, dominant_modes, draw_
 from scipy.stats import binomtest
 
 from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.statistics.rule import KEY_LEVEL, Label, Ruling, rule
+from diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, rule
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")

@@ -34,10 +34,10 @@ from diagnostics.records.types import (
 from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
-from diagnostics.statistics.power import window_size
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
 from diagnostics.store.missing import missing_samples
+from diagnostics.verdict.power import window_size
 
 _COUNTS = """
 SELECT

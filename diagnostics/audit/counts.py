@@ -10,7 +10,8 @@ import pandas as pd
 
 from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
-from diagnostics.verdict.decide import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates, Verdict
 
 _PLANNED = """

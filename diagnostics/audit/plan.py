@@ -11,10 +11,10 @@ from pandas import isna
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.power import BaseRates, Design, Loss, Power, power, window_size
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series
 from diagnostics.verdict.audit_sizes import SAMPLES, audit_design, problem_numbers, sampled_tokens, samples_drawn
+from diagnostics.verdict.power import BaseRates, Design, Loss, Power, power, window_size
 
 #: Simulated audits per design; power near 80 % is then known to 2 points (one standard error).
 RUNS = 400

@@ -59,6 +59,22 @@ def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray
     )
 
 
+def within_problem_covariance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k k"]:
+    """Unbiased estimate of the covariance of h(c) at two k of one problem: row c = 0 … n.
+
+    q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: right to 1e-12 of probability
+    squared, not of its own size. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
+
+    >>> within_problem_covariance_table(4, [1, 2])[1].round(4).tolist()
+    [[0.0625, 0.125], [0.125, 0.25]]
+    """
+    if any(not 2 <= 2 * k <= n for k in ks):
+        raise ValueError(f"the covariance of pass@k needs 1 <= k <= n / 2; got k = {list(ks)} with n = {n}")
+    miss_CK = np.exp(_log_miss_table(n, ks))
+    both_CKK = np.stack([np.exp(_log_miss_table(n, [k + other for other in ks])) for k in ks], axis=1)
+    return miss_CK[:, :, None] * miss_CK[:, None, :] - both_CKK
+
+
 def _log_miss_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
     """log C(n−c, k) − log C(n, k) = Σ_{i<c} log(1 − k/(n−i)), and −inf where n − c < k."""
     left_C = n - np.arange(n, dtype=np.float64)  # samples not yet drawn: n, n−1, …, 1

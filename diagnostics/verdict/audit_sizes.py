@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from diagnostics.statistics.power import BaseRates, Design, power, window_size
+from diagnostics.verdict.power import BaseRates, Design, power, window_size
 from diagnostics.verdict.record import Remedy
 
 #: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
-from diagnostics.statistics.rule import MARGIN, Label
+from diagnostics.verdict.rule import Label
+from diagnostics.verdict.steps import ranges
 
 #: ``no_verdict``: nothing could be compared, ``why`` says why.
 VerdictLabel = Label | Literal["no_verdict"]
@@ -17,13 +18,23 @@ VerdictLabel = Label | Literal["no_verdict"]
 TITLES: Mapping[VerdictLabel, str] = {
     "over_sharpened": "Over-sharpened",
     "over_sharpened_here": "Over-sharpened on these problems",
+    "degraded": "Degraded",
+    "format": "Explained by format",
+    "guessing": "Not distinguishable from lucky guessing",
     "mode_collapse": "Mode collapse",
+    "lost_at_steps": "Loss at single checkpoints",
     "no_loss": "No loss found",
     "inconclusive": "Inconclusive",
     "no_verdict": "No verdict",
 }
-#: A rate of cut-off, unread or timed-out samples that rose by more than this (probability) may pass for lost modes.
-NOTABLE_RISE = 0.01
+#: Labels that say something was lost.
+POSITIVE: tuple[VerdictLabel, ...] = (
+    "over_sharpened",
+    "over_sharpened_here",
+    "degraded",
+    "mode_collapse",
+    "lost_at_steps",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +73,62 @@ class Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One statement that a verdict was asked for, and what the data say of it.
+
+    ``holds`` where ``p``, how likely such data are under ``null``, is at most ``level``; ``p`` is None where the claim
+    could not be tested, and ``why`` says why. ``size`` is a change of pass@k in probability. ``otherwise`` are other
+    causes that would leave the same data behind.
+    """
+
+    name: str
+    null: str
+    scope: str
+    level: float
+    holds: bool
+    p: float | None
+    size: Estimate | None = None
+    otherwise: tuple[str, ...] = ()
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepClaim:
+    """What is said of one checkpoint: ``lost`` pass@k somewhere, ``kept`` it to within 2 points everywhere, or neither.
+
+    ``change`` of pass@k (probability) at the ``k`` where it is lowest against its error, with a 95 % interval that
+    holds at all checkpoints and k at once. ``p`` is adjusted for all checkpoints.
+    """
+
+    step: int
+    checkpoint: str
+    lost: bool
+    kept: bool
+    p: float
+    k: int
+    change: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What else would explain the fall, in shares.
+
+    ``guess_rate``: of wrong responses, the least share that, accepted at the base alone, would leave such a fall; None
+    where half would not. ``guess_rate_allowed`` is what the verdict had to reckon with, by ``guess_source``. ``format``
+    and ``even_loss`` are parts of the fall: what unread samples explain, and what a loss of the same share of correct
+    answers everywhere does; None where there is nothing of the kind.
+    """
+
+    guess_rate: float | None
+    guess_rate_allowed: float
+    guess_source: str
+    format: float | None = None
+    even_loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Remedy:
     """What would settle it: the audit that finds a fall of ``drop`` (probability) with 80 % power, and its cost.
 
@@ -82,7 +149,9 @@ class Verdict:
     ``window`` are the steps of the late checkpoints, the last third: the tests pool their samples, ``changes`` and
     ``k_star`` are means over them. ``n_base`` and ``n_late`` are samples per problem, the second summed over the
     window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is where pass@k of the window falls below the base
-    for good. ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats``
+    for good. ``size_given_label`` is how far pass@k fell where it fell most, with what only clear falls being called a
+    loss adds to it taken away. ``claims`` are all that was tested, ``steps`` what is said of every single checkpoint.
+    ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats``
     are sentences about what may mislead in this very series.
     """
 
@@ -95,6 +164,7 @@ class Verdict:
     p_minority: float | None = None
     modes_collapsed: bool = False
     n_problems: int = 0
+    n_within_reach: int = 0
     n_minority_problems: int = 0
     n_base: int = 0
     n_late: int = 0
@@ -102,7 +172,11 @@ class Verdict:
     k_most: int | None = None
     changes: tuple[ChangeAtK, ...] = ()
     least_change: float | None = None
+    size_given_label: float | None = None
     k_star: Estimate | None = None
+    claims: tuple[Claim, ...] = ()
+    steps: tuple[StepClaim, ...] = ()
+    explanation: Explanation | None = None
     detected_by: int | None = None
     decline_began: Estimate | None = None
     rates: tuple[Rates, ...] = ()
@@ -118,7 +192,12 @@ class Verdict:
     @property
     def positive(self) -> bool:
         """Whether something was lost."""
-        return self.label in ("over_sharpened", "over_sharpened_here", "mode_collapse")
+        return self.label in POSITIVE
+
+    @property
+    def lost_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Neighbouring checkpoints that lost something, as (first, last) step."""
+        return ranges([one.lost for one in self.steps], [one.step for one in self.steps])
 
     def to_json(self) -> str:
         """All fields as one JSON object; ``from_json`` gives an equal verdict."""
@@ -136,6 +215,9 @@ class Verdict:
                 "decline_began": None if fields["decline_began"] is None else Estimate(**fields["decline_began"]),
                 "rates": tuple(Rates(**rates) for rates in fields["rates"]),
                 "graders": tuple(fields["graders"]),
+                "claims": tuple(_claim(**claim) for claim in fields["claims"]),
+                "steps": tuple(StepClaim(**step) for step in fields["steps"]),
+                "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "caveats": tuple(fields["caveats"]),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
             }
@@ -147,7 +229,7 @@ class Verdict:
         """What a notebook shows: the sentence, pass@k of base and window, and the caveats."""
         rows = "".join(
             f"<tr><td>{change.k}</td><td>{change.base:.3f}</td><td>{change.late:.3f}</td>"
-            f"<td>{_signed(change.change)}{_bounds(change.low, change.high)}</td></tr>"
+            f"<td>{signed_text(change.change)}{bounds_text(change.low, change.high)}</td></tr>"
             for change in self.changes
         )
         table = (
@@ -161,120 +243,22 @@ class Verdict:
         )
 
 
-def sentence_of(verdict: Verdict) -> str:
-    """The verdict in one sentence, from its other fields: what, how much, when, on which problems, up to which k.
-
-    Falls and rises of pass@k are in points (hundredths of probability), with the paired 95 % interval over problems of
-    a fall in brackets: that of its own k, not corrected for the choice of the largest.
-
-    >>> fall = ChangeAtK(k=64, base=0.8, late=0.7, change=-0.1, low=-0.125, high=-0.075)
-    >>> late = {"n_problems": 90, "n_base": 128, "n_late": 256, "window": (40, 60), "k_most": 64}
-    >>> sentence_of(Verdict(series="run", label="over_sharpened", sentence="", changes=(fall,), **late))
-    'Over-sharpened: up to k = 64, pass@k fell below the base, most at k = 64: by 10.0 points [7.5, 12.5] in the last
-    third of this one training run (steps 40–60), on these 90 problems and on problems like them.'
-    """
-    if verdict.label == "no_verdict":
-        return f"{verdict.title}: {verdict.why}."
-    said = {
-        "over_sharpened": _over_sharpened,
-        "over_sharpened_here": _over_sharpened,
-        "mode_collapse": _mode_collapse,
-        "no_loss": _no_loss,
-        "inconclusive": _inconclusive,
-    }[verdict.label](verdict)
-    title = TITLES["over_sharpened"] if verdict.label == "over_sharpened_here" else verdict.title
-    return f"{title}: up to k = {verdict.k_most}, {said}."
+def _claim(size: Mapping[str, float] | None, otherwise: list[str], **fields: Any) -> Claim:
+    return Claim(size=None if size is None else Estimate(**size), otherwise=tuple(otherwise), **fields)
 
 
-def largest_fall(changes: tuple[ChangeAtK, ...]) -> ChangeAtK | None:
-    """The change at the k where pass@k fell most; None where it fell at no k."""
-    least = min(changes, key=lambda change: change.change, default=None)
-    return None if least is None or least.change >= 0 else least
-
-
-def _over_sharpened(verdict: Verdict) -> str:
-    fall = largest_fall(verdict.changes)
-    most = ""
-    if fall is not None:
-        # an interval over problems says nothing about these very problems
-        interval = ""
-        if verdict.label != "over_sharpened_here" and fall.low is not None and fall.high is not None:
-            interval = _bounds(-fall.high, -fall.low)
-        most = f", most at k = {fall.k}: by {_points(-fall.change)} points{interval}"
-    where = f"on {_problems(verdict)} and on problems like them"
-    if verdict.label == "over_sharpened_here":
-        where = f"on {_problems(verdict)} (whether on others like them, the data cannot say)"
-    also = "; correct answers outside each problem's dominant mode were lost too" if verdict.modes_collapsed else ""
-    return f"pass@k fell below the base{most} {_when(verdict)}, {where}{_first_change(verdict)}{also}"
-
-
-def _mode_collapse(verdict: Verdict) -> str:
-    held = "no fall of pass@k is shown"
-    if verdict.least_change is not None and verdict.least_change > -MARGIN:
-        held = f"pass@k fell by no more than {100 * MARGIN:.0f} points"
-    seen = _problems(verdict)
-    if verdict.n_minority_problems < verdict.n_problems:
-        seen = f"the {verdict.n_minority_problems} of {seen} that show their modes"
-    return (
-        f"{held}, but correct answers outside each problem's dominant mode were lost {_when(verdict)}, on {seen}"
-        f"{_first_change(verdict)}"
-    )
-
-
-def _no_loss(verdict: Verdict) -> str:
-    return (
-        f"pass@k fell by no more than {100 * MARGIN:.0f} points below the base {_when(verdict)}, "
-        f"on {_problems(verdict)} and on problems like them (95 % confidence){_first_change(verdict)}"
-    )
-
-
-def _inconclusive(verdict: Verdict) -> str:
-    said = (
-        f"neither a fall of pass@k below the base nor its absence (to within {100 * MARGIN:.0f} points) is shown "
-        f"{_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}"
-    )
-    remedy = verdict.remedy
-    if remedy is None:
-        return said
-    shown = f"would show a fall of {100 * remedy.drop:.3g} points with 80 % power"
-    if remedy.n_problems <= verdict.n_problems and remedy.n * len(verdict.window) <= verdict.n_late:
-        return f"{said}; an audit of this size {shown}"
-    of_base = "" if remedy.n_base == remedy.n else f" ({remedy.n_base} of the base)"
-    return f"{said}; about {remedy.n_problems} problems with {remedy.n} samples each{of_base} {shown}"
-
-
-def _when(verdict: Verdict) -> str:
-    first, last = verdict.window[0], verdict.window[-1]
-    if first == last:
-        return f"at the end of this one training run (step {last})"
-    return f"in the last third of this one training run (steps {first}–{last})"
-
-
-def _problems(verdict: Verdict) -> str:
-    return "this one problem" if verdict.n_problems == 1 else f"these {verdict.n_problems} problems"
-
-
-def _first_change(verdict: Verdict) -> str:
-    """What became of pass@1, unless it is what fell most."""
-    first = next((change for change in verdict.changes if change.k == 1), None)
-    if first is None or (verdict.label.startswith("over_sharpened") and first is largest_fall(verdict.changes)):
-        return ""
-    moved = _points(abs(first.change))
-    if float(moved) == 0:
-        return "; pass@1 did not move"
-    return f"; pass@1 {'rose' if first.change > 0 else 'fell'} by {moved}"
-
-
-def _points(probability: float) -> str:
+def points_text(probability: float) -> str:
     """Hundredths of probability with one decimal and a real minus sign; never −0.0."""
     text = f"{100 * probability:.1f}"
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
 
 
-def _signed(probability: float) -> str:
-    text = _points(probability)
+def signed_text(probability: float) -> str:
+    """The same with a plus sign where it is above 0."""
+    text = points_text(probability)
     return text if text.startswith("−") or float(text) == 0 else f"+{text}"
 
 
-def _bounds(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" [{_points(low)}, {_points(high)}]"
+def bounds_text(low: float | None, high: float | None) -> str:
+    """An interval in brackets, in points; empty where a bound is unknown."""
+    return "" if low is None or high is None else f" [{points_text(low)}, {points_text(high)}]"

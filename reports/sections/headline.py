@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from diagnostics.verdict.record import largest_fall
+from diagnostics.verdict.sentence import largest_fall
 from diagnostics.verifiers.names import correct_means
 from reports import citations, numbers
 from reports.context import Context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnostics.verdict.record import NOTABLE_RISE
+from diagnostics.verdict.rule import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource

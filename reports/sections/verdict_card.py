@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from diagnostics.statistics.rule import KEY_LEVEL, MARGIN, MINORITY_LEVEL
 from diagnostics.verdict.record import Estimate, Rates, Remedy, Verdict, VerdictLabel
+from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, MINORITY_LEVEL
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.evidence.source import SeriesSource

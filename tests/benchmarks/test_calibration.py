@@ -30,7 +30,7 @@ from scipy.special import logit
 from scipy.stats import binom
 
 from diagnostics.statistics.keys import PairedCounts
-from diagnostics.statistics.rule import Ruling, rule
+from diagnostics.verdict.rule import Ruling, rule
 
 SERIES = 200
 #: A rule at the bar exceeds this in 1 % of such runs; one with 15 % false positives stays below it in 1 %.

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.verdict.record import TITLES, ChangeAtK, Remedy, Verdict, largest_fall, sentence_of
+from diagnostics.verdict.record import TITLES, ChangeAtK, Remedy, Verdict
+from diagnostics.verdict.sentence import largest_fall, sentence_of
 
 
 def _change(k: int, change: float, spread: float | None = 0.02) -> ChangeAtK:
@@ -95,7 +96,7 @@ def test_the_largest_fall_is_a_fall() -> None:
 
 def test_what_is_positive_and_how_it_is_called() -> None:
     positive = {label for label in TITLES if replace(FELL, label=label).positive}
-    assert positive == {"over_sharpened", "over_sharpened_here", "mode_collapse"}
+    assert positive == {"over_sharpened", "over_sharpened_here", "degraded", "mode_collapse", "lost_at_steps"}
     assert replace(FELL, label="over_sharpened_here").title == "Over-sharpened on these problems"
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from diagnostics.measures.contract import Measure
-from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL
 from diagnostics.store import Store
 from diagnostics.verdict.record import TITLES, ChangeAtK, Estimate, Rates, Remedy, Verdict, VerdictLabel
+from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL
 from reports.context import Context
 from reports.evidence.source import Source
 from reports.page import build_page, load_page

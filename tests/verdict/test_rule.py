@@ -3,7 +3,8 @@ import pytest
 from scipy.stats import t as student_t
 
 from diagnostics.statistics.keys import PairedCounts
-from diagnostics.statistics.rule import KEY_LEVEL, MINORITY_LEVEL, Ruling, rule
+from diagnostics.verdict.explanations import Unread
+from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, Evidence, rule, spent_share
 
 KS = [1, 4, 16, 64]
 
@@ -12,10 +13,12 @@ def paired(base, late, n_base=256, n_late=256):
     return PairedCounts(base_P=np.asarray(base), late_P=np.asarray(late), n_base=n_base, n_late=n_late)
 
 
-def ruled(total, minority=None, minority_ks=KS, seed=0):
-    return rule(
-        total, window=[total], ks=KS, minority=minority, minority_ks=minority_ks, rng=np.random.default_rng(seed)
+def ruled(total, minority=None, minority_ks=KS, ks=KS, window=None, **more):
+    window = [total] if window is None else window
+    seen = Evidence(
+        total=total, window=window, steps=window, ks=ks, step_ks=ks, minority=minority, minority_ks=minority_ks, **more
     )
+    return rule(seen, rng=np.random.default_rng(0))
 
 
 SAME = paired(np.full(200, 128), np.full(200, 128))
@@ -77,9 +80,9 @@ def test_lost_minority_modes_are_a_collapse_and_still_told_where_a_loss_of_pass_
 def test_a_loss_that_is_significant_and_small_is_still_a_loss():
     # One point on 3,000 problems: within the margin, beyond doubt.
     small = paired(np.full(3000, 128), np.full(3000, 125))
-    ruling = rule(small, window=[small], ks=[1], minority=None, minority_ks=[], rng=np.random.default_rng(0))
+    ruling = ruled(small, ks=[1])
     assert ruling.least_change > -0.02
-    assert ruling.label == "over_sharpened"
+    assert ruling.label == "degraded"  # it is pass@1 that fell
 
 
 def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together():
@@ -87,10 +90,7 @@ def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together
     base, odd = np.full(100, 20), np.arange(100) % 2 == 1
     pooled = paired(base, np.full(100, 20), n_late=512)
     halves, same = [paired(base, np.where(side, 20, 0)) for side in (odd, ~odd)], [paired(base, base)]
-    fell, held = (
-        rule(pooled, window=window, ks=[64], minority=None, minority_ks=[], rng=np.random.default_rng(0)).least_change
-        for window in (halves, same)
-    )
+    fell, held = (ruled(pooled, window=window, ks=[64]).least_change for window in (halves, same))
     assert pooled.changes([64]).mean() > -0.1
     assert fell < -0.4
     assert held == pytest.approx(-0.02, abs=0.02)
@@ -115,10 +115,69 @@ def test_no_problem_is_refused():
 
 def test_more_attempts_than_samples_are_refused():
     with pytest.raises(ValueError, match="k <= n"):
-        rule(SAME, window=[SAME], ks=[512], minority=None, minority_ks=[], rng=np.random.default_rng(0))
+        ruled(SAME, ks=[512])
 
 
-@pytest.mark.parametrize(("p_minority", "collapsed"), [(None, False), (0.005, True), (0.0051, False)])
-def test_modes_collapse_at_their_level(p_minority, collapsed):
-    ruling = Ruling(label="no_loss", p_exact=1.0, p_population=1.0, p_minority=p_minority, least_change=0.0)
-    assert ruling.modes_collapsed is collapsed
+NEVER = np.zeros(100, dtype=np.int64)
+#: What a grader leaves behind that accepts one wrong answer in a thousand at the base and none later.
+GUESSED = paired(np.random.default_rng(0).binomial(2048, 0.001, size=100), NEVER, n_base=2048, n_late=3072)
+KILLED = paired(np.where(np.arange(100) < 20, 200, 400), np.where(np.arange(100) < 20, 0, 900), 2048, 3072)
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "label"),
+    [
+        (GUESSED, 0.0, "over_sharpened"),
+        (GUESSED, 0.0001, "over_sharpened"),
+        (GUESSED, 0.005, "guessing"),
+        (KILLED, 0.005, "over_sharpened"),
+    ],
+)
+def test_a_fall_that_accepted_guesses_explain_is_called_so_and_another_is_not(counts, share, label):
+    assert ruled(counts, ks=[1, 16, 256], guess_share=share).label == label
+
+
+def test_lost_modes_that_accepted_guesses_explain_are_called_so():
+    assert ruled(SAME, GUESSED, [1, 16, 256], guess_share=0.005).label == "guessing"
+    assert ruled(SAME, GUESSED, [1, 16, 256]).label == "mode_collapse"
+
+
+@pytest.mark.parametrize(("n_unread", "label"), [(0, "over_sharpened"), (10, "over_sharpened"), (236, "format")])
+def test_a_fall_among_unread_samples_alone_is_one_of_format(n_unread, label):
+    # 20 of 100 problems are solved 3 times of 256 late: seldom, or every seventh time of the 20 that could be read
+    falls_P = np.arange(100) % 5 == 0
+    counts = paired(np.full(100, 40), np.where(falls_P, 3, 80))
+    unread = Unread(base_P=NEVER, late_P=np.where(falls_P, n_unread, 0))
+    assert ruled(counts, unread=unread).label == label
+
+
+def test_a_fall_of_pass_at_1_with_the_rest_is_degraded():
+    assert ruled(paired(np.full(200, 60), np.full(200, 20))).label == "degraded"
+    assert ruled(LOST).label == "over_sharpened"
+
+
+def test_a_loss_at_the_last_checkpoint_alone_is_told_though_the_window_hides_it():
+    base, killed = np.full(300, 38), np.where(np.arange(300) < 12, 0, 42)
+    kept, last = paired(base, base), paired(base, killed)
+    total = paired(base, 2 * base + killed, n_late=768)
+    ruling = ruled(total, window=[kept, kept, last])
+    assert [step.lost for step in ruling.steps] == [False, False, True]
+    assert [step.kept for step in ruling.steps] == [True, True, False]
+    assert ruling.label == "lost_at_steps"
+
+
+def test_related_problems_count_as_clusters():
+    # every problem of three clusters in ten loses: certain for thirty problems of their own, not for ten clusters
+    cluster_P = np.arange(60) // 6
+    lost = paired(np.full(60, 30), np.where(cluster_P < 3, 0, 40))
+    assert ruled(lost).p_population <= KEY_LEVEL < ruled(lost, cluster_P=cluster_P).p_population
+    assert ruled(lost, cluster_P=np.arange(60)).p_population == ruled(lost).p_population
+
+
+def test_each_look_spends_its_share():
+    assert [spent_share(number=j, declared=4, runs=1) for j in (1, 4)] == [0.25, 0.25]
+    assert sum(spent_share(number=j, declared=None, runs=1) for j in range(1, 2000)) == pytest.approx(1, abs=1e-3)
+    assert spent_share(number=5, declared=4, runs=2) == 1 / 60
+    almost = paired(np.full(40, 20), np.where(np.arange(40) % 4, 20, 12))
+    assert 0.005 < ruled(almost).p_exact <= KEY_LEVEL
+    assert ruled(almost, spent=0.05).label == "inconclusive"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from diagnostics.statistics.power import BaseRates, Design, Loss, Power, power, window_size
+from diagnostics.verdict.power import BaseRates, Design, Loss, Power, power, window_size
 
 
 def _wide_rates(n_problems: int, rng: np.random.Generator) -> np.ndarray:

@@ -18,7 +18,7 @@ from scipy.special import betaln, expit, logit
 from scipy.stats import beta as beta_distribution
 
 from diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks, population_key
-from diagnostics.statistics.rule import KEY_LEVEL
+from diagnostics.verdict.rule import KEY_LEVEL
 
 #: Winner-take-all expansion: after a rise of ``LIFT`` log-odds move away from a pivot, with a scatter from problem to
 #: problem. It is the loss that the rule was calibrated with.

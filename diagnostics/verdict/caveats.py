@@ -1,0 +1,125 @@
+"""What may mislead in this very series, as sentences beside the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+import numpy as np
+
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.record import Verdict, points_text
+from diagnostics.verdict.rule import NOTABLE_RISE, spent_share
+from diagnostics.verdict.sentence import largest_fall, share_text
+
+#: Below these a verdict warns: problems, and samples per problem and checkpoint.
+FEW_PROBLEMS, FEW_SAMPLES = 30, 256
+#: Below so many clusters nothing is said of problems like these.
+FEW_CLUSTERS = 10
+#: Sizes that differ by less (probability) are one.
+_NOTABLE_SIZE = 0.005
+#: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
+_MISTAKEN = (
+    (attrgetter("rates.truncated"), "were cut off", "a cut-off one"),
+    (attrgetter("rates.not_parsed"), "could not be parsed", "one that the grader cannot read"),
+    (attrgetter("rates.timed_out"), "ran out of the grader's time", "one that the grader had no time for"),
+)
+
+
+def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+    """What may mislead in this very series, from its data."""
+    if said.positive or largest_fall(said.changes) is not None:
+        yield from _rates_that_rose(counts.base, window)
+    n_least = min(one.n for one in window)
+    if said.n_problems < FEW_PROBLEMS:
+        yield f"Fewer than {FEW_PROBLEMS} problems ({said.n_problems}): only large falls can be seen."
+    if min(n_least, said.n_base) < FEW_SAMPLES:
+        yield (
+            f"Only {min(n_least, said.n_base)} samples per problem and checkpoint: "
+            f"nothing is seen beyond k = {said.k_most}."
+        )
+    yield from _of_size(said)
+    yield from _of_guessing(said)
+    yield from _of_relations(counts)
+    yield from _of_looks(counts)
+    if said.p_minority is None:
+        yield "No problem shows a second correct mode: mode collapse could not be seen."
+    if any(one.n < one.n_most for one in window):
+        yield (
+            "An adaptive audit: every problem counts with as many samples as the least sampled has, "
+            f"{n_least} per checkpoint."
+        )
+    yield from (f"Left out: {one}." for one in left_out_of(counts))
+    if len(counts.tasks) > 1:
+        yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."
+
+
+def _of_size(said: Verdict) -> Iterator[str]:
+    fall = largest_fall(said.changes)
+    if fall is None or said.size_given_label is None or said.size_given_label - fall.change < _NOTABLE_SIZE:
+        return
+    yield (
+        f"Only clear falls are called a loss, and those look larger than they are: about "
+        f"{points_text(-said.size_given_label)} points are the best guess, not {points_text(-fall.change)}."
+    )
+
+
+def _of_guessing(said: Verdict) -> Iterator[str]:
+    found = said.explanation
+    if found is None or not said.positive or found.guess_rate is None or found.guess_source != "assumed":
+        return
+    yield (
+        f"A grader that accepted {share_text(found.guess_rate)} of the base's wrong answers, and fewer later, would "
+        f"leave the same behind; up to {share_text(found.guess_rate_allowed)} was reckoned with. Where yours errs more "
+        "often, give its share with --guess-rate."
+    )
+
+
+def _of_relations(counts: SeriesCounts) -> Iterator[str]:
+    if counts.cluster_P is not None:
+        n_clusters = len(np.unique(counts.cluster_P))
+        few = f", fewer than {FEW_CLUSTERS}: too few for problems like these" if n_clusters < FEW_CLUSTERS else ""
+        yield f"Related problems are counted as {n_clusters} clusters{few}."
+    elif counts.n_near_duplicates:
+        yield (
+            f"{counts.n_near_duplicates} problems nearly repeat the text of another and are taken for independent. "
+            "Name the field that groups them with --cluster."
+        )
+
+
+def _of_looks(counts: SeriesCounts) -> Iterator[str]:
+    looks = counts.looks
+    if looks.declared is not None and looks.number > looks.declared:
+        yield (
+            f"This is verdict {looks.number} on a series that was to be read {looks.declared} times: chances of a "
+            "false alarm add up. Declare how often it is read with --looks before the first one."
+        )
+    elif (looks.number, looks.declared, looks.runs) != (1, 1, 1):
+        spent = spent_share(number=looks.number, declared=looks.declared, runs=looks.runs)
+        read = "any number of looks" if looks.declared is None else f"{looks.declared} looks"
+        runs = f" at each of {looks.runs} runs" if looks.runs > 1 else ""
+        yield f"All levels are {spent:.2g} of those of a single look, so that {read}{runs} together err no more often."
+
+
+def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+    n_late = sum(one.n for one in window)
+    for rate_of, what, mistaken in _MISTAKEN:
+        before = rate_of(base)
+        if any(rate_of(one) is None for one in (base, *window)):
+            yield (
+                f"Whether samples {what} is not known of every checkpoint: a lost mode may be {mistaken}. Import dumps "
+                "that tell how each sample ended."
+            )
+            continue
+        late = sum(rate_of(one) * one.n for one in window) / n_late
+        if late - before > NOTABLE_RISE:
+            yield (
+                f"{100 * late:.1f} % of late samples {what}, against {100 * before:.1f} % of the base's: "
+                f"a lost mode may be {mistaken}."
+            )
+
+
+def left_out_of(counts: SeriesCounts) -> Iterator[str]:
+    known = {one.checkpoint: one.why for one in counts.trained if one.why is not None}
+    for checkpoint, why in {**counts.skipped, **known}.items():
+        yield f"{checkpoint} ({why})"

@@ -1,0 +1,83 @@
+"""What a verdict is made of: counts of every checkpoint, and what is known about how they came to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from diagnostics.verdict.record import Rates
+
+#: Of wrong responses, the share that a grader may accept where nobody knows better: short answers can be guessed.
+ASSUMED_GUESS_RATE = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointCounts:
+    """What one checkpoint's samples are worth: counts per problem among the first ``n`` samples of each.
+
+    ``n`` is the least that was planned for any problem. ``minority_P`` counts correct samples outside the problem's
+    dominant mode; of the base those of its second half alone. ``why`` says why the checkpoint cannot be compared.
+    ``rates`` is None without a sample. ``unread_P`` are those of the ``n`` samples that were cut off, not parsed or out
+    of the grader's time, and not correct; None where nobody knows.
+    """
+
+    step: int
+    checkpoint: str
+    n: int
+    n_most: int
+    correct_P: Int[np.ndarray, " problem"]
+    minority_P: Int[np.ndarray, " problem"]
+    rates: Rates | None
+    unread_P: Int[np.ndarray, " problem"] | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessRate:
+    """How often a grader accepts a wrong response: the share of them, and who says so.
+
+    ``source``: "assumed" unless the user gave it, a grader knows it, or it was measured.
+    """
+
+    share: float = ASSUMED_GUESS_RATE
+    source: str = "assumed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """How often verdicts are read before training ends, and of how many runs one is chosen: each look spends level.
+
+    ``number`` counts this look from 1. ``declared`` is how many there will be in all; None where nobody knows, as in a
+    live audit: any number then.
+    """
+
+    number: int = 1
+    declared: int | None = 1
+    runs: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesCounts:
+    """What a verdict is made of. ``trained`` are the checkpoints after the base in step order.
+
+    ``shows_modes_P``: whether a correct sample in the first half of the base's has a mode, so that one dominates.
+    ``skipped`` maps checkpoints that never were read to the reason. ``cluster_P`` numbers the cluster of every problem;
+    None where each stands for itself. ``n_near_duplicates`` are problems whose prompt nearly repeats another's although
+    no cluster was named. ``guess_rate`` is the largest share of wrong responses that the graders may accept.
+    """
+
+    series: str
+    base: CheckpointCounts
+    trained: tuple[CheckpointCounts, ...]
+    shows_modes_P: Bool[np.ndarray, " problem"]
+    tasks: tuple[str, ...]
+    graders: tuple[str, ...]
+    tokens_per_sample: float | None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    cluster_P: Int[np.ndarray, " problem"] | None = None
+    n_near_duplicates: int = 0
+    guess_rate: GuessRate = field(default_factory=GuessRate)
+    looks: Looks = field(default_factory=Looks)

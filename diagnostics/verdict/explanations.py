@@ -1,0 +1,140 @@
+"""What else would explain a fall of pass@k: guesses that were accepted, samples nobody could read, a fall of pass@1.
+
+A verdict says "over-sharpened" only where none of these does. Nothing is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
+from diagnostics.statistics.pass_at_k import pass_at_k_table
+
+#: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
+_GUESSES, _HALVINGS = (1e-5, 0.5), 8
+#: Beyond so many standard errors a problem rose, and what is drawn differs by so much at least (problems).
+_SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
+#: Draws of what is left of the base's hits if every problem loses the same share.
+_THINNINGS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """Samples of every problem that were cut off, not parsed or out of the grader's time, and so count as wrong."""
+
+    base_P: Int[np.ndarray, " problem"]
+    late_P: Int[np.ndarray, " problem"]
+
+    def rise(self, counts: PairedCounts) -> float:
+        """By how much their share of all samples rose, a probability."""
+        return float(self.late_P.mean() / counts.n_late - self.base_P.mean() / counts.n_base)
+
+
+def guessing_p(
+    counts: PairedCounts, *, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS
+) -> float:
+    """p value of "``share`` of the base's wrong responses were accepted, none later, and nothing else was lost".
+
+    The fall of pass@k that lucky guesses leave behind when training makes wrong answers fewer or other ones. Success
+    rates are those of the greatest likelihood under that hypothesis, p late and p + share · (1 − p) at the base;
+    problems that surely rose (``_SURELY_ROSE`` standard errors) keep their own two, for what they gain must not hide
+    what others lost. Counts are drawn from these rates, and the least standardised change over k is counted among
+    theirs.
+
+    >>> rng = np.random.default_rng(0)
+    >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
+    >>> known = PairedCounts(base_P=np.full(100, 200), late_P=np.full(100, 0), n_base=2048, n_late=3072)
+    >>> [guessing_p(one, share=0.002, ks=[1, 32, 512], rng=rng) > 0.5 for one in (guessed, known)]
+    [True, False]
+    """
+    base_rate_P, late_rate_P = _rates_with_guesses(counts, share)
+    base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
+    size = (draws, counts.n_problems)
+    drawn_DK = sums_of_rows(late_CK, rng.binomial(counts.n_late, late_rate_P, size=size)) - sums_of_rows(
+        base_CK, rng.binomial(counts.n_base, base_rate_P, size=size)
+    )
+    mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
+    observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
+    least_D = ((drawn_DK - mean_K) / scale_K).min(axis=1)
+    return float((1 + (least_D <= observed + 1e-12).sum()) / (draws + 1))
+
+
+def _rates_with_guesses(
+    counts: PairedCounts, share: float
+) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
+    """Success rates of base and late, of the greatest likelihood if the base's is higher by accepted guesses alone.
+
+    With a = 1 − share the likelihood is (share + a p)^base · p^late · (1 − p)^rest; its derivative is a quadratic.
+    """
+    kept = 1.0 - share
+    n_total = counts.n_base + counts.n_late
+    rest_P = n_total - counts.base_P - counts.late_P
+    linear_P = counts.base_P * kept + counts.late_P * (kept - share) - rest_P * share
+    root_P = np.sqrt(linear_P**2 + 4.0 * kept * n_total * counts.late_P * share)
+    late_P = np.clip((linear_P + root_P) / (2.0 * max(kept, 1e-12) * n_total), 0.0, 1.0)
+    own_base_P, own_late_P = counts.base_P / counts.n_base, counts.late_P / counts.n_late
+    pooled_P = (counts.base_P + counts.late_P) / n_total
+    error_P = np.sqrt(pooled_P * (1 - pooled_P) * (1 / counts.n_base + 1 / counts.n_late))
+    rose_P = own_late_P - own_base_P > _SURELY_ROSE * error_P
+    return np.where(rose_P, own_base_P, late_P + share * (1.0 - late_P)), np.where(rose_P, own_late_P, late_P)
+
+
+def guess_rate_that_explains(
+    counts: PairedCounts, *, ks: Sequence[int], level: float, rng: np.random.Generator
+) -> float | None:
+    """The least share of wrong responses that, accepted at the base alone, would leave such a fall; None above .5.
+
+    Found to within a twentieth of its size; at most 1e-5 is said of anything smaller.
+    """
+    low, high = (float(np.log(bound)) for bound in _GUESSES)
+
+    def explains(log_share: float) -> bool:
+        return guessing_p(counts, share=float(np.exp(log_share)), ks=ks, rng=rng) > level
+
+    if not explains(high):
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if explains(middle) else (middle, high)
+    return float(np.exp(high))
+
+
+def read_alone(counts: PairedCounts, unread: Unread) -> PairedCounts:
+    """The counts as if unread samples had been answered as well as the read ones of their problem.
+
+    A problem none of whose samples was read keeps its count.
+    """
+    base_P = _scaled(counts.base_P, unread.base_P, counts.n_base)
+    late_P = _scaled(counts.late_P, unread.late_P, counts.n_late)
+    return PairedCounts(base_P=base_P, late_P=late_P, n_base=counts.n_base, n_late=counts.n_late)
+
+
+def _scaled(correct_P: np.ndarray, unread_P: np.ndarray, n: int) -> np.ndarray:
+    read_P = n - unread_P
+    return np.minimum(n, np.rint(correct_P * n / np.maximum(read_P, 1)).astype(np.int64))
+
+
+def share_explained(counts: PairedCounts, explained: PairedCounts, *, k: int) -> float | None:
+    """The part of the fall of pass@k that ``explained`` counts do not show; None where it did not fall."""
+    fall, left = (-float(one.changes([k]).mean()) for one in (counts, explained))
+    return None if fall <= 0 else float(np.clip(1.0 - left / fall, 0.0, 1.0))
+
+
+def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator) -> float | None:
+    """The part of the fall of pass@k that comes of losing the same share of hits everywhere, the fall of pass@1.
+
+    The base's hits are thinned by that share (the mean over some draws): what pass@k loses then is no forgetting of
+    single problems. None where pass@1 or pass@k did not fall.
+    """
+    rate_base, rate_late = counts.base_P.mean() / counts.n_base, counts.late_P.mean() / counts.n_late
+    fall = -float(counts.changes([k]).mean())
+    if rate_late >= rate_base or fall <= 0:
+        return None
+    thinned_DP = rng.binomial(counts.base_P, rate_late / rate_base, size=(_THINNINGS, counts.n_problems))
+    table_C = pass_at_k_table(counts.n_base, [k])[:, 0]
+    even = float(table_C[counts.base_P].mean() - table_C[thinned_DP].mean())
+    return float(np.clip(even / fall, 0.0, 1.0))

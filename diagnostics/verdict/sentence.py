@@ -1,0 +1,191 @@
+"""The verdict in one sentence: what, how much, when, on which problems, up to which k."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from diagnostics.verdict.record import TITLES, ChangeAtK, Verdict, bounds_text, points_text
+from diagnostics.verdict.rule import MARGIN
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """The verdict in one sentence, from its other fields: what, how much, when, on which problems, up to which k.
+
+    Falls and rises of pass@k are in points (hundredths of probability), with the paired 95 % interval over problems of
+    a fall in brackets: that of its own k, not corrected for the choice of the largest.
+
+    >>> fall = ChangeAtK(k=64, base=0.8, late=0.7, change=-0.1, low=-0.125, high=-0.075)
+    >>> late = {"n_problems": 90, "n_base": 128, "n_late": 256, "window": (40, 60), "k_most": 64}
+    >>> sentence_of(Verdict(series="run", label="over_sharpened", sentence="", changes=(fall,), **late))
+    'Over-sharpened: up to k = 64, pass@k fell below the base, most at k = 64: by 10.0 points [7.5, 12.5] in the last
+    third of this one training run (steps 40–60), on these 90 problems and on problems like them.'
+    """
+    if verdict.label == "no_verdict":
+        return f"{verdict.title}: {verdict.why}."
+    said = _SAID[verdict.label](verdict)
+    title = TITLES["over_sharpened"] if verdict.label == "over_sharpened_here" else verdict.title
+    return f"{title}: up to k = {verdict.k_most}, {said}{_before(verdict)}."
+
+
+def largest_fall(changes: tuple[ChangeAtK, ...]) -> ChangeAtK | None:
+    """The change at the k where pass@k fell most; None where it fell at no k."""
+    least = min(changes, key=lambda change: change.change, default=None)
+    return None if least is None or least.change >= 0 else least
+
+
+def _over_sharpened(verdict: Verdict) -> str:
+    where = f"on {_problems(verdict)} and on problems like them"
+    if verdict.label == "over_sharpened_here":
+        where = f"on {_problems(verdict)} (whether on others like them, the data cannot say)"
+    also = "; correct answers outside each problem's dominant mode were lost too" if verdict.modes_collapsed else ""
+    return f"{_fell(verdict)} {_when(verdict)}, {where}{_first_change(verdict)}{also}"
+
+
+def _fell(verdict: Verdict) -> str:
+    fall = largest_fall(verdict.changes)
+    if fall is None:
+        return "pass@k fell below the base"
+    # an interval over problems says nothing about these very problems
+    interval = ""
+    if verdict.label != "over_sharpened_here" and fall.low is not None and fall.high is not None:
+        interval = bounds_text(-fall.high, -fall.low)
+    return f"pass@k fell below the base, most at k = {fall.k}: by {points_text(-fall.change)} points{interval}"
+
+
+def _degraded(verdict: Verdict) -> str:
+    even = verdict.explanation.even_loss if verdict.explanation else None
+    explained = ""
+    if even is not None:
+        explained = f"; losing the same share of correct answers everywhere explains {100 * even:.0f} % of the fall"
+    return f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}{explained}"
+
+
+def _format(verdict: Verdict) -> str:
+    part = verdict.explanation.format if verdict.explanation else None
+    explains = "" if part is None else f", and explain {100 * part:.0f} % of the fall"
+    return (
+        f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}, but more samples were cut off, not parsed or out "
+        f"of the grader's time{explains}: among those that could be read no fall is shown"
+    )
+
+
+def _guessing(verdict: Verdict) -> str:
+    rate = verdict.explanation.guess_rate if verdict.explanation else None
+    share = "a share" if rate is None else share_text(rate)
+    fell = _fell(verdict) if largest_fall(verdict.changes) else "correct answers outside the dominant modes were lost"
+    return (
+        f"{fell} {_when(verdict)}, on {_problems(verdict)}, but a grader that accepted {share} of the base's wrong "
+        "answers, and fewer later, would leave the same behind"
+    )
+
+
+def _lost_at_steps(verdict: Verdict) -> str:
+    lost = [one for one in verdict.steps if one.lost]
+    worst = min(lost, key=lambda one: one.change)
+    return (
+        f"pass@k fell below the base at {_ranges(verdict.lost_ranges)}, most at step {worst.step} and k = {worst.k}: "
+        f"by {points_text(-worst.change)} points{bounds_text(-worst.high, -worst.low)}, though the last third of the "
+        f"checkpoints together ({_steps(verdict)}) does not show it, on {_problems(verdict)} and on problems like them"
+    )
+
+
+def _before(verdict: Verdict) -> str:
+    """What was lost at earlier checkpoints and came back, which the window does not show."""
+    lost = [one for one in verdict.steps if one.lost]
+    if verdict.positive or not lost or lost[-1].step >= verdict.window[0]:
+        return ""
+    most = max(-one.change for one in lost)
+    return (
+        f"; at {_ranges(verdict.lost_ranges)} pass@k lay below the base, by up to {points_text(most)} points, and had "
+        "recovered by then"
+    )
+
+
+def share_text(share: float) -> str:
+    """A small share in per cent.
+
+    >>> share_text(0.0004), share_text(0.031)
+    ('0.04 %', '3.1 %')
+    """
+    return f"{100 * share:.2g} %"
+
+
+def _ranges(found: tuple[tuple[int, int], ...]) -> str:
+    told = [str(first) if first == last else f"{first}–{last}" for first, last in found]
+    word = "step" if len(found) == 1 and found[0][0] == found[0][1] else "steps"
+    return f"{word} {', '.join(told)}"
+
+
+def _mode_collapse(verdict: Verdict) -> str:
+    held = "no fall of pass@k is shown"
+    if verdict.least_change is not None and verdict.least_change > -MARGIN:
+        held = f"pass@k fell by no more than {100 * MARGIN:.0f} points"
+    seen = _problems(verdict)
+    if verdict.n_minority_problems < verdict.n_problems:
+        seen = f"the {verdict.n_minority_problems} of {seen} that show their modes"
+    return (
+        f"{held}, but correct answers outside each problem's dominant mode were lost {_when(verdict)}, on {seen}"
+        f"{_first_change(verdict)}"
+    )
+
+
+def _no_loss(verdict: Verdict) -> str:
+    return (
+        f"pass@k fell by no more than {100 * MARGIN:.0f} points below the base {_when(verdict)}, "
+        f"on {_problems(verdict)} and on problems like them (95 % confidence){_first_change(verdict)}"
+    )
+
+
+def _inconclusive(verdict: Verdict) -> str:
+    said = (
+        f"neither a fall of pass@k below the base nor its absence (to within {100 * MARGIN:.0f} points) is shown "
+        f"{_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}"
+    )
+    remedy = verdict.remedy
+    if remedy is None:
+        return said
+    shown = f"would show a fall of {100 * remedy.drop:.3g} points with 80 % power"
+    if remedy.n_problems <= verdict.n_problems and remedy.n * len(verdict.window) <= verdict.n_late:
+        return f"{said}; an audit of this size {shown}"
+    of_base = "" if remedy.n_base == remedy.n else f" ({remedy.n_base} of the base)"
+    return f"{said}; about {remedy.n_problems} problems with {remedy.n} samples each{of_base} {shown}"
+
+
+def _when(verdict: Verdict) -> str:
+    first, last = verdict.window[0], verdict.window[-1]
+    if first == last:
+        return f"at the end of this one training run (step {last})"
+    return f"in the last third of this one training run (steps {first}–{last})"
+
+
+def _problems(verdict: Verdict) -> str:
+    return "this one problem" if verdict.n_problems == 1 else f"these {verdict.n_problems} problems"
+
+
+def _first_change(verdict: Verdict) -> str:
+    """What became of pass@1, unless it is what fell most."""
+    first = next((change for change in verdict.changes if change.k == 1), None)
+    if first is None or (verdict.label.startswith("over_sharpened") and first is largest_fall(verdict.changes)):
+        return ""
+    moved = points_text(abs(first.change))
+    if float(moved) == 0:
+        return "; pass@1 did not move"
+    return f"; pass@1 {'rose' if first.change > 0 else 'fell'} by {moved}"
+
+
+def _steps(verdict: Verdict) -> str:
+    first, last = verdict.window[0], verdict.window[-1]
+    return f"step {last}" if first == last else f"steps {first}–{last}"
+
+
+_SAID: Mapping[str, Callable[[Verdict], str]] = {
+    "over_sharpened": _over_sharpened,
+    "over_sharpened_here": _over_sharpened,
+    "degraded": _degraded,
+    "format": _format,
+    "guessing": _guessing,
+    "mode_collapse": _mode_collapse,
+    "lost_at_steps": _lost_at_steps,
+    "no_loss": _no_loss,
+    "inconclusive": _inconclusive,
+}

@@ -1,0 +1,116 @@
+"""A verdict on every checkpoint: which of them lost something, and which lost nothing that matters.
+
+All checkpoints and all k are looked at together, so that looking at forty costs no more false alarms than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import norm
+from scipy.stats import t as student_t
+
+from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.keys import PairedCounts, exact_key
+
+#: Draws of the signs, and where their tail is stretched to Student's t.
+_DRAWS, _STRETCHED_AT = 1_999, 0.99
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRuling:
+    """What is said of one checkpoint: ``lost`` somewhere, ``kept`` pass@k to within the margin at every k, or neither.
+
+    ``k`` is where the change of pass@k is least against its error; ``low`` and ``high`` bound the change there, at all
+    checkpoints and k at once. ``p`` is adjusted for all checkpoints. Changes are probabilities.
+    """
+
+    lost: bool
+    kept: bool
+    p: float
+    k: int
+    change: float
+    low: float
+    high: float
+
+
+def rule_steps(
+    steps: Sequence[PairedCounts],
+    *,
+    ks: Sequence[int],
+    level: float,
+    exact_level: float,
+    margin: float,
+    rng: np.random.Generator,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
+    confidence: float = 0.95,
+) -> tuple[StepRuling, ...]:
+    """One ruling per checkpoint, in the order of ``steps``.
+
+    Lost: over problems like these, pass@k fell at some k (p values of the largest studentised fall over all
+    checkpoints and k, stepped down, at most ``level`` for any of them), and on these very problems too (the exact key
+    of that checkpoint, at ``exact_level``). Kept: at no k does the simultaneous one-sided bound of the change lie
+    below −``margin``. Empty where there are fewer than two problems, or clusters.
+
+    Source: Romano and Wolf 2005 (Econometrica 73:1237), step-down of the largest statistic.
+    """
+    change_GTK = by_cluster(np.stack([one.changes(ks) for one in steps], axis=1), cluster_P)
+    n_units, n_steps, n_ks = change_GTK.shape
+    if n_units < 2:
+        return ()
+    mean_TK = change_GTK.mean(axis=0)
+    scale_TK = np.sqrt(((change_GTK - mean_TK) ** 2).sum(axis=0) + 1.0)
+    null_DTK = _null(((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1), rng).reshape(_DRAWS, n_steps, n_ks)
+    fall_TK = -mean_TK * n_units / scale_TK
+    p_T = _stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
+    error_TK = scale_TK / n_units
+    one_sided = float(np.quantile(null_DTK.max(axis=(1, 2)), confidence))
+    two_sided = float(np.quantile(np.abs(null_DTK).max(axis=(1, 2)), confidence))
+    kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
+    return tuple(
+        StepRuling(
+            lost=bool(p_T[t] <= level and exact_key(one, ks=ks, rng=rng) <= exact_level),
+            kept=bool(kept_T[t]),
+            p=float(p_T[t]),
+            k=ks[worst],
+            change=float(mean_TK[t, worst]),
+            low=float(max(-1.0, mean_TK[t, worst] - two_sided * error_TK[t, worst])),
+            high=float(min(1.0, mean_TK[t, worst] + two_sided * error_TK[t, worst])),
+        )
+        for t, (one, worst) in enumerate(zip(steps, fall_TK.argmax(axis=1).tolist(), strict=True))
+    )
+
+
+def _null(studentised_GX: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, "draw column"]:
+    """What the statistics are worth where nothing fell: signs of problems, or clusters, tossed anew."""
+    n_units = len(studentised_GX)
+    sign_DG = rng.integers(0, 2, size=(_DRAWS, n_units)) * 2.0 - 1.0
+    return sign_DG @ studentised_GX * (student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT))
+
+
+def _stepped_down(fall_T: np.ndarray, null_DT: np.ndarray) -> Float[np.ndarray, " step"]:
+    """Adjusted p values: each step against the largest of itself and those that fell less; never below one before."""
+    order_T = np.argsort(-fall_T, kind="stable")
+    # the largest over this step and all behind it in the order
+    largest_DT = np.maximum.accumulate(null_DT[:, order_T[::-1]], axis=1)[:, ::-1]
+    p_T = np.empty(len(fall_T))
+    p_T[order_T] = np.maximum.accumulate((1 + (largest_DT >= fall_T[order_T]).sum(axis=0)) / (len(null_DT) + 1))
+    return p_T
+
+
+def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Neighbouring checkpoints that lost something, as (first, last) step.
+
+    >>> ranges([False, True, True, False, True], [10, 20, 30, 40, 50])
+    ((20, 30), (50, 50))
+    """
+    found: list[tuple[int, int]] = []
+    before = False
+    for lost, step in zip(lost_T, steps_T, strict=True):
+        if lost:
+            found.append((found.pop()[0], step) if before else (step, step))
+        before = bool(lost)
+    return tuple(found)
