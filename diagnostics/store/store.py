@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import pandas as pd
@@ -28,9 +28,11 @@ from diagnostics.records.types import (
     SamplingSettings,
     Series,
     TrainingResponse,
+    VerdictTerms,
     response_id,
 )
 from diagnostics.store.database import Database
+from diagnostics.store.looks import record_look
 from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
@@ -156,9 +158,24 @@ class Store:
         settings: SamplingSettings | RecordedSettings | None,
         panel_settings: SamplingSettings | None,
         problem_ids: Sequence[str],
+        clusters: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Register what is about to be compared and make it the current audit of its series; None: known already."""
-        register_audit(self._database, key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
+        """Register what is about to be compared and make it the current audit of its series; None: known already.
+
+        ``clusters`` maps problem ids to the cluster of each; a problem without one stands for itself.
+        """
+        register_audit(
+            self._database,
+            key,
+            settings=settings,
+            panel_settings=panel_settings,
+            problem_ids=problem_ids,
+            clusters=clusters,
+        )
+
+    def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
+        """Count a verdict that compares the checkpoints of ``steps`` with the base; returns the number of this look."""
+        return record_look(self._database, series, steps, terms)
 
     def add_settings(self, settings: SamplingSettings | RecordedSettings) -> None:
         """Register sampling settings that no audit has."""

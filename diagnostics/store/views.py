@@ -92,13 +92,56 @@ RELATIONS: tuple[Relation, ...] = (
         name="verdicts",
         row="the verdict on a series",
         columns={
-            "label": _means("over_sharpened, over_sharpened_here, mode_collapse, no_loss, inconclusive or no_verdict"),
+            "label": _means(
+                "over_sharpened, over_sharpened_here, mode_collapse, degraded, format, guessing, lost_at_steps, "
+                "no_loss, inconclusive or no_verdict"
+            ),
             "sentence": _means("the verdict in one sentence"),
             "p_exact": _means("p value, these problems: pass@k fell at no k", "probability"),
             "p_population": _means("p value, problems like these: pass@k fell at no k", "probability"),
             "p_minority": _means("p value, these problems: no correct minority mode was lost", "probability"),
             "k_most": _means("the verdict holds for k = 1 … k_most", "samples"),
             "document": _means("all of the verdict: the fields of `diagnostics.verdict.record.Verdict`"),
+        },
+    ),
+    Relation(
+        name="verdict_claims",
+        row="a claim that a verdict tested",
+        columns={
+            "name": _means("name of the claim"),
+            "null_hypothesis": _means("what the claim says is false"),
+            "scope": _means("which problems it is about"),
+            "p": _means("p value of the null hypothesis; NULL where it was not tested", "probability"),
+            "level": _means("the claim holds where p is at most this; NULL where it was not tested", "probability"),
+            "holds": _means("whether the claim holds"),
+            "size": _means("how large the effect is; NULL if unknown", "of the claim"),
+            "low": _means("lower end of its interval; NULL where it has none", "of the claim"),
+            "high": _means("upper end of its interval; NULL where it has none", "of the claim"),
+            "why": _means("why it was not tested or what it rests on; NULL if nothing is to be said"),
+        },
+    ),
+    Relation(
+        name="checkpoint_verdicts",
+        row="a checkpoint after the base, with what the verdict says of it",
+        columns={
+            "lost": _means("whether it surely lost what the base had; NULL if it was not tested"),
+            "kept": _means("whether it surely kept it; NULL if it was not tested"),
+            "k": _means("where its pass@k changed as said", "samples"),
+            "change": _means("its pass@k less the base's; NULL if unknown", "probability"),
+            "low": _means("lower end of the interval of the change; NULL where it has none", "probability"),
+            "high": _means("upper end of the interval of the change; NULL where it has none", "probability"),
+            "why": _means("why nothing is said of it; NULL where something is"),
+        },
+    ),
+    Relation(
+        name="verdict_looks",
+        row="a look at a series: a verdict on another set of checkpoints than the looks before (table)",
+        columns={
+            "look_id": _means("hash of the base and the checkpoints that were compared with it"),
+            "number": _means("1, 2, … in the order in which they were taken"),
+            "steps": _means("of the checkpoints that were compared with the base", "steps"),
+            "declared": _means("looks that were declared before the first; NULL for any number"),
+            "runs": _means("of so many runs one will be chosen, as was declared at this look"),
         },
     ),
     Relation(
@@ -314,6 +357,19 @@ RELATIONS: tuple[Relation, ...] = (
             "kernel_problems": _means("problems in the gradient kernel; 0 without one", "problems"),
             "kernel_responses": _means("fixed responses, and own samples, of each of them", "responses"),
             "verifier": _means("whose grades count; NULL for each problem's own verifier"),
+            "guess_rate": _means(
+                "of wrong responses, those that are accepted, as the user says; NULL if not said", "probability"
+            ),
+            "looks": _means("how often its verdict will be read while training goes on; NULL for any number"),
+            "runs": _means("of so many runs one will be chosen"),
+        },
+    ),
+    Relation(
+        name="audit_problems",
+        row="a problem of an audit (table)",
+        columns={
+            "position": _means("place in the problem file, from 0"),
+            "cluster": _means("problems of one cluster are related; NULL if it stands for itself"),
         },
     ),
     Relation(

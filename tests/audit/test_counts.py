@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -195,9 +196,15 @@ def test_tasks_and_graders_are_named(read: Callable) -> None:
     assert counts.graders == ("grader-0", "grader-1")
 
 
+def _mixed(letters: str, *of: int) -> str:
+    """Each half of the letters in an order that ``of`` decides: independent samples do not come in blocks."""
+    rng, middle = np.random.default_rng(of), len(letters) // 2
+    return "".join("".join(rng.permutation(list(half))) for half in (letters[:middle], letters[middle:]))
+
+
 def _lost(n_problems: int, n: int) -> Responses:
     """Half of the problems are lost, the others always solved from step 20 on."""
-    base = {(problem, 0): ("AB......" * n)[:n] for problem in range(n_problems)}
+    base = {(problem, 0): _mixed(("AB......" * n)[:n], problem) for problem in range(n_problems)}
     late = {(problem, step): ("A" if problem % 2 else ".") * n for problem in range(n_problems) for step in (20, 40)}
     return {**base, **late}
 
@@ -221,7 +228,7 @@ def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
 
 def test_the_clean_twin_of_a_planted_loss_is_no_loss(store: Store) -> None:
     letters = _lost(120, 64)
-    kept = {(problem, step): letters[problem, 0][::-1] for problem, step in letters}
+    kept = {(problem, step): _mixed(letters[problem, 0], problem, step) for problem, step in letters}
     verdict = judge(store, plant(store, kept, n=64))
     assert (verdict.label, verdict.modes_collapsed, verdict.n_minority_problems) == ("no_loss", False, 120)
 
