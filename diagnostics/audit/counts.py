@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.audit.repeats import Drawn, repeats
+from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
 from diagnostics.store.load import look_number, stored_problems
@@ -105,7 +105,9 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
     ]
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
     believed = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
-    drawn = [Drawn(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in believed if one.why is None]
+    drawn = [
+        SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in believed if one.why is None
+    ]
     again = repeats(store, key.series, drawn)
     checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
     trained = tuple(one for position, one in enumerate(checkpoints) if position != base)

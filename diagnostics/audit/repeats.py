@@ -18,9 +18,10 @@ problems.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, UInt64
@@ -33,8 +34,8 @@ CHANCE = 1e-9
 #: Copies at fewer problems, or at a smaller share of those that can tell, change no verdict.
 FEWEST_PROBLEMS = 3
 LEAST_SHARE = 0.1
-#: So few blocks are looked for even where they leave a rest: of 33 samples, 16 and the same 16 again.
-_MOST_BLOCKS_WITH_REST = 4
+#: Times that every sample may come in a row; more are several times fewer.
+_MOST_IN_A_ROW = 16
 
 _IDS = """
 SELECT problem_id, list(hash(response_id) ORDER BY sample_index) AS ids
@@ -71,8 +72,20 @@ _MEND = "leave the copies out, or draw again with seeds that differ"
 Responses = UInt64[np.ndarray, "problem sample"]
 
 
+class _Copies(NamedTuple):
+    """Problems whose samples may be ``n_blocks`` times the same, and the logarithm of the chance of it.
+
+    ``log_chance`` is asked with how often each response would be in one block, and ``n_blocks``.
+    """
+
+    responses: Responses
+    copied_P: Bool[np.ndarray, " problem"]
+    n_blocks: int
+    log_chance: Callable[[np.ndarray, int], float]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class SampledCheckpoint:
     """A checkpoint with ``n`` samples of each problem."""
 
     step: int
@@ -80,7 +93,7 @@ class Drawn:
     n: int
 
 
-def repeats(store: Store, series: str, drawn: Sequence[Drawn]) -> dict[int, str]:
+def repeats(store: Store, series: str, drawn: Sequence[SampledCheckpoint]) -> dict[int, str]:
     """Step → why its samples are no evidence of their own.
 
     ``drawn`` begins with the base: of two checkpoints with the same samples the later one in it is named.
@@ -111,33 +124,42 @@ def repeated_in_blocks(responses: Responses) -> str | None:
     >>> print(repeated_in_blocks(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
     None
     """
-    n_problems, n = responses.shape
-    for n_blocks in range(2, n + 1):
-        size = n // n_blocks
-        if n % n_blocks and n_blocks > _MOST_BLOCKS_WITH_REST:
-            continue
-        whole = responses[:, : n_blocks * size]
-        one_after_other = whole.reshape(n_problems, n_blocks, size)
-        each_in_a_row = whole.reshape(n_problems, size, n_blocks)
-        found = _problems_beyond_chance(
-            (one_after_other == one_after_other[:, :1]).all(axis=(1, 2)), whole, _log_chance_of_blocks, n_blocks
-        )
-        what = f"{n_blocks} times the same {size} samples"
-        if found is None:
-            found = _problems_beyond_chance(
-                (each_in_a_row == each_in_a_row[:, :, :1]).all(axis=(1, 2)), whole, _log_chance_in_a_row, n_blocks
-            )
-            what = f"every sample {n_blocks} times in a row"
+    for what, copies in (*_one_after_other(responses), *_in_a_row(responses)):
+        found = _problems_beyond_chance(copies)
         if found is not None:
-            return f"{what} at {found} of {n_problems} problems: identical seeds, or a file read twice; {_MEND}"
+            where = f"{found} of {len(responses)} problems"
+            return f"{what} at {where}: identical seeds, or a file read twice; {_MEND}"
     return None
+
+
+def _one_after_other(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Blocks of every size, as many as there are whole ones."""
+    for size in range(1, responses.shape[1] // 2 + 1):
+        ends_equal_P = (responses[:, [0, size - 1]] == responses[:, [size, 2 * size - 1]]).all(axis=1)
+        if ends_equal_P.sum() < FEWEST_PROBLEMS:
+            continue
+        n_blocks = responses.shape[1] // size
+        whole = responses[:, : n_blocks * size]
+        blocks = whole.reshape(len(whole), n_blocks, size)
+        copied_P = (blocks == blocks[:, :1]).all(axis=(1, 2))
+        yield f"{n_blocks} times the same {size} samples", _Copies(whole, copied_P, n_blocks, _log_chance_of_blocks)
+
+
+def _in_a_row(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    for times in range(2, min(_MOST_IN_A_ROW, responses.shape[1]) + 1):
+        size = responses.shape[1] // times
+        whole = responses[:, : times * size]
+        rows = whole.reshape(len(whole), size, times)
+        copied_P = (rows == rows[:, :, :1]).all(axis=(1, 2))
+        yield f"every sample {times} times in a row", _Copies(whole, copied_P, times, _log_chance_in_a_row)
 
 
 def _of_another(responses: Responses, label: str, theirs: Responses) -> str | None:
     """Whether a checkpoint has the very samples of another one, in words."""
     n = min(responses.shape[1], theirs.shape[1])
     both = np.hstack([responses[:, :n], theirs[:, :n]])
-    found = _problems_beyond_chance((both[:, :n] == both[:, n:]).all(axis=1), both, _log_chance_of_blocks, 2)
+    copied_P = (both[:, :n] == both[:, n:]).all(axis=1)
+    found = _problems_beyond_chance(_Copies(both, copied_P, 2, _log_chance_of_blocks))
     if found is None:
         return None
     return (
@@ -146,27 +168,25 @@ def _of_another(responses: Responses, label: str, theirs: Responses) -> str | No
     )
 
 
-def _problems_beyond_chance(
-    copied_P: Bool[np.ndarray, " problem"],
-    responses: Responses,
-    log_chance: Callable[[Sequence[int], int], float],
-    n_blocks: int,
-) -> int | None:
+def _problems_beyond_chance(copies: _Copies) -> int | None:
     """How many problems are copied that can tell; None where these are few, or where chance may have done it.
 
     With p_i the chance of problem i, s = −sum log p_i over the copied ones is beyond s by chance at most with
     probability exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)): Markov's inequality for exp(s / 2).
     """
+    responses, n_blocks = copies.responses, copies.n_blocks
     telling_P = (responses != responses[:, :1]).any(axis=1)
-    n_copied = int((copied_P & telling_P).sum())
-    if n_copied < max(FEWEST_PROBLEMS, LEAST_SHARE * int(telling_P.sum())):
+    copied_T = copies.copied_P[telling_P]
+    if copied_T.sum() < max(FEWEST_PROBLEMS, LEAST_SHARE * len(copied_T)):
         return None
     counts = (np.unique(ids, return_counts=True)[1] for ids in responses[telling_P])
-    log_p = np.array([-np.inf if (c_V % n_blocks).any() else log_chance(c_V // n_blocks, n_blocks) for c_V in counts])
-    p = np.exp(log_p)
-    bound = np.log1p(np.sqrt(p) - p).sum() + log_p[copied_P[telling_P]].sum() / 2
+    log_p_T = np.array(
+        [-np.inf if (c_V % n_blocks).any() else copies.log_chance(c_V // n_blocks, n_blocks) for c_V in counts]
+    )
+    p_T = np.exp(log_p_T)
+    bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
     # no more ways to repeat are looked for than there are samples
-    return n_copied if bound < log(CHANCE) - log(responses.size) else None
+    return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
 
 
 def _log_chance_of_blocks(c_V: np.ndarray, n_blocks: int) -> float:
