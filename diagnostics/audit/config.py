@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
 from diagnostics.records.errors import ConfigError

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from typing import Literal as Literal
 
 from cyclopts import Parameter, Token
 
 from diagnostics.audit.config import CODE_BLOCK
+from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.settings import comma_separated, require_at_least, require_name

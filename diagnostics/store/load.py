@@ -12,7 +12,7 @@ from pandas.api.types import is_list_like
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
-from diagnostics.store.looks import COMPARED, look_id
+from diagnostics.store.write_verdict import COMPARED, look_id
 
 if TYPE_CHECKING:
     from diagnostics.store import Store

@@ -32,7 +32,6 @@ from diagnostics.records.types import (
     response_id,
 )
 from diagnostics.store.database import Database
-from diagnostics.store.looks import record_look
 from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
@@ -45,6 +44,7 @@ from diagnostics.store.write_audit import (
     share_allocations,
 )
 from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
+from diagnostics.store.write_verdict import record_look, record_verdict
 from diagnostics.verdict.record import Verdict
 
 
@@ -413,25 +413,7 @@ class Store:
 
     def replace_verdict(self, key: AuditKey, verdict: Verdict) -> bool:
         """Put the verdict of one audit in place of its earlier one, in one transaction; False if it is the same."""
-        document = verdict.to_json()
-        held = self._database.rows("SELECT document::VARCHAR FROM audit_verdicts WHERE audit_id = ?", [key.audit_id])
-        if held == [(document,)]:
-            return False
-        with self._database.transaction():
-            self._database.rows(
-                "INSERT OR REPLACE INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    key.audit_id,
-                    verdict.label,
-                    verdict.sentence,
-                    verdict.p_exact,
-                    verdict.p_population,
-                    verdict.p_minority,
-                    verdict.k_most,
-                    document,
-                ],
-            )
-        return True
+        return record_verdict(self._database, key.audit_id, verdict)
 
     def add_confirmations(
         self, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]

@@ -54,6 +54,9 @@ COMMON: Mapping[str, Meaning] = MappingProxyType(
         "answer": _means("canonical final answer; NA where none was found"),
         "mode": _means("canonical form of the whole solution; NULL if it has none"),
         "correct": _means("whether the response was graded and its reward is full"),
+        "logp_sum_raw": _means(
+            "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known", "nats"
+        ),
         "logp_sum": _means("log-probability of the response, teacher-forced at temperature 1", "nats"),
         "entropy_sum": _means("entropy of the next-token distributions, summed over the response", "nats"),
         "token_logps": _means("log-probability of each token of the response", "nats"),
@@ -92,10 +95,7 @@ RELATIONS: tuple[Relation, ...] = (
         name="verdicts",
         row="the verdict on a series",
         columns={
-            "label": _means(
-                "over_sharpened, over_sharpened_here, mode_collapse, degraded, format, guessing, lost_at_steps, "
-                "no_loss, inconclusive or no_verdict"
-            ),
+            "label": _means("what the sentence begins with: over_sharpened, mode_collapse, no_loss, inconclusive, …"),
             "sentence": _means("the verdict in one sentence"),
             "p_exact": _means("p value, these problems: pass@k fell at no k", "probability"),
             "p_population": _means("p value, problems like these: pass@k fell at no k", "probability"),
@@ -166,10 +166,6 @@ RELATIONS: tuple[Relation, ...] = (
         columns={
             "n_tokens": _means("length of the response, its end token included; NULL if not known", "tokens"),
             "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
-            "logp_sum_raw": _means(
-                "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known",
-                "nats",
-            ),
             "reward": _means("what the verifier gave; 1 is full", "reward"),
             "state": _means("ok, parse_fail, timeout or error: what became of the grading"),
             "reason": _means("why the state is not ok"),
@@ -238,10 +234,6 @@ RELATIONS: tuple[Relation, ...] = (
             "role": _means("own (drawn from this checkpoint) or panel (of the base, under settings of its own)"),
             "token_ids": _means("tokens of the response, its end token included; NULL if not known"),
             "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
-            "logp_sum_raw": _means(
-                "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known",
-                "nats",
-            ),
             "entropy_sum": _means(
                 "entropy of the distributions it was drawn from, summed; NULL if the sampler does not say", "nats"
             ),

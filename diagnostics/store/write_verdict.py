@@ -1,4 +1,4 @@
-"""Counts looks at a series: how often its verdict was read while it grew. ``load.py`` reads them back."""
+"""Writes verdicts, and counts looks: how often that of a series was read while it grew. ``load.py`` reads them back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from diagnostics.records.types import VerdictTerms, content_hash
 from diagnostics.store.database import Database
+from diagnostics.verdict.record import Verdict
 
 #: The base and the checkpoints of ``$steps``. A step that was trained anew is another checkpoint.
 COMPARED = """
@@ -19,6 +20,23 @@ ORDER BY is_base DESC, step
 def look_id(checkpoint_ids: Sequence[str]) -> str:
     """What a look is known by: the base and the checkpoints that it compares, as ``COMPARED`` orders them."""
     return content_hash(*checkpoint_ids)
+
+
+def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:
+    """See ``Store.replace_verdict``."""
+    document = verdict.to_json()
+    held = database.rows("SELECT document::VARCHAR FROM audit_verdicts WHERE audit_id = ?", [audit_id])
+    if held == [(document,)]:
+        return False
+    with database.transaction():
+        database.rows(
+            "INSERT OR REPLACE INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                *(audit_id, verdict.label, verdict.sentence),
+                *(verdict.p_exact, verdict.p_population, verdict.p_minority, verdict.k_most, document),
+            ],
+        )
+    return True
 
 
 def record_look(database: Database, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
