@@ -71,8 +71,8 @@ def settled_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
     if held is None:
         looks = 1 if config.looks is None else asked
         return VerdictTerms(guess_rate=config.guess_rate, looks=_whole(looks), runs=config.runs or 1)
-    steps = f"{held.steps[0]}–{held.steps[-1]}" if len(held.steps) > 1 else f"{held.steps[0]}"
-    read = f"the verdict on series {series!r} was read before (steps {steps})"
+    steps = f"steps {held.steps[0]}–{held.steps[-1]}" if len(held.steps) > 1 else f"step {held.steps[0]}"
+    read = f"the verdict on series {series!r} was read before ({steps})"
     if config.looks is not None and asked != held.looks:
         raise ConfigError(
             f"--looks {config.looks}: {read}, with --looks {held.looks or ANY}: looks are declared before the first; "

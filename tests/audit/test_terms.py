@@ -65,7 +65,7 @@ def test_before_the_first_verdict_what_is_declared_counts(
 
 
 @pytest.mark.parametrize(("declared", "config", "said"), [
-    (1, VerdictConfig(looks=5), r"--looks 5: the verdict on series 'run' was read before \(steps 20\), with --looks 1"),
+    (1, VerdictConfig(looks=5), r"--looks 5: the verdict on series 'run' was read before \(step 20\), with --looks 1"),
     (1, VerdictConfig(looks="any"), "--looks any: .* with --looks 1"),
     (None, VerdictConfig(looks=2), "--looks 2: .* with --looks any"),
     (4, VerdictConfig(looks=2), "looks are declared before the first; leave --looks out"),
