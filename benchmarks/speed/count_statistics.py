@@ -36,7 +36,8 @@ from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence
 from diagnostics.store import Store
 from diagnostics.store.database import Database
-from diagnostics.verdict.decide import CheckpointCounts, SeriesCounts, verdict_of
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates
 
 SERIES = "losing"

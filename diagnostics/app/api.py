@@ -269,6 +269,7 @@ def regrade(
     verifier: str,
     *,
     series: str | None = None,
+    guess_rate: float | None = None,
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
@@ -286,12 +287,16 @@ def regrade(
         Who grades: math, exact, choice, expression, modes, reasoning_gym, or one of another package.
     series
         Name of the series to grade again; needed where there are several.
+    guess_rate
+        Of wrong responses, the share that this verifier accepts, from 0 to 1. Default: what the verifier knows, else an
+        assumed one.
     """
     from diagnostics.app.report import write_report
     from diagnostics.audit.regrade import regrade as run
 
-    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r})"
-    result = run(Path(store), verifier, series=series, command=command, progress=progress)
+    said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
+    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
+    result = run(Path(store), verifier, series=series, guess_rate=guess_rate, command=command, progress=progress)
     write_report(result.store_path, result.report_path)
     return result
 

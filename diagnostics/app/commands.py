@@ -55,6 +55,7 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
         "str | None": str | None,
         "int | None": int | None,
         "float": float,
+        "float | None": float | None,
         "bool": Flag,
     }
 )

@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
+from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
@@ -52,11 +54,15 @@ class ProblemsConfig:
         Named problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
     limit
         Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro as many at random, by the seed.
+    cluster
+        Further field of the problems that says which are related, as variants of a template or questions of one
+        document: those of one value are. none: each stands for itself. Default: cluster, else group.
     """
 
     problems: Annotated[Path | None, PROBLEMS] = None
     task: Annotated[str | None, PROBLEMS] = None
     limit: Annotated[int | None, PROBLEMS] = None
+    cluster: Annotated[str | None, PROBLEMS] = None
 
     def __post_init__(self) -> None:
         if (self.problems is None) == (self.task is None):
@@ -318,7 +324,7 @@ class KernelConfig:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig(EngineConfig, KernelConfig, PanelConfig, SamplingConfig, SeriesConfig, ProblemsConfig):
+class AuditConfig(EngineConfig, VerdictConfig, KernelConfig, PanelConfig, SamplingConfig, SeriesConfig, ProblemsConfig):
     """What to audit and how to sample it.
 
     Attributes
@@ -339,6 +345,7 @@ class AuditConfig(EngineConfig, KernelConfig, PanelConfig, SamplingConfig, Serie
         SamplingConfig.__post_init__(self)
         PanelConfig.__post_init__(self)
         KernelConfig.__post_init__(self)
+        VerdictConfig.__post_init__(self)
         EngineConfig.__post_init__(self)
         if self.ray is not None and self.device not in (None, "cpu", "cuda"):
             raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")

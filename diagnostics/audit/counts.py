@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
+from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.store.load import look_number, stored_problems
+from diagnostics.tasks.near_duplicates import near_duplicates
+from diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates, Verdict
+from diagnostics.verifiers import guess_shares
 
 _PLANNED = """
 SELECT checkpoint_id, checkpoint, step, is_base, min(n_planned) AS n, max(n_planned) AS n_most
@@ -22,7 +28,7 @@ GROUP BY ALL
 ORDER BY step
 """
 _PROBLEMS = """
-SELECT p.problem_id, p.task, coalesce(a.verifier, p.verifier) AS verifier
+SELECT p.problem_id, p.task, coalesce(a.verifier, p.verifier) AS verifier, p.prompt, ap.cluster
 FROM audit_problems AS ap
 JOIN audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
@@ -60,6 +66,9 @@ SELECT
     count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
     count(finish_reason) AS n_ended,  -- NULL: another tool drew the sample and did not tell
     count(*) FILTER (finish_reason = 'length') AS n_truncated,
+    -- neither how it ended nor what became of the grading: whether it was read is not known
+    count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
+    count(*) FILTER (NOT correct AND (finish_reason = 'length' OR state <> 'ok')) AS n_unread,
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
     count(*) FILTER (state = 'timeout') AS n_timed_out,
     count(n_tokens) AS n_measured,
@@ -96,17 +105,72 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
         for row in planned.itertuples()
     ]
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
+    believed = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
+    drawn = [
+        SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in believed if one.why is None
+    ]
+    again = repeats(store, key.series, drawn)
+    checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
+    trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
+    cluster_P = _clusters(problems["cluster"])
     modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
     n_measured = int(counts["n_measured"].sum())
     return SeriesCounts(
         series=key.series,
         base=checkpoints[base],
-        trained=tuple(one for position, one in enumerate(checkpoints) if position != base),
+        trained=trained,
         shows_modes_P=index.isin(modes),
         tasks=tuple(sorted(problems["task"].unique())),
         graders=tuple(sorted(problems["verifier"].unique())),
         tokens_per_sample=float(counts["n_tokens"].sum()) / n_measured if n_measured else None,
         skipped=skipped,
+        cluster_P=cluster_P,
+        n_near_duplicates=0 if problems["cluster"].notna().any() else _n_near_duplicates(problems),
+        guess_rate=_guess_rate(store, key, problems),
+        looks=Looks(
+            number=look_number(store, key.series, compared_steps(trained)),
+            declared=key.terms.looks,
+            runs=key.terms.runs,
+        ),
+    )
+
+
+def compared_steps(trained: Sequence[CheckpointCounts]) -> list[int]:
+    """The steps of the checkpoints that can be compared with the base."""
+    return [one.step for one in trained if one.why is None]
+
+
+def _clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
+    """A number for the cluster of each problem; None where no two problems share one."""
+    if not names.dropna().duplicated().any():
+        return None
+    cluster_P, named = pd.factorize(names, sort=True)
+    alone_P = cluster_P < 0  # without a name
+    cluster_P[alone_P] = len(named) + np.arange(alone_P.sum())
+    return cluster_P.astype(np.int64)
+
+
+def _n_near_duplicates(problems: pd.DataFrame) -> int:
+    return int(near_duplicates(problems["prompt"].tolist(), problems["task"].tolist()).sum())
+
+
+def _guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> GuessRate:
+    """The largest share of wrong responses that a grader accepts: as the user says, else as the graders know."""
+    if key.terms.guess_rate is not None:
+        return GuessRate(share=key.terms.guess_rate, source="given")
+    rates = [
+        _known_rate(share)
+        for verifier, own in problems.groupby("verifier", sort=True)
+        for share in set(guess_shares(str(verifier), stored_problems(store, own["problem_id"].tolist())))
+    ]
+    return max(rates, key=lambda rate: rate.share, default=GuessRate())
+
+
+def _known_rate(share: float | None) -> GuessRate:
+    if share is None:
+        return GuessRate()
+    return GuessRate(
+        share=share, source="the grader checks the whole solution" if share == 0 else "known to the grader"
     )
 
 
@@ -143,6 +207,9 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
             not_parsed=float(share["n_not_parsed"]),
             timed_out=float(share["n_timed_out"]),
         )
+    unread_P = None
+    if n_counted and not counts["n_untold"].any():
+        unread_P = by_problem["n_unread"].fillna(0).to_numpy(dtype=np.int64)
     return CheckpointCounts(
         step=int(planned.step),
         checkpoint=str(planned.checkpoint),
@@ -151,5 +218,6 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
         correct_P=by_problem["n_correct"].fillna(0).to_numpy(dtype=np.int64),
         minority_P=by_problem["n_minority"].fillna(0).to_numpy(dtype=np.int64),
         rates=rates,
+        unread_P=unread_P,
         why=why,
     )

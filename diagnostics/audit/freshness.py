@@ -25,8 +25,9 @@ from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 
-_RESULTS = ("findings", "verdicts")
-#: Relations that say nothing more: counts of ``graded_samples``, and the audit's settings, which its key has.
+_RESULTS = ("findings", "verdicts", "verdict_looks")
+#: Relations that say nothing more: counts of ``graded_samples``, parts of the verdict, and the audit's settings, which
+#: its key has, what the verdict is told of it too.
 _NO_EVIDENCE = (
     "answer_counts",
     "audit_samples",
@@ -34,7 +35,9 @@ _NO_EVIDENCE = (
     "greedy_grades",
     "problem_counts",
     "sampled_counts",
+    "verdict_claims",
     "audits",
+    "checkpoint_verdicts",
     "current_audits",
     *_RESULTS,
 )

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from diagnostics.audit.counts import judge
+from diagnostics.audit.counts import compared_steps, read_counts
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey, Finding
 from diagnostics.store import Store
 from diagnostics.store.load import is_recorded
+from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Verdict
 
 T = TypeVar("T", int, float)
@@ -80,11 +81,17 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: Pr
 def conclude(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
-    """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``."""
+    """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``.
+
+    Who reads it has looked at these checkpoints: that is counted, once for the same ones.
+    """
     start = time.perf_counter()
     with progress.stage("verdict", 1) as advance:
-        verdict = judge(store, key, failed, skipped)
+        counts = read_counts(store, key, failed, skipped)
+        verdict = verdict_of(counts)
         advance(1)
+    if verdict.label != "no_verdict":
+        store.add_look(key.series, compared_steps(counts.trained), key.terms)
     if store.replace_verdict(key, verdict):
         store.log_event(key, "verdict", wall_s=time.perf_counter() - start, rows=1)
     return verdict

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.stages import OpenAudit
+from diagnostics.audit.terms import settled_terms
 from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
 from diagnostics.engine.ray_pool import open_pool
 from diagnostics.records.errors import ConfigError
@@ -22,6 +23,7 @@ from diagnostics.records.types import (
     Problem,
     SamplingSettings,
     Series,
+    VerdictTerms,
     content_hash,
 )
 from diagnostics.samplers import choose_sampler, lora_ranks
@@ -30,6 +32,7 @@ from diagnostics.series.rollouts import read_training_responses
 from diagnostics.store import Store
 from diagnostics.store.missing import finished_samples, held_sampler
 from diagnostics.tasks import load_problems, suggested_max_tokens
+from diagnostics.tasks.clusters import clusters_of
 
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
 TRAINING_PER_PROBLEM = 4
@@ -57,6 +60,7 @@ def prepare(
 ) -> PreparedAudit:
     """Find, choose and register; the store and the engine stay open as long as ``stack``."""
     every_problem = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
+    clusters = clusters_of(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
     if not problems:
         raise ConfigError(f"--shard {shard}: there are only {len(every_problem)} problems; make fewer shards")
@@ -72,11 +76,12 @@ def prepare(
     panel_settings = panel_sampling_settings(config, settings)
     store.require_regex("--strategy-regex", config.strategy_regex)
     config = _topped_up(store, config, series, settings, problems)
-    whole, key = (_key(series, settings, panel_settings, config, listed) for listed in (every_problem, problems))
+    terms = settled_terms(store, series.name, config)
+    whole, key = (_key(series, settings, panel_settings, config, terms, listed) for listed in (every_problem, problems))
     store.add_series(series)
     store.add_problems(problems)
     problem_ids = [problem.problem_id for problem in problems]
-    store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
+    store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids, clusters=clusters)
     _register_training(store, series, TRAINING_PER_PROBLEM * len(every_problem), shard, progress)
     return PreparedAudit(
         open=OpenAudit(store=store, key=key, engine=engine, problems=problems, progress=progress),
@@ -171,6 +176,7 @@ def _key(
     settings: SamplingSettings,
     panel_settings: SamplingSettings,
     config: AuditConfig,
+    terms: VerdictTerms,
     problems: Sequence[Problem],
 ) -> AuditKey:
     problem_ids = [problem.problem_id for problem in problems]
@@ -191,6 +197,7 @@ def _key(
         kernel_responses=config.kernel_responses,
         ks=config.ks,
         strategy_regex=config.strategy_regex,
+        terms=terms,
     )
 
 

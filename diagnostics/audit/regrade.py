@@ -13,11 +13,12 @@ from pathlib import Path
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import grade_responses
+from diagnostics.audit.terms import require_share
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
 from diagnostics.store import Store
-from diagnostics.store.load import chosen_series, stored_key, stored_problems
+from diagnostics.store.load import chosen_series, stored_clusters, stored_key, stored_problems
 from diagnostics.store.missing import ungraded
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier
@@ -61,22 +62,27 @@ def regrade(
     verifier: str,
     *,
     series: str | None = None,
+    guess_rate: float | None = None,
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
     """Grade the responses of ``series`` (default: the only one that was not made here) by ``verifier`` too.
 
-    Goes up to the verdict; the report is the caller's to write. Killed, the same command continues; run again, it
-    grades what came since. Problems whose gold the verifier cannot read are left out of the second series, and named.
+    Goes up to the verdict, which is told the same of looks and runs as that of ``series``; ``guess_rate`` is the share
+    of wrong responses that ``verifier`` accepts. The report is the caller's to write. Killed, the same command
+    continues; run again, it grades what came since. Problems whose gold the verifier cannot read are left out of the
+    second series, and named.
 
     Raises:
         VerifierError: there is no verifier of that name.
-        ConfigError: the series is graded by this verifier already, or a name is needed to choose one.
+        ConfigError: the series is graded by this verifier already, a name is needed to choose one, or the guess rate is
+            no share.
         ProblemError: the verifier can read the gold of no problem.
         StoreError: no such store or audit, or another series has the name of the second one.
     """
     progress = progress or SilentProgress()
     get_verifier(verifier)  # before the store is touched
+    require_share("--guess-rate", guess_rate)
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path) as store:
@@ -84,7 +90,7 @@ def regrade(
         problems, left_out = _readable(store, first, verifier)
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
-        key = _register(store, first, problems, verifier)
+        key = _register(store, first, problems, verifier, guess_rate)
         pending = ungraded(store, key)
         grade_responses(store, problems, pending, key=key, progress=progress)
         failed, skipped = _left_out_checkpoints(store, first.series)
@@ -157,7 +163,9 @@ def _readable(store: Store, first: AuditKey, verifier: str) -> tuple[list[Proble
     return readable, left_out
 
 
-def _register(store: Store, first: AuditKey, problems: Sequence[Problem], verifier: str) -> AuditKey:
+def _register(
+    store: Store, first: AuditKey, problems: Sequence[Problem], verifier: str, guess_rate: float | None
+) -> AuditKey:
     problem_ids = [problem.problem_id for problem in problems]
     key = replace(
         first,
@@ -166,10 +174,12 @@ def _register(store: Store, first: AuditKey, problems: Sequence[Problem], verifi
         kernel_problems=0,  # a kernel does not depend on the verifier; the first series has it
         kernel_responses=0,
         verifier=verifier,
+        terms=replace(first.terms, guess_rate=guess_rate),  # what was said of another grader says nothing of this one
     )
     _refuse_namesake(store, key)
     store.add_series(_same_checkpoints(store, first.series, key.series))
-    store.begin_audit(key, settings=None, panel_settings=None, problem_ids=problem_ids)
+    clusters = stored_clusters(store, first.audit_id)
+    store.begin_audit(key, settings=None, panel_settings=None, problem_ids=problem_ids, clusters=clusters)
     store.share_allocations(first, key)
     return key
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from typing import Literal as Literal
 
 from cyclopts import Parameter, Token
 
 from diagnostics.audit.config import CODE_BLOCK
+from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
+from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.settings import comma_separated, require_at_least, require_name
 from diagnostics.records.types import RecordedSettings, make_paths
@@ -17,7 +20,7 @@ from diagnostics.records.types import RecordedSettings, make_paths
 #: What ``--map`` may name.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
-    "greedy",
+    "cluster", "greedy",
 )  # fmt: skip
 
 
@@ -32,7 +35,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ImportConfig:
+class ImportConfig(VerdictConfig):
     """What the files are, and what they do not tell.
 
     Attributes
@@ -43,6 +46,7 @@ class ImportConfig:
         Whose files they are. Default: recognised by their content.
     map
         Fields of any JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…; dots reach into objects.
+        cluster=… says which problems are related, as variants of a template are.
     base
         File or folder of the samples before RLVR, if the step in its name does not tell: they count as step 0.
     name
@@ -137,6 +141,7 @@ class ImportConfig:
         if not self.correct_at == self.correct_at or abs(self.correct_at) == float("inf"):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
         require_name(self.name)
+        VerdictConfig.__post_init__(self)
 
     @property
     def chosen_format(self) -> str | None:

@@ -11,16 +11,18 @@ import pandas as pd
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import grade_responses
+from diagnostics.audit.terms import settled_terms
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.place import recorded_id
 from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.types import AuditKey, RecordedSettings, content_hash
+from diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
 from diagnostics.store import Store
 from diagnostics.store.load import stored_problems
 from diagnostics.store.missing import ungraded
+from diagnostics.tasks.clusters import clusters_of
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
 
@@ -95,12 +97,13 @@ def import_samples(
     with Store.open(config.store) as store:
         store.bound_memory(MEMORY_GIB)
         for name, planned in plan.by_series.items():
+            terms = settled_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
             files += _read_all(reader, planned, progress)
             if reader.settings is None or not held_steps(store, name):
                 series.append(_without_audit(name, _nothing_usable(files)))
                 continue
-            series.append(_audit(store, name, reader.settings, config, command, progress))
+            series.append(_audit(store, name, reader.settings, config, terms, command, progress))
     audited = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,
@@ -180,7 +183,13 @@ class _Chosen:
 
 
 def _audit(
-    store: Store, series: str, settings: RecordedSettings, config: ImportConfig, command: str, progress: ProgressSink
+    store: Store,
+    series: str,
+    settings: RecordedSettings,
+    config: ImportConfig,
+    terms: VerdictTerms,
+    command: str,
+    progress: ProgressSink,
 ) -> ImportedSeries:
     counts = store.frame(
         """
@@ -215,9 +224,11 @@ def _audit(
         kernel_responses=0,
         ks=ks,
         strategy_regex=config.strategy_regex,
+        terms=terms,
     )
     store.require_regex("--strategy-regex", config.strategy_regex)
-    store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids)
+    clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
+    store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
     pending = ungraded(store, key)
     if len(pending):
         grade_responses(

@@ -154,8 +154,10 @@ class Places:
                 reading.verifiers.check_gold(problem)
             except (ProblemError, VerifierError) as error:
                 return Fault(item.line, f"its gold answer cannot be graded ({error})")
-        source_id = None if item.problem is None else storable(item.problem)
-        reading.part.add_problem(problem.problem_id, problem.task, problem.prompt, gold, self.verifier, source_id)
+        source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
+        reading.part.add_problem(
+            problem.problem_id, problem.task, problem.prompt, gold, self.verifier, source_id, cluster
+        )
         return problem.problem_id
 
     def _numbered(

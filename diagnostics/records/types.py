@@ -64,7 +64,8 @@ class Problem:
     """One prompt with a verifiable answer.
 
     ``modes`` lists every accepted response where they can be enumerated; then a response is correct
-    if and only if it is one of them, and the exact measures (Definition 2.1 of [A]) are available.
+    if and only if it is one of them, and the exact measures (Definition 2.1 of [A]) are available. Problems of one
+    ``cluster`` are related, as variants of a template are; a problem without one stands for itself.
     """
 
     task: str
@@ -75,10 +76,11 @@ class Problem:
     source_id: str | None = None
     difficulty: float | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    cluster: str | None = None
 
     @property
     def problem_id(self) -> str:
-        """Content hash: the same problem has the same id in every file, task and store."""
+        """Content hash: the same problem has the same id in every file, task and store, whatever its cluster is."""
         return content_hash(self.prompt, self.gold, self.verifier, self.modes, dict(self.meta))
 
 
@@ -284,13 +286,26 @@ def training_problem(prompt: str) -> Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerdictTerms:
+    """What a verdict is told that no sample shows.
+
+    ``guess_rate`` is the share of wrong responses that the graders may accept, None where nobody gave one. ``looks`` is
+    how often the verdict will be read before training ends, None where nobody knows; of ``runs`` one will be chosen.
+    """
+
+    guess_rate: float | None = None
+    looks: int | None = 1
+    runs: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditKey:
     """What one audit compares: a series, a problem set, sampling settings and how many samples are used.
 
     ``panel`` counts the responses per problem that the base drew under ``panel_settings_id`` for every checkpoint to
     score, and the own samples of each checkpoint that the base scores. The gradient kernel of each checkpoint holds
     ``kernel_responses`` fixed ones of each of ``kernel_problems`` problems, and as many own samples. ``verifier`` names
-    whose grades count, None for each problem's own verifier.
+    whose grades count, None for each problem's own verifier. ``terms`` are for the verdict alone.
     """
 
     audit_id: str
@@ -306,6 +321,7 @@ class AuditKey:
     ks: tuple[int, ...]
     strategy_regex: str
     verifier: str | None = None
+    terms: VerdictTerms = field(default_factory=VerdictTerms)
 
 
 #: What a problem seemed to be before it was drawn afresh.

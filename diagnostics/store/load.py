@@ -11,7 +11,8 @@ from pandas import isna
 from pandas.api.types import is_list_like
 
 from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.types import AuditKey, Problem, SamplingSettings
+from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
+from diagnostics.store.write_verdict import COMPARED, look_id
 
 if TYPE_CHECKING:
     from diagnostics.store import Store
@@ -27,6 +28,18 @@ class StoredProblem(Problem):
     def problem_id(self) -> str:
         """The id that the problem had when it was registered."""
         return self.stored_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredLooks:
+    """How many ``looks`` were declared before the first (None: any number), at which ``steps`` that was, and ``runs``.
+
+    ``runs`` is the largest number that was declared at any look.
+    """
+
+    looks: int | None
+    runs: int
+    steps: tuple[int, ...]
 
 
 def chosen_series(store: Store, name: str | None) -> str:
@@ -75,7 +88,50 @@ def stored_key(store: Store, series: str) -> AuditKey:
         ks=tuple(int(k) for k in row["ks"]),
         strategy_regex=str(row["strategy_regex"]),
         verifier=None if isna(row["verifier"]) else str(row["verifier"]),
+        terms=VerdictTerms(
+            guess_rate=None if isna(row["guess_rate"]) else float(row["guess_rate"]),
+            looks=None if isna(row["looks"]) else int(row["looks"]),
+            runs=int(row["runs"]),
+        ),
     )
+
+
+def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
+    """The cluster of every problem of an audit that has one, by problem id."""
+    rows = store.frame(
+        "SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $audit_id AND cluster IS NOT NULL",
+        audit_id=audit_id,
+    )
+    return dict(zip(rows["problem_id"], rows["cluster"], strict=True))
+
+
+def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
+    """What was declared before the first look at ``series``; None where no verdict on it was read yet."""
+    rows = store.frame(
+        """
+        SELECT first(declared ORDER BY number) AS looks, max(runs) AS runs, first(steps ORDER BY number) AS steps
+        FROM verdict_looks
+        WHERE series = $series
+        HAVING count(*) > 0
+        """,
+        series=series,
+    )
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    return DeclaredLooks(
+        looks=None if isna(row["looks"]) else int(row["looks"]),
+        runs=int(row["runs"]),
+        steps=tuple(int(step) for step in row["steps"]),
+    )
+
+
+def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
+    """Which look a verdict is that compares the checkpoints of ``steps`` with the base; on the same ones it is one."""
+    looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
+    compared = store.frame(COMPARED, series=series, steps=list(steps))["checkpoint_id"].tolist()
+    here = looks.loc[looks["look_id"] == look_id(compared), "number"]
+    return len(looks) + 1 if here.empty else int(here.iloc[0])
 
 
 def stored_settings(store: Store, settings_id: str) -> SamplingSettings:

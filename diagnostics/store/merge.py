@@ -37,6 +37,7 @@ _KEYED = (
     "kernel_values",
     "audit_kernels",
     "audit_verdicts",
+    "verdict_looks",
     "confirmations",
     "imports",
     "import_faults",

@@ -21,6 +21,8 @@ STAND_INS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("audits", "panel"): "0",
         ("audits", "kernel_problems"): "0",
         ("audits", "kernel_responses"): "0",
+        ("audits", "looks"): "1",
+        ("audits", "runs"): "1",
         ("training_responses", "draws"): "1",
     }
 )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import pandas as pd
@@ -28,6 +28,7 @@ from diagnostics.records.types import (
     SamplingSettings,
     Series,
     TrainingResponse,
+    VerdictTerms,
     response_id,
 )
 from diagnostics.store.database import Database
@@ -43,6 +44,7 @@ from diagnostics.store.write_audit import (
     share_allocations,
 )
 from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
+from diagnostics.store.write_verdict import record_look, record_verdict
 from diagnostics.verdict.record import Verdict
 
 
@@ -156,9 +158,24 @@ class Store:
         settings: SamplingSettings | RecordedSettings | None,
         panel_settings: SamplingSettings | None,
         problem_ids: Sequence[str],
+        clusters: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Register what is about to be compared and make it the current audit of its series; None: known already."""
-        register_audit(self._database, key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids)
+        """Register what is about to be compared and make it the current audit of its series; None: known already.
+
+        ``clusters`` maps problem ids to the cluster of each; a problem without one stands for itself.
+        """
+        register_audit(
+            self._database,
+            key,
+            settings=settings,
+            panel_settings=panel_settings,
+            problem_ids=problem_ids,
+            clusters=clusters,
+        )
+
+    def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
+        """Count a verdict that compares the checkpoints of ``steps`` with the base; returns the number of this look."""
+        return record_look(self._database, series, steps, terms)
 
     def add_settings(self, settings: SamplingSettings | RecordedSettings) -> None:
         """Register sampling settings that no audit has."""
@@ -396,25 +413,7 @@ class Store:
 
     def replace_verdict(self, key: AuditKey, verdict: Verdict) -> bool:
         """Put the verdict of one audit in place of its earlier one, in one transaction; False if it is the same."""
-        document = verdict.to_json()
-        held = self._database.rows("SELECT document::VARCHAR FROM audit_verdicts WHERE audit_id = ?", [key.audit_id])
-        if held == [(document,)]:
-            return False
-        with self._database.transaction():
-            self._database.rows(
-                "INSERT OR REPLACE INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    key.audit_id,
-                    verdict.label,
-                    verdict.sentence,
-                    verdict.p_exact,
-                    verdict.p_population,
-                    verdict.p_minority,
-                    verdict.k_most,
-                    document,
-                ],
-            )
-        return True
+        return record_verdict(self._database, key.audit_id, verdict)
 
     def add_confirmations(
         self, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]

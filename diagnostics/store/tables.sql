@@ -172,13 +172,17 @@ CREATE TABLE audits (
     panel_settings_id VARCHAR,          -- sampling settings of the panel
     kernel_problems INTEGER NOT NULL,   -- problems whose responses are in the kernel; 0 = no kernel
     kernel_responses INTEGER NOT NULL,  -- fixed responses, and own samples, of each of them
-    verifier VARCHAR                    -- whose grades count; NULL: each problem's own verifier
+    verifier VARCHAR,                   -- whose grades count; NULL: each problem's own verifier
+    guess_rate DOUBLE CHECK (guess_rate BETWEEN 0 AND 1),  -- of wrong responses, accepted ones, as the user says
+    looks INTEGER CHECK (looks >= 1),   -- how often the verdict will be read while training goes on; NULL = not known
+    runs INTEGER NOT NULL CHECK (runs >= 1)  -- of so many runs one will be chosen
 );
 
 CREATE TABLE audit_problems (
     audit_id VARCHAR NOT NULL,          -- the audit
     position INTEGER NOT NULL,          -- place in the problem file, from 0
     problem_id VARCHAR NOT NULL,        -- the problem
+    cluster VARCHAR,                    -- problems of one cluster are related; NULL stands for itself
     PRIMARY KEY (audit_id, problem_id)
 );
 
@@ -219,6 +223,17 @@ CREATE TABLE audit_verdicts (
     p_minority DOUBLE CHECK (isfinite(p_minority)),      -- these problems: no correct minority mode was lost
     k_most INTEGER,                     -- the verdict holds for k = 1 … k_most
     document JSON NOT NULL              -- all of it: the fields of diagnostics.verdict.record.Verdict
+);
+
+-- Looks at a series: its verdicts on different sets of checkpoints. What was declared is that of the first.
+CREATE TABLE verdict_looks (
+    series VARCHAR NOT NULL,            -- name of the series
+    look_id VARCHAR NOT NULL,           -- hash of the base and the checkpoints that were compared with it
+    number INTEGER NOT NULL,            -- 1, 2, … in the order in which they were taken
+    steps INTEGER[] NOT NULL,           -- of the checkpoints that were compared with the base
+    declared INTEGER,                   -- looks that were declared before the first; NULL = any number
+    runs INTEGER NOT NULL,              -- runs to choose from, as declared at this look
+    PRIMARY KEY (series, look_id)
 );
 
 -- Problems that seemed lost or gained, drawn afresh at the base and at a late checkpoint.

@@ -54,6 +54,9 @@ COMMON: Mapping[str, Meaning] = MappingProxyType(
         "answer": _means("canonical final answer; NA where none was found"),
         "mode": _means("canonical form of the whole solution; NULL if it has none"),
         "correct": _means("whether the response was graded and its reward is full"),
+        "logp_sum_raw": _means(
+            "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known", "nats"
+        ),
         "logp_sum": _means("log-probability of the response, teacher-forced at temperature 1", "nats"),
         "entropy_sum": _means("entropy of the next-token distributions, summed over the response", "nats"),
         "token_logps": _means("log-probability of each token of the response", "nats"),
@@ -92,13 +95,53 @@ RELATIONS: tuple[Relation, ...] = (
         name="verdicts",
         row="the verdict on a series",
         columns={
-            "label": _means("over_sharpened, over_sharpened_here, mode_collapse, no_loss, inconclusive or no_verdict"),
+            "label": _means("what the sentence begins with: over_sharpened, mode_collapse, no_loss, inconclusive, …"),
             "sentence": _means("the verdict in one sentence"),
             "p_exact": _means("p value, these problems: pass@k fell at no k", "probability"),
             "p_population": _means("p value, problems like these: pass@k fell at no k", "probability"),
             "p_minority": _means("p value, these problems: no correct minority mode was lost", "probability"),
             "k_most": _means("the verdict holds for k = 1 … k_most", "samples"),
             "document": _means("all of the verdict: the fields of `diagnostics.verdict.record.Verdict`"),
+        },
+    ),
+    Relation(
+        name="verdict_claims",
+        row="a claim that a verdict tested",
+        columns={
+            "name": _means("name of the claim"),
+            "null_hypothesis": _means("what the claim says is false"),
+            "scope": _means("which problems it is about"),
+            "p": _means("p value of the null hypothesis; NULL where it was not tested", "probability"),
+            "level": _means("the claim holds where p is at most this; NULL where it was not tested", "probability"),
+            "holds": _means("whether the claim holds"),
+            "size": _means("how large the effect is; NULL if unknown", "of the claim"),
+            "low": _means("lower end of its interval; NULL where it has none", "of the claim"),
+            "high": _means("upper end of its interval; NULL where it has none", "of the claim"),
+            "why": _means("why it was not tested or what it rests on; NULL if nothing is to be said"),
+        },
+    ),
+    Relation(
+        name="checkpoint_verdicts",
+        row="a checkpoint after the base, with what the verdict says of it",
+        columns={
+            "lost": _means("whether it surely lost what the base had; NULL if it was not tested"),
+            "kept": _means("whether it surely kept it; NULL if it was not tested"),
+            "k": _means("where its pass@k changed as said", "samples"),
+            "change": _means("its pass@k less the base's; NULL if unknown", "probability"),
+            "low": _means("lower end of the interval of the change; NULL where it has none", "probability"),
+            "high": _means("upper end of the interval of the change; NULL where it has none", "probability"),
+            "why": _means("why nothing is said of it; NULL where something is"),
+        },
+    ),
+    Relation(
+        name="verdict_looks",
+        row="a look at a series: a verdict on another set of checkpoints than the looks before (table)",
+        columns={
+            "look_id": _means("hash of the base and the checkpoints that were compared with it"),
+            "number": _means("1, 2, … in the order in which they were taken"),
+            "steps": _means("of the checkpoints that were compared with the base", "steps"),
+            "declared": _means("looks that were declared before the first; NULL for any number"),
+            "runs": _means("of so many runs one will be chosen, as was declared at this look"),
         },
     ),
     Relation(
@@ -123,10 +166,6 @@ RELATIONS: tuple[Relation, ...] = (
         columns={
             "n_tokens": _means("length of the response, its end token included; NULL if not known", "tokens"),
             "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
-            "logp_sum_raw": _means(
-                "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known",
-                "nats",
-            ),
             "reward": _means("what the verifier gave; 1 is full", "reward"),
             "state": _means("ok, parse_fail, timeout or error: what became of the grading"),
             "reason": _means("why the state is not ok"),
@@ -195,10 +234,6 @@ RELATIONS: tuple[Relation, ...] = (
             "role": _means("own (drawn from this checkpoint) or panel (of the base, under settings of its own)"),
             "token_ids": _means("tokens of the response, its end token included; NULL if not known"),
             "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
-            "logp_sum_raw": _means(
-                "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known",
-                "nats",
-            ),
             "entropy_sum": _means(
                 "entropy of the distributions it was drawn from, summed; NULL if the sampler does not say", "nats"
             ),
@@ -314,6 +349,19 @@ RELATIONS: tuple[Relation, ...] = (
             "kernel_problems": _means("problems in the gradient kernel; 0 without one", "problems"),
             "kernel_responses": _means("fixed responses, and own samples, of each of them", "responses"),
             "verifier": _means("whose grades count; NULL for each problem's own verifier"),
+            "guess_rate": _means(
+                "of wrong responses, those that are accepted, as the user says; NULL if not said", "probability"
+            ),
+            "looks": _means("how often its verdict will be read while training goes on; NULL for any number"),
+            "runs": _means("of so many runs one will be chosen"),
+        },
+    ),
+    Relation(
+        name="audit_problems",
+        row="a problem of an audit (table)",
+        columns={
+            "position": _means("place in the problem file, from 0"),
+            "cluster": _means("problems of one cluster are related; NULL if it stands for itself"),
         },
     ),
     Relation(

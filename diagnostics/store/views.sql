@@ -432,6 +432,55 @@ SELECT a.series, v.label, v.sentence, v.p_exact, v.p_population, v.p_minority, v
 FROM current_audits AS a
 JOIN audit_verdicts AS v USING (audit_id);
 
+-- The claims of every verdict: the tests that it made, and what they say. Verdicts of before have none.
+CREATE OR REPLACE VIEW verdict_claims AS
+WITH claims AS (
+    SELECT
+        series,
+        unnest(json_transform(document -> '$.claims', '[{
+            "name": "VARCHAR", "null": "VARCHAR", "scope": "VARCHAR", "p": "DOUBLE", "level": "DOUBLE",
+            "holds": "BOOLEAN", "size": {"value": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE"}, "why": "VARCHAR"
+        }]')) AS claim
+    FROM verdicts
+)
+SELECT
+    series,
+    claim.name AS name,
+    claim."null" AS null_hypothesis,
+    claim.scope AS scope,
+    claim.p AS p,
+    claim.level AS level,
+    claim.holds AS holds,
+    claim.size.value AS size,
+    claim.size.low AS low,
+    claim.size.high AS high,
+    claim.why AS why
+FROM claims;
+
+-- What every verdict says of each checkpoint after the base. Verdicts of before say nothing of single ones.
+CREATE OR REPLACE VIEW checkpoint_verdicts AS
+WITH steps AS (
+    SELECT
+        series,
+        unnest(json_transform(document -> '$.steps', '[{
+            "step": "INTEGER", "checkpoint": "VARCHAR", "lost": "BOOLEAN", "kept": "BOOLEAN", "k": "INTEGER",
+            "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "why": "VARCHAR"
+        }]')) AS one
+    FROM verdicts
+)
+SELECT
+    series,
+    one.step AS step,
+    one.checkpoint AS checkpoint,
+    one.lost AS lost,
+    one.kept AS kept,
+    one.k AS k,
+    one.change AS change,
+    one.low AS low,
+    one.high AS high,
+    one.why AS why
+FROM steps;
+
 -- Problems drawn afresh, with the checkpoint they were tested at; confirmed where p_adjusted <= 0.05.
 CREATE OR REPLACE VIEW confirmed_problems AS
 SELECT

@@ -114,14 +114,22 @@ def register_audit(
     settings: SamplingSettings | RecordedSettings | None,
     panel_settings: SamplingSettings | None,
     problem_ids: Sequence[str],
+    clusters: Mapping[str, str],
 ) -> None:
     """Make the audit the current one of its series.
 
-    Registering the audit that is current again changes nothing: the same store gives the same report.
+    Registering the audit that is current again changes nothing: the same store gives the same report. What the verdict
+    is told of it, ``key.terms`` and ``clusters`` (problem id → name), may be another each time.
     """
     positions = pd.DataFrame(
-        {"audit_id": key.audit_id, "position": range(len(problem_ids)), "problem_id": list(problem_ids)}
+        {
+            "audit_id": key.audit_id,
+            "position": range(len(problem_ids)),
+            "problem_id": list(problem_ids),
+            "cluster": pd.array([clusters.get(one) for one in problem_ids], dtype="string"),
+        }
     )
+    terms = (key.terms.guess_rate, key.terms.looks, key.terms.runs)
     with database.transaction():
         for used in (settings, panel_settings):
             if used is not None:
@@ -132,17 +140,35 @@ def register_audit(
                 """
                 INSERT OR REPLACE INTO audits (
                     audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
-                    kernel_problems, kernel_responses, ks, strategy_regex, verifier, updated_at, provenance
+                    kernel_problems, kernel_responses, ks, strategy_regex, verifier, guess_rate, looks, runs,
+                    updated_at, provenance
                 )
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
                 """,
                 [
                     *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.entropy_samples),
                     *(key.panel, key.panel_settings_id, key.kernel_problems, key.kernel_responses),
                     *(list(key.ks), key.strategy_regex, key.verifier),
+                    *terms,
                 ],
             )
-        database.insert("INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id", positions)
+        elif database.rows("SELECT guess_rate, looks, runs FROM audits WHERE audit_id = ?", [key.audit_id]) != [terms]:
+            database.rows(
+                "UPDATE audits SET guess_rate = ?, looks = ?, runs = ? WHERE audit_id = ?", [*terms, key.audit_id]
+            )
+        # the problems that the audit has already may be of other clusters now
+        database.insert(
+            "UPDATE audit_problems SET cluster = incoming.cluster",
+            positions,
+            where="""
+            audit_problems.audit_id = incoming.audit_id
+            AND audit_problems.problem_id = incoming.problem_id
+            AND audit_problems.cluster IS DISTINCT FROM incoming.cluster
+            """,
+        )
+        database.insert(
+            "INSERT OR IGNORE INTO audit_problems SELECT audit_id, position, problem_id, cluster", positions
+        )
 
 
 def register_settings(database: Database, settings: SamplingSettings | RecordedSettings) -> None:

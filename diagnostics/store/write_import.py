@@ -10,7 +10,7 @@ import pyarrow as pa
 from diagnostics.store.database import Database
 
 PROBLEMS = pa.schema(
-    [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id")]
+    [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id", "cluster")]
 )
 SAMPLES = pa.schema(
     [
@@ -124,7 +124,8 @@ def record(database: Database, part: Recording) -> None:
     with database.transaction():
         database.insert(
             """INSERT OR IGNORE INTO problems
-               SELECT problem_id, task, prompt, gold, verifier, source_id, NULL, '{}'""",
+               SELECT problem_id, task, prompt, gold, verifier, source_id, NULL,
+                      CASE WHEN cluster IS NULL THEN '{}' ELSE json_object('cluster', cluster) END""",
             part.problems,
         )
         database.insert(

@@ -1,8 +1,12 @@
 """Problems from a file: JSON Lines or Parquet.
 
 Fields: ``prompt`` and ``answer`` (text or number); optional ``modes`` (every accepted response), ``id``, ``verifier``,
-``task``, ``difficulty`` (number). Any further field goes to ``meta``, where a verifier may look for its rules;
-``group`` says which problems are related (without it, those of one task are).
+``task``, ``difficulty`` (number), ``cluster``. Any further field goes to ``meta``, where a verifier may look for its
+rules.
+
+Problems of one ``cluster`` (text or number) do not count as independent in a verdict, as variants of a template do not.
+It is no part of what a problem is: to name it later costs no sample. ``group`` says the same where there is no
+``cluster``, and the gradient kernel tells related problems by it (without it, those of one task are).
 
 Without ``verifier`` a problem is graded by "modes" if it lists modes and by "math" otherwise. Where modes are listed
 they decide, whatever ``verifier`` says: a response is correct if and only if it is one of them.
@@ -24,7 +28,7 @@ from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.extraction import collapse_whitespace
 
-_FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty"})
+_FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty", "cluster"})
 # what other data sets call these fields
 _OTHER_NAMES = {
     "prompt": ("question", "problem", "input", "query"),
@@ -32,7 +36,9 @@ _OTHER_NAMES = {
 }
 # json, pickle and copy each give up at a depth of their own
 _MAX_NESTING = 100
-_ACCEPTED = 'a problem is {"prompt": …, "answer": …} with optional "modes", "id", "verifier", "task", "difficulty"'
+_ACCEPTED = (
+    'a problem is {"prompt": …, "answer": …} with optional "modes", "id", "verifier", "task", "difficulty", "cluster"'
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,6 +153,7 @@ def problem_of_row(row: Row, task: str) -> Problem:
         source_id=_text(row, "id", fields["id"]) if "id" in fields else None,
         difficulty=_difficulty(row, fields.get("difficulty")),
         meta=_meta(row, fields),
+        cluster=_text(row, "cluster", fields["cluster"]) if "cluster" in fields else None,
     )
 
 

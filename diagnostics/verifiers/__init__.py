@@ -7,7 +7,7 @@ worker processes).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from types import TracebackType
@@ -62,6 +62,22 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
     return built
 
 
+def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | None]:
+    r"""Of wrong responses to each problem, the share that ``verifier`` accepts by luck; None where it does not know.
+
+    Raises nothing for a name that is unknown here, as that of another tool: nobody knows what it accepts.
+
+    >>> options = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
+    >>> guess_shares("choice", [options]), guess_shares("math", [options]), guess_shares("recorded:verl", [options])
+    ([0.5], [None], [None])
+    """
+    known = None
+    if verifier in verifier_names():
+        with Verifiers() as verifiers:  # what grades in processes starts none for this
+            known = getattr(verifiers.named(verifier), "guess_share", None)
+    return [None if known is None else known(problem) for problem in problems]
+
+
 class Verifiers:
     """Grades problems of any mix of verifiers, each started when first needed and closed at the end.
 
@@ -93,11 +109,13 @@ class Verifiers:
 
     def of(self, problem: Problem) -> Verifier:
         """The verifier that grades ``problem``."""
-        if problem.verifier not in self._by_name:
-            self._by_name[problem.verifier] = get_verifier(
-                problem.verifier, timeout_s=self._timeout_s, workers=self._workers
-            )
-        return self._by_name[problem.verifier]
+        return self.named(problem.verifier)
+
+    def named(self, name: str) -> Verifier:
+        """The verifier called ``name``."""
+        if name not in self._by_name:
+            self._by_name[name] = get_verifier(name, timeout_s=self._timeout_s, workers=self._workers)
+        return self._by_name[name]
 
     def check_gold(self, problem: Problem) -> None:
         """Raise ``ProblemError`` if the problem's verifier cannot work with it."""

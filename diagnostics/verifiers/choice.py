@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from string import ascii_uppercase
 
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
@@ -22,6 +23,8 @@ _NAMED = re.compile(r"(?:option|choice|letter)\s+", re.IGNORECASE)
 # "B", "b", "(B)", "B." alone; "(B) Paris", "B. Paris", "B: Paris" with the option's text, but never "A car"
 _ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _WITH_TEXT = re.compile(r"[(\[]?([A-Z])[)\].:]\s.+")
+#: The letter that a line of the prompt begins with: "A. red", "(A) red", "A) red", "A: red".
+_OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*\S", re.MULTILINE)
 
 
 def choice_letter(answer: str) -> str | None:
@@ -57,6 +60,14 @@ class ChoiceVerifier:
             raise ProblemError(
                 f'answer {problem.gold[:40]!r} is no letter; the verifier "choice" needs that of the correct option'
             )
+
+    def guess_share(self, problem: Problem) -> float | None:
+        """One of as many options as stand in the prompt, each in a line that begins with its letter; None without."""
+        n_options = 0
+        for letter in _OPTION.findall(problem.prompt):
+            if letter == ascii_uppercase[n_options : n_options + 1]:
+                n_options += 1
+        return 1 / n_options if n_options > 1 else None
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; a response without a letter is ``parse_fail``."""

@@ -9,7 +9,11 @@ from diagnostics.records.types import Grade, Problem
 
 
 class Verifier(Protocol):
-    """Turns responses into grades. Never raises for a bad response: that is a grade with a state."""
+    """Turns responses into grades. Never raises for a bad response: that is a grade with a state.
+
+    A verifier may have a method ``guess_share(problem) -> float | None`` too: of wrong responses, the share that it
+    accepts because they hit upon the answer by luck; 0 where it checks the whole solution, None where nobody knows.
+    """
 
     name: str
 

@@ -119,6 +119,10 @@ class ExpressionVerifier:
         _target(problem)
         _rules(problem)
 
+    def guess_share(self, problem: Problem) -> float | None:
+        """0 where the numbers are given: an expression that uses them is a solution. Else the value alone will do."""
+        return None if _rules(problem)[0] is None else 0.0
+
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; a response that is no expression is ``parse_fail``."""
         return [self._grade(problem, text) for problem, text in items]

@@ -27,6 +27,10 @@ class ModesVerifier:
         if not problem.modes:
             raise ProblemError('the verifier "modes" needs "modes", the list of every accepted response')
 
+    def guess_share(self, problem: Problem) -> float:
+        """0: what is listed is correct by definition."""
+        return 0.0
+
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; an empty response is ``parse_fail``."""
         listed: dict[int, dict[str, str]] = {}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, SamplingSettings
+from diagnostics.records.types import AuditKey, SamplingSettings, VerdictTerms
 from oversharp import open_store
 
 
@@ -18,11 +18,14 @@ def config(out: Path, **changes: object) -> AuditConfig:
     return AuditConfig(**{**small, **kernel, "name": "run", "out": out, **changes})
 
 
-def audit_key(series: str, settings: SamplingSettings, *, n: int, n_base: int) -> AuditKey:
+def audit_key(
+    series: str, settings: SamplingSettings, *, n: int, n_base: int, terms: VerdictTerms | None = None
+) -> AuditKey:
     """An audit of pass@1 alone; its id is the name of the series."""
     nothing = {"entropy_samples": 0, "panel": 0, "kernel_problems": 0, "kernel_responses": 0}
     ids = {"audit_id": series, "settings_id": settings.settings_id, "panel_settings_id": settings.settings_id}
-    return AuditKey(**ids, **nothing, series=series, n=n, n_base=n_base, ks=(1,), strategy_regex="```")
+    told = terms or VerdictTerms()
+    return AuditKey(**ids, **nothing, series=series, n=n, n_base=n_base, ks=(1,), strategy_regex="```", terms=told)
 
 
 def frame(store_path: Path, sql: str) -> pd.DataFrame:

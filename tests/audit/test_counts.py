@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,9 +14,10 @@ from diagnostics.audit.counts import judge, read_counts
 from diagnostics.audit.measure import conclude
 from diagnostics.records.errors import StoreError
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
+from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series, VerdictTerms
 from diagnostics.store import Store
-from diagnostics.verdict.decide import SeriesCounts
+from diagnostics.store.load import stored_key
+from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
 from oversharp import open_store
 from tests.audit.small_audits import audit_key
 
@@ -41,23 +44,27 @@ def plant(
     same_weights: Mapping[int, int] | None = None,
     tasks: Sequence[str] = ("toy",),
     planned: Mapping[tuple[int, int], int] | None = None,
+    problems: Sequence[Problem] = (),
+    clusters: Sequence[str | None] = (),
+    terms: VerdictTerms | None = None,
 ) -> AuditKey:
     """An audit whose samples are ``responses``; ``planned`` are the allocations of an adaptive one.
 
-    ``same_weights`` maps a step to the one whose weights and samples it shares.
+    ``same_weights`` maps a step to the one whose weights and samples it shares; ``clusters`` are those of the problems.
     """
     n_problems = 1 + max(problem for problem, _ in responses)
     steps = sorted({step for _, step in responses})
-    problems = _problems(n_problems, tasks)
+    problems = problems or _problems(n_problems, tasks)
     checkpoints = [
         Checkpoint(step=step, label=f"checkpoint-{step}", path=Path("/x"), kind="full", weights_hash=f"hash{weights}")
         for step, weights in [*zip(steps, steps, strict=True), *(same_weights or {}).items()]
     ]
     store.add_series(Series(name="run", path=Path("/x"), layout="hf", checkpoints=tuple(checkpoints)))
     store.add_problems(problems)
-    key = audit_key("run", SETTINGS, n=n, n_base=n_base or n)
+    key = audit_key("run", SETTINGS, n=n, n_base=n_base or n, terms=terms)
     ids = [problem.problem_id for problem in problems]
-    store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids)
+    named = {problem_id: name for problem_id, name in zip(ids, clusters, strict=False) if name is not None}
+    store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids, clusters=named)
     rows = pd.DataFrame(
         [
             (f"hash{step}", ids[problem], index, letter)
@@ -162,6 +169,131 @@ def test_rates_are_shares_of_the_samples_that_count(read: Callable) -> None:
     assert counts.tokens_per_sample == 3
 
 
+def test_unread_samples_are_cut_off_or_ungraded_ones_that_are_not_correct(read: Callable, store: Store) -> None:
+    counts = read({(0, 0): "A..!", (0, 20): "!!?~"}, n=4)
+    assert (counts.base.unread_P.tolist(), counts.trained[0].unread_P.tolist()) == ([1], [4])
+    store._database.rows("UPDATE grades SET correct = true WHERE response_id = '!'")  # cut off after its answer
+    assert read_counts(store, stored_key(store, "run"), {}, {}).trained[0].unread_P.tolist() == [2]
+
+
+def test_samples_that_tell_neither_their_end_nor_their_grading_leave_unread_unknown(store: Store) -> None:
+    key = plant(store, {(0, 0): "A..!", (0, 20): "!!.."}, n=4)
+    store._database.rows("UPDATE samples SET finish_reason = NULL WHERE checkpoint_id = 'hash20'")
+    assert read_counts(store, key, {}, {}).trained[0].unread_P.tolist() == [0]  # the grader read them
+    store._database.rows("UPDATE problems SET verifier = 'recorded:verl'")
+    store._database.rows("UPDATE grades SET verifier = 'recorded:verl'")
+    counts = read_counts(store, key, {}, {})
+    assert counts.base.unread_P.tolist() == [1]
+    assert counts.trained[0].unread_P is None
+
+
+@pytest.mark.parametrize(
+    ("clusters", "together"),
+    [
+        ((), None),
+        (("a", "b", "c", "d"), None),
+        ((None, "a", None, "b"), None),
+        (("a", "b", "a", "b"), [{0, 2}, {1, 3}]),
+        ((None, "a", None, "a"), [{0}, {1, 3}, {2}]),
+    ],
+)
+def test_problems_of_one_cluster_share_a_number(
+    read: Callable, clusters: Sequence[str | None], together: list[set[int]] | None
+) -> None:
+    counts = read({(problem, step): "A..." for problem in range(4) for step in (0, 20)}, n=4, clusters=clusters)
+    if together is None:
+        assert counts.cluster_P is None
+        return
+    number = {problem: int(counts.cluster_P[_position(problem, 4)]) for problem in range(4)}
+    found = [{problem for problem in number if number[problem] == one} for one in sorted(set(number.values()))]
+    assert sorted(found, key=min) == together
+
+
+_SOLD = "A shop sells {} boxes of pencils to {} on Monday and half as many on Tuesday. How many boxes are that?"
+_PROMPTS = (
+    "Find the area of the largest square that fits into a triangle whose sides are all of length 5.",
+    _SOLD.format(2, "Ann"),
+    _SOLD.format(31, "Bob"),
+    "Find the area of the largest circle that fits into a triangle whose sides are all of length 3.",
+    "Two cards are drawn without putting any back from a deck of 52. What is the chance that both are red?",
+)
+
+
+def _asked(verifier: str, **fields: object) -> list[Problem]:
+    return [Problem(task="t", prompt=prompt, gold="4", verifier=verifier, **fields) for prompt in _PROMPTS]
+
+
+def test_prompts_that_repeat_another_are_counted_where_no_cluster_is_named(store: Store) -> None:
+    letters = {(problem, step): "A..." for problem in range(5) for step in (0, 20)}
+    problems = _asked("exact")
+    assert read_counts(store, plant(store, letters, n=4, problems=problems), {}, {}).n_near_duplicates == 4
+    named = plant(store, letters, n=4, problems=problems, clusters=("a", "b", "b", "a", "c"))
+    assert read_counts(store, named, {}, {}).n_near_duplicates == 0
+
+
+@pytest.mark.parametrize(
+    ("verifier", "changes", "terms", "rate"),
+    [
+        ("math", {}, VerdictTerms(), GuessRate(share=0.005, source="assumed")),
+        ("math", {}, VerdictTerms(guess_rate=0.0), GuessRate(share=0.0, source="given")),
+        (
+            "expression",
+            {"meta": {"numbers": [1, 3]}},
+            VerdictTerms(),
+            GuessRate(share=0.0, source="the grader checks the whole solution"),
+        ),
+        ("expression", {}, VerdictTerms(), GuessRate(share=0.005, source="assumed")),
+        (
+            "modes",
+            {"modes": ("4",)},
+            VerdictTerms(),
+            GuessRate(share=0.0, source="the grader checks the whole solution"),
+        ),
+        ("grader of nobody", {}, VerdictTerms(), GuessRate(share=0.005, source="assumed")),
+    ],
+)
+def test_the_guess_rate_is_what_was_given_else_what_the_grader_knows_else_assumed(
+    store: Store, verifier: str, changes: dict[str, object], terms: VerdictTerms, rate: GuessRate
+) -> None:
+    letters = {(problem, step): "A..." for problem in range(5) for step in (0, 20)}
+    key = plant(store, letters, n=4, problems=_asked(verifier, **changes), terms=terms)
+    assert read_counts(store, key, {}, {}).guess_rate == rate
+    assert read_counts(store, stored_key(store, "run"), {}, {}).guess_rate == rate  # the store knows it too
+
+
+def test_of_several_graders_the_largest_guess_rate_counts(store: Store) -> None:
+    options = replace(_asked("choice")[0], prompt="Which is warm?\n\nA. red\nB. blue\nC. green\nD. white", gold="A")
+    problems = [options, *_asked("math")[1:4], replace(_asked("modes")[4], modes=("4",))]
+    letters = {(problem, step): "A..." for problem in range(5) for step in (0, 20)}
+    counts = read_counts(store, plant(store, letters, n=4, problems=problems), {}, {})
+    assert counts.guess_rate == GuessRate(share=0.25, source="known to the grader")
+
+
+def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
+    def looks(*steps: int, failed: Sequence[str] = ()) -> Looks:
+        letters = {(problem, step): _mixed("A.B.", problem, step) for problem in range(3) for step in (0, *steps)}
+        for table in ("samples", "grades"):
+            store._database.rows(f"DELETE FROM {table}")
+        key = plant(store, letters, n=4, terms=VerdictTerms(looks=4, runs=2))
+        left_out = dict.fromkeys(failed, "cut short")
+        seen = read_counts(store, key, left_out, {}).looks
+        conclude(store, key, left_out, {}, SilentProgress())
+        return seen
+
+    assert looks(20) == looks(20) == Looks(number=1, declared=4, runs=2)
+    assert looks(20, 40) == Looks(number=2, declared=4, runs=2)
+    assert looks(20, 40, failed=["hash40"]).number == 1  # the same comparison as at first
+    assert looks(20, 40, 60).number == 3
+    steps = store.frame("SELECT steps FROM verdict_looks ORDER BY number")["steps"]
+    assert [one.tolist() for one in steps] == [[20], [20, 40], [20, 40, 60]]
+
+
+def test_a_series_without_a_verdict_was_not_looked_at(store: Store) -> None:
+    key = plant(store, {(0, 0): "AB.."}, n=4)
+    assert conclude(store, key, {}, {}, SilentProgress()).label == "no_verdict"
+    assert store.frame("FROM verdict_looks").empty
+
+
 def test_checkpoints_with_missing_samples_say_so(read: Callable) -> None:
     counts = read({(0, 0): "A...", (1, 0): "A...", (0, 20): "A...", (1, 20): "A..", (0, 40): "A..."}, n=4)
     assert counts.base.why is None
@@ -195,9 +327,15 @@ def test_tasks_and_graders_are_named(read: Callable) -> None:
     assert counts.graders == ("grader-0", "grader-1")
 
 
+def _mixed(letters: str, *of: int) -> str:
+    """Each half of the letters in an order that ``of`` decides: independent samples do not come in blocks."""
+    rng, middle = np.random.default_rng(of), len(letters) // 2
+    return "".join("".join(rng.permutation(list(half))) for half in (letters[:middle], letters[middle:]))
+
+
 def _lost(n_problems: int, n: int) -> Responses:
     """Half of the problems are lost, the others always solved from step 20 on."""
-    base = {(problem, 0): ("AB......" * n)[:n] for problem in range(n_problems)}
+    base = {(problem, 0): _mixed(("AB......" * n)[:n], problem) for problem in range(n_problems)}
     late = {(problem, step): ("A" if problem % 2 else ".") * n for problem in range(n_problems) for step in (20, 40)}
     return {**base, **late}
 
@@ -221,7 +359,7 @@ def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
 
 def test_the_clean_twin_of_a_planted_loss_is_no_loss(store: Store) -> None:
     letters = _lost(120, 64)
-    kept = {(problem, step): letters[problem, 0][::-1] for problem, step in letters}
+    kept = {(problem, step): _mixed(letters[problem, 0], problem, step) for problem, step in letters}
     verdict = judge(store, plant(store, kept, n=64))
     assert (verdict.label, verdict.modes_collapsed, verdict.n_minority_problems) == ("no_loss", False, 120)
 

@@ -16,7 +16,7 @@ from diagnostics.audit import derivations, freshness
 from diagnostics.audit.derivations import Derivation, recorded_derivations, tree_hash
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse
+from diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse, VerdictTerms
 from diagnostics.store import Store
 from tests.audit.test_counts import plant
 
@@ -102,6 +102,8 @@ def test_what_rests_on_the_same_evidence_is_not_computed_again(tmp_path: Path, k
         "DELETE FROM audit_findings WHERE measure = 'k_star'",
         "UPDATE audit_verdicts SET sentence = 'another'",
         "DELETE FROM audit_verdicts",
+        "UPDATE audit_problems SET cluster = 'page 1'",
+        "DELETE FROM verdict_looks",
     ],
 )
 def test_any_change_of_evidence_or_result_is_seen(tmp_path: Path, key: AuditKey, sql: str) -> None:
@@ -150,10 +152,12 @@ def test_settings_and_what_was_left_out_count(tmp_path: Path, key: AuditKey) -> 
     made = {
         _made(tmp_path, key),
         _made(tmp_path, replace(key, ks=(1, 2))),
+        _made(tmp_path, replace(key, terms=VerdictTerms(guess_rate=0.25))),
+        _made(tmp_path, replace(key, terms=VerdictTerms(looks=None))),
         _made(tmp_path, key, {"hash20": "no weights"}),
         _made(tmp_path, key, {"hash20": "other weights"}),
     }
-    assert len(made) == 4
+    assert len(made) == 6
 
 
 def test_another_series_in_the_store_changes_nothing_for_this_one(tmp_path: Path, key: AuditKey) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import oversharp
 from diagnostics.app.cli import main
+from diagnostics.audit.counts import read_counts
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.ingest import ImportResult, choose, import_samples, preview
 from diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
@@ -18,6 +20,8 @@ from diagnostics.ingest.plan import plan_import
 from diagnostics.ingest.read import SeriesReader
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.store import Store
+from diagnostics.store.load import stored_key
+from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
 
 PROBLEMS, REPEATS = 12, 8
 
@@ -317,6 +321,45 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys:
     assert done.value.code == 3
     assert "verdict of val: " in printed.out
     assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
+
+
+def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, folder = tmp_path / "out" / "audit.duckdb", tmp_path / "val"
+    named = "prompt=input,response=output,gold=gts,reward=score,cluster=page"
+
+    def run(*flags: str) -> tuple[int | str | None, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["import", str(folder), "--store", str(store), "--map", named, "--quiet", *flags])
+        return ended.value.code, capsys.readouterr().err
+
+    def add(step: int) -> None:
+        folder.mkdir(exist_ok=True)
+        rows = [line(i, j, right=j < 4, page=i // 3) for i in range(PROBLEMS) for j in range(REPEATS)]
+        (folder / f"{step}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+    def read() -> SeriesCounts:
+        with Store.open(store, read_only=True) as opened:
+            return read_counts(opened, stored_key(opened, "val"), {}, {})
+
+    add(0)
+    add(10)
+    assert run("--guess-rate", "2") == (2, "error: --guess-rate 2.0: must lie between 0 and 1, such as 0.25 where one "
+                                           "of four options is right\n")  # fmt: skip
+    assert run("--guess-rate", "0.1", "--looks", "3", "--runs", "2")[0] == 0
+    first = read()
+    assert first.cluster_P is not None
+    assert sorted(Counter(first.cluster_P.tolist()).values()) == [3, 3, 3, 3]
+    assert (first.guess_rate, first.n_near_duplicates) == (GuessRate(share=0.1, source="given"), 0)
+    assert first.base.unread_P is None  # another tool graded, and does not say how its samples ended
+    add(20)
+    code, said = run("--looks", "5")
+    assert code == 2
+    assert said.startswith("error: --looks 5: the verdict on series 'val' was read before (step 10), with --looks 3")
+    assert run()[0] == 0
+    assert read().looks == Looks(number=2, declared=3, runs=2)
+    assert read().guess_rate.source == "assumed"
 
 
 @pytest.mark.parametrize("wrong", [{"reward": "nosuch"}, {"steps": (30,)}], ids=["reward", "steps"])

@@ -161,12 +161,12 @@ class World:
         for position, (problem, task) in enumerate(sorted(tasks.items())):
             meta = json.dumps({"group": self.groups[problem]} if problem in self.groups else {})
             db.execute("INSERT INTO problems VALUES (?, ?, '', '4', 'exact', NULL, NULL, ?)", [problem, task, meta])
-            db.execute("INSERT INTO audit_problems VALUES ('audit', ?, ?)", [position, problem])
+            db.execute("INSERT INTO audit_problems VALUES ('audit', ?, ?, NULL)", [position, problem])
         db.execute(
             """
             INSERT INTO audits (audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
-                                kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance)
-            VALUES ('audit', 'run', 'settings', ?, ?, ?, ?, 'panel', 0, 0, ?, ?, now(), '{}')""",
+                                kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance, runs)
+            VALUES ('audit', 'run', 'settings', ?, ?, ?, ?, 'panel', 0, 0, ?, ?, now(), '{}', 1)""",
             [self.n, self.n, self.n, self.panel, list(self.ks), self.strategy_regex],
         )
         panel_ids = "panel " + rows["problem"] + " " + rows["text"]

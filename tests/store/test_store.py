@@ -316,7 +316,7 @@ def _older(path: Path, schema: int, *, like: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("schema", [1, 5])
+@pytest.mark.parametrize("schema", [1, 5, 6])
 def test_a_store_of_an_older_schema_is_renewed_by_merge_and_by_nothing_else(tmp_path: Path, schema: int) -> None:
     today = tmp_path / "today.duckdb"
     key = _concluded(today)

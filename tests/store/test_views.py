@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from diagnostics.measures import FORMER_NAMES
@@ -43,6 +45,50 @@ def test_renamed_measures_can_be_looked_up_by_their_former_names(tmp_path: Path)
     with Store.open(tmp_path / "audit.duckdb") as store:
         renamed = store.frame("FROM renamed_measures")
     assert dict(zip(renamed["formerly"], renamed["measure"], strict=True)) == FORMER_NAMES
+
+
+def _with_document(store: Store, document: str) -> None:
+    store._database.rows("INSERT INTO series VALUES ('run', '/x', 'hf')")
+    store._database.rows("""
+        INSERT INTO audits BY NAME
+        SELECT 'a' AS audit_id, 'run' AS series, 's' AS settings_id, 1 AS n, 1 AS n_base, 0 AS entropy_samples,
+               [1] AS ks, '' AS strategy_regex, now()::TIMESTAMP AS updated_at, '{}' AS provenance, 0 AS panel,
+               0 AS kernel_problems, 0 AS kernel_responses, 1 AS runs
+    """)
+    said = ["a", "no_verdict", "No verdict.", None, None, None, None, document]
+    store._database.rows("INSERT INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", said)
+
+
+def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
+    size = {"value": -0.05, "low": -0.08, "high": None}
+    claims = [
+        {"name": "fall", "null": "pass@k fell at no k", "scope": "all", "p": 0.01, "level": 0.03, "holds": True,
+         "size": size, "why": None},
+        {"name": "collapse", "holds": False, "why": "no problem shows a second mode", "later": 3},
+    ]  # fmt: skip
+    steps = [{"step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8, "change": -0.05}]
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        _with_document(store, json.dumps({"claims": claims, "steps": steps}))
+        known, unknown = store.frame("FROM verdict_claims").astype(object).replace({np.nan: None}).to_dict("records")
+        (step,) = store.frame("FROM checkpoint_verdicts").astype(object).replace({np.nan: None}).to_dict("records")
+    assert known == {
+        "series": "run", "name": "fall", "null_hypothesis": "pass@k fell at no k", "scope": "all", "p": 0.01,
+        "level": 0.03, "holds": True, "size": -0.05, "low": -0.08, "high": None, "why": None,
+    }  # fmt: skip
+    assert (unknown["name"], unknown["p"], unknown["size"]) == ("collapse", None, None)
+    assert unknown["why"] == "no problem shows a second mode"
+    assert step == {
+        "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8,
+        "change": -0.05, "low": None, "high": None, "why": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("document", ["{}", '{"claims": [], "steps": []}', '{"claims": null, "steps": "none"}'])
+def test_verdicts_of_before_have_no_claims(tmp_path: Path, document: str) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        _with_document(store, document)
+        assert store.frame("FROM verdict_claims").empty
+        assert store.frame("FROM checkpoint_verdicts").empty
 
 
 def test_numbers_have_units() -> None:

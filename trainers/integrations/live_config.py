@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from diagnostics.audit.config import AuditConfig
+from diagnostics.audit.terms import ANY
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.series.folders import locate_model
@@ -25,7 +26,9 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
     """The audit's configuration, from any of its settings by name or from one that is complete.
 
     Named settings have ``LIVE_DEFAULTS``, and ``out`` is the folder ``oversharp`` in ``run_dir``; a complete
-    configuration is taken as it is. Paths become absolute, for trainers change directories. Raises ``ConfigError``.
+    configuration is taken as it is. Every saved checkpoint brings a look at the verdict, and nobody knows how many will
+    come: ``looks`` is "any" where it is not named. Paths become absolute, for trainers change directories. Raises
+    ``ConfigError``.
 
     >>> live_config("/runs/grpo", {"task": "countdown"}).out
     PosixPath('/runs/grpo/oversharp')
@@ -43,6 +46,7 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
         base=None if config.base is None else _located(config.base),
         problems=None if config.problems is None else config.problems.expanduser().absolute(),
         out=config.out.expanduser().absolute(),
+        looks=config.looks or ANY,
     )
 
 

@@ -36,6 +36,7 @@ class Recorded(Struct, gc=False):
     logp_sum: float | None = None
     entropy_sum: float | None = None
     task: str | None = None
+    cluster: str | None = None
 
 
 class Fault(NamedTuple):

@@ -1,10 +1,10 @@
 """Any JSON Lines, Parquet or CSV whose fields are named: --map prompt=…,response=…,reward=….
 
 Ours are prompt and response, which every record must have, and gold, reward, step, problem, index, answer, n_tokens,
-finish_reason, task and greedy. Dots reach into objects, and numbers into lists: ``doc.question``,
-``messages.0.content``; a field whose own name has dots is found first. A list of chat messages becomes one text. The
-step may also be the number that the file's name ends with (``40.jsonl``, ``step_40.csv``, ``checkpoint-40.parquet``),
-or that of its folder.
+finish_reason, task, cluster (related problems share one) and greedy. Dots reach into objects, and numbers into lists:
+``doc.question``, ``messages.0.content``; a field whose own name has dots is found first. A list of chat messages
+becomes one text. The step may also be the number that the file's name ends with (``40.jsonl``, ``step_40.csv``,
+``checkpoint-40.parquet``), or that of its folder.
 
 For tools that have no importer of their own; OpenRLHF 0.11 is none of these, it writes no samples to the disk (only to
 W&B and TensorBoard).
@@ -50,6 +50,7 @@ _TYPES: Mapping[str, Any] = {
     "n_tokens": PlainWhole,
     "finish_reason": str,
     "task": _Text,
+    "cluster": _Text,
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
@@ -105,6 +106,7 @@ def _plain(line: int, fields: Any) -> Recorded:
         fields.n_tokens,
         known_finish(fields.finish_reason),
         task=_as_text(fields.task),
+        cluster=_as_text(fields.cluster),
     )
 
 
@@ -132,6 +134,7 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
             n_tokens=whole(fields, get("n_tokens")),
             finish_reason=finish_reason(fields, get("finish_reason")),
             task=optional_text(fields, get("task")),
+            cluster=optional_text(fields, get("cluster")),
         )
     except BadField as bad:
         return Fault(line, str(bad))

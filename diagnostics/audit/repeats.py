@@ -1,0 +1,215 @@
+"""Finds samples that are no draws of their own: the same ones several times over, or those of another checkpoint.
+
+A fixed seed for every batch, a dump that was imported twice, a server that never loaded the new weights: each makes the
+same evidence count again. Models repeat themselves too, when answers are short or probable, and that is left alone:
+
+- *Blocks.* Of independent draws, any is as likely in one block as in another. That a problem's n samples are m blocks
+  of b, each with the same responses, has, given how often each response occurs, the chance
+  (prod_v (m c_v)! / (c_v!)^m) / (n! / (b!)^m), with c_v of response v in a block. It is 1 where all are alike, so that
+  such problems say nothing. Only blocks in the same order are looked at; the order adds nothing to the evidence, as
+  tools may sort what they write. The samples of two checkpoints are two such blocks.
+- *Log-probabilities.* Of all pairs of samples, at most (pairs) exp(−L) are expected to be equal with a log-probability
+  below −L, whatever the model. Where that is next to nothing, each such pair is a copy. Sampling at temperature 1
+  without truncation alone has the law that these log-probabilities are of.
+
+Nothing is said of a checkpoint unless chance would do it less than once in 1 / ``CHANCE`` audits, and at several
+problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, UInt64
+from scipy.special import gammaln
+
+from diagnostics.store import Store
+
+#: What is less likely than this is not taken for chance.
+CHANCE = 1e-9
+#: Copies at fewer problems, or at a smaller share of those that can tell, change no verdict.
+FEWEST_PROBLEMS = 3
+LEAST_SHARE = 0.1
+#: Times that every sample may come in a row; more are several times fewer.
+_MOST_IN_A_ROW = 16
+
+_IDS = """
+SELECT problem_id, list(hash(response_id) ORDER BY sample_index) AS ids
+FROM planned_samples AS w
+JOIN samples AS s USING (checkpoint_id, problem_id, settings_id)
+WHERE w.series = $series AND w.step = $step AND NOT s.greedy AND s.sample_index < $n
+GROUP BY problem_id
+ORDER BY problem_id
+"""
+_PAIRS = "SELECT sum(n_planned::DOUBLE * n_planned) / 2 AS n FROM planned_samples WHERE series = $series"
+_UNLIKELY = """
+WITH unlikely AS (
+    SELECT w.step, w.problem_id, s.response_id, count(*) AS n
+    FROM planned_samples AS w
+    JOIN settings AS t USING (settings_id)
+    JOIN samples AS s USING (checkpoint_id, problem_id, settings_id)
+    WHERE w.series = $series AND NOT s.greedy AND s.sample_index < w.n_planned AND s.logp_sum_raw < $most
+      AND t.temperature = 1 AND t.top_p = 1 AND t.top_k = 0
+    GROUP BY ALL
+)
+SELECT
+    step,
+    sum(n)::BIGINT AS n,
+    sum(n - 1)::BIGINT AS n_copies,
+    count(DISTINCT problem_id) AS n_problems,
+    count(DISTINCT problem_id) FILTER (n > 1) AS n_repeating
+FROM unlikely
+GROUP BY step
+ORDER BY step
+"""
+_MEND = "leave the copies out, or draw again with seeds that differ"
+
+#: Of every problem of a checkpoint: hashes of its responses, in the order of their index.
+Responses = UInt64[np.ndarray, "problem sample"]
+
+
+class _Copies(NamedTuple):
+    """Problems whose samples may be ``n_blocks`` times the same, and the logarithm of the chance of it.
+
+    ``log_chance`` is asked with how often each response would be in one block, and ``n_blocks``.
+    """
+
+    responses: Responses
+    copied_P: Bool[np.ndarray, " problem"]
+    n_blocks: int
+    log_chance: Callable[[np.ndarray, int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledCheckpoint:
+    """A checkpoint with ``n`` samples of each problem."""
+
+    step: int
+    checkpoint: str
+    n: int
+
+
+def repeats(store: Store, series: str, drawn: Sequence[SampledCheckpoint]) -> dict[int, str]:
+    """Step → why its samples are no evidence of their own.
+
+    ``drawn`` begins with the base: of two checkpoints with the same samples the later one in it is named.
+    """
+    unlikely = _copies_of_unlikely(store, series)
+    reasons: dict[int, str] = {}
+    seen: list[tuple[str, Responses]] = []
+    for one in drawn:
+        rows = store.frame(_IDS, series=series, step=one.step, n=one.n)
+        responses = np.stack(rows["ids"].to_list()).astype(np.uint64)
+        why = repeated_in_blocks(responses) or unlikely.get(one.step)
+        for label, theirs in seen:
+            why = why or _of_another(responses, label, theirs)
+        if why is not None:
+            reasons[one.step] = why
+        seen.append((one.checkpoint, responses))
+    return reasons
+
+
+def repeated_in_blocks(responses: Responses) -> str | None:
+    """How the samples of problems repeat, in words; None where they do not.
+
+    >>> rng = np.random.default_rng(0)
+    >>> once_PN = rng.integers(0, 50, size=(20, 16), dtype=np.uint64)
+    >>> print(repeated_in_blocks(np.hstack([once_PN, once_PN])))
+    2 times the same 16 samples at 20 of 20 problems: identical seeds, or a file read twice; leave the copies out, or
+    draw again with seeds that differ
+    >>> print(repeated_in_blocks(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
+    None
+    """
+    for what, copies in (*_one_after_other(responses), *_in_a_row(responses)):
+        found = _problems_beyond_chance(copies)
+        if found is not None:
+            where = f"{found} of {len(responses)} problems"
+            return f"{what} at {where}: identical seeds, or a file read twice; {_MEND}"
+    return None
+
+
+def _one_after_other(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Blocks of every size, as many as there are whole ones."""
+    for size in range(1, responses.shape[1] // 2 + 1):
+        ends_equal_P = (responses[:, [0, size - 1]] == responses[:, [size, 2 * size - 1]]).all(axis=1)
+        if ends_equal_P.sum() < FEWEST_PROBLEMS:
+            continue
+        n_blocks = responses.shape[1] // size
+        whole = responses[:, : n_blocks * size]
+        blocks = whole.reshape(len(whole), n_blocks, size)
+        copied_P = (blocks == blocks[:, :1]).all(axis=(1, 2))
+        yield f"{n_blocks} times the same {size} samples", _Copies(whole, copied_P, n_blocks, _log_chance_of_blocks)
+
+
+def _in_a_row(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    for times in range(2, min(_MOST_IN_A_ROW, responses.shape[1]) + 1):
+        size = responses.shape[1] // times
+        whole = responses[:, : times * size]
+        rows = whole.reshape(len(whole), size, times)
+        copied_P = (rows == rows[:, :, :1]).all(axis=(1, 2))
+        yield f"every sample {times} times in a row", _Copies(whole, copied_P, times, _log_chance_in_a_row)
+
+
+def _of_another(responses: Responses, label: str, theirs: Responses) -> str | None:
+    """Whether a checkpoint has the very samples of another one, in words."""
+    n = min(responses.shape[1], theirs.shape[1])
+    both = np.hstack([responses[:, :n], theirs[:, :n]])
+    copied_P = (both[:, :n] == both[:, n:]).all(axis=1)
+    found = _problems_beyond_chance(_Copies(both, copied_P, 2, _log_chance_of_blocks))
+    if found is None:
+        return None
+    return (
+        f"the very same samples as {label} at {found} of {len(both)} problems: its weights were not loaded, or hardly "
+        "differ and share a seed; draw it again, with a seed of its own"
+    )
+
+
+def _problems_beyond_chance(copies: _Copies) -> int | None:
+    """How many problems are copied that can tell; None where these are few, or where chance may have done it.
+
+    With p_i the chance of problem i, s = −sum log p_i over the copied ones is beyond s by chance at most with
+    probability exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)): Markov's inequality for exp(s / 2).
+    """
+    responses, n_blocks = copies.responses, copies.n_blocks
+    telling_P = (responses != responses[:, :1]).any(axis=1)
+    copied_T = copies.copied_P[telling_P]
+    if copied_T.sum() < max(FEWEST_PROBLEMS, LEAST_SHARE * len(copied_T)):
+        return None
+    counts = (np.unique(ids, return_counts=True)[1] for ids in responses[telling_P])
+    log_p_T = np.array(
+        [-np.inf if (c_V % n_blocks).any() else copies.log_chance(c_V // n_blocks, n_blocks) for c_V in counts]
+    )
+    p_T = np.exp(log_p_T)
+    bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
+    # no more ways to repeat are looked for than there are samples
+    return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
+
+
+def _log_chance_of_blocks(c_V: np.ndarray, n_blocks: int) -> float:
+    """That all blocks hold response v ``c_V`` times, given how often all of them together do."""
+    size = c_V.sum()
+    ways = gammaln(n_blocks * c_V + 1) - n_blocks * gammaln(c_V + 1)
+    return float(ways.sum() - gammaln(n_blocks * size + 1) + n_blocks * gammaln(size + 1))
+
+
+def _log_chance_in_a_row(c_V: np.ndarray, n_blocks: int) -> float:
+    """About that of every response occurring a multiple of ``n_blocks`` times: sorted samples are in a row anyway."""
+    return -(len(c_V) - 1) * log(n_blocks)
+
+
+def _copies_of_unlikely(store: Store, series: str) -> Mapping[int, str]:
+    """Steps at which many responses come again that no model would give twice."""
+    n_pairs = float(store.frame(_PAIRS, series=series)["n"].iloc[0])
+    most = log(CHANCE) - log(n_pairs)
+    return {
+        int(row.step): (
+            f"{row.n_copies} of its {row.n} responses with a log-probability below {most:.0f} repeat another, which no "
+            f"independent draws do: identical seeds; {_MEND}"
+        )
+        for row in store.frame(_UNLIKELY, series=series, most=most).itertuples()
+        if row.n_repeating >= max(FEWEST_PROBLEMS, LEAST_SHARE * row.n_problems) and row.n_copies >= LEAST_SHARE * row.n
+    }

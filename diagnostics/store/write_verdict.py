@@ -1,0 +1,53 @@
+"""Writes verdicts, and counts looks: how often that of a series was read while it grew. ``load.py`` reads them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnostics.records.types import VerdictTerms, content_hash
+from diagnostics.store.database import Database
+from diagnostics.verdict.record import Verdict
+
+#: The base and the checkpoints of ``$steps``. A step that was trained anew is another checkpoint.
+COMPARED = """
+SELECT checkpoint_id
+FROM series_checkpoints
+WHERE series = $series AND (is_base OR list_contains($steps::INTEGER[], step))
+ORDER BY is_base DESC, step
+"""
+
+
+def look_id(checkpoint_ids: Sequence[str]) -> str:
+    """What a look is known by: the base and the checkpoints that it compares, as ``COMPARED`` orders them."""
+    return content_hash(*checkpoint_ids)
+
+
+def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:
+    """See ``Store.replace_verdict``."""
+    document = verdict.to_json()
+    held = database.rows("SELECT document::VARCHAR FROM audit_verdicts WHERE audit_id = ?", [audit_id])
+    if held == [(document,)]:
+        return False
+    with database.transaction():
+        database.rows(
+            "INSERT OR REPLACE INTO audit_verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                *(audit_id, verdict.label, verdict.sentence),
+                *(verdict.p_exact, verdict.p_population, verdict.p_minority, verdict.k_most, document),
+            ],
+        )
+    return True
+
+
+def record_look(database: Database, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
+    """See ``Store.add_look``."""
+    compared = look_id([row[0] for row in database.rows(COMPARED, {"series": series, "steps": list(steps)})])
+    held = database.rows("SELECT look_id, number, runs FROM verdict_looks WHERE series = ?", [series])
+    number, runs = next(((row[1], row[2]) for row in held if row[0] == compared), (len(held) + 1, 0))
+    if terms.runs > runs:
+        with database.transaction():
+            database.rows(
+                "INSERT OR REPLACE INTO verdict_looks VALUES (?, ?, ?, ?, ?, ?)",
+                [series, compared, number, list(steps), terms.looks, terms.runs],
+            )
+    return int(number)

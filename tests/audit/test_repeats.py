@@ -1,0 +1,107 @@
+"""Copied samples are found, and a model that repeats itself is not accused of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diagnostics.audit.counts import read_counts
+from diagnostics.audit.repeats import repeated_in_blocks
+from diagnostics.store import Store
+from tests.audit.test_counts import plant
+
+N_PROBLEMS, N = 30, 32
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "audit.duckdb") as opened:
+        yield opened
+
+
+def _independent(rng: np.random.Generator, n: int = N, n_texts: int = 50) -> np.ndarray:
+    """Hashes of responses, a few likely and most of them rare."""
+    share = 1 / np.arange(1, n_texts + 1)
+    return rng.choice(n_texts, size=(N_PROBLEMS, n), p=share / share.sum()).astype(np.uint64)
+
+
+def _sorted(rng: np.random.Generator) -> np.ndarray:
+    return np.sort(_independent(rng, n_texts=2), axis=1)
+
+
+def _collapsed(rng: np.random.Generator) -> np.ndarray:
+    """Nearly every response is the same one."""
+    return (rng.random((N_PROBLEMS, N)) < 0.02).astype(np.uint64)
+
+
+def _twice_at_two_problems(rng: np.random.Generator) -> np.ndarray:
+    responses = _independent(rng)
+    responses[:2, N // 2 :] = responses[:2, : N // 2]
+    return responses
+
+
+@pytest.mark.parametrize(
+    ("copied", "said"),
+    [
+        (lambda once: np.tile(once(16), 2), "2 times the same 16 samples at 30 of 30"),
+        (lambda once: np.tile(once(4), 8), "8 times the same 4 samples|2 times the same 16 samples"),
+        (lambda once: np.tile(once(10), 4)[:, :35], "3 times the same 10 samples"),
+        (lambda once: np.repeat(once(16), 2, axis=1), "every sample 2 times in a row at 30 of 30"),
+        (lambda once: np.vstack([np.tile(once(16), 2)[:10], once(32)[10:]]), "2 times the same 16 samples at 10 of 30"),
+    ],
+    ids=["twice", "eight times", "a rest", "in a row", "a third of the problems"],
+)
+def test_copies_in_blocks_are_found(copied: Callable[..., np.ndarray], said: str) -> None:
+    rng = np.random.default_rng(1)
+    why = repeated_in_blocks(copied(lambda n: _independent(rng, n)))
+    assert why is not None
+    assert re.match(said, why)
+
+
+@pytest.mark.parametrize("drawn", [_independent, _sorted, _collapsed, _twice_at_two_problems])
+@pytest.mark.parametrize("seed", range(5))
+def test_models_that_repeat_themselves_are_left_alone(drawn: Callable[..., np.ndarray], seed: int) -> None:
+    assert repeated_in_blocks(drawn(np.random.default_rng(seed))) is None
+
+
+def _letters(rng: np.random.Generator, n: int = N) -> dict[int, str]:
+    """Responses to each problem, of which none says much about another."""
+    return {problem: "".join(rng.choice(list("ABCDEFGHIJKLM......"), size=n)) for problem in range(N_PROBLEMS)}
+
+
+def test_a_checkpoint_with_the_samples_of_another_is_left_out_and_its_clean_twin_is_not(store: Store) -> None:
+    rng = np.random.default_rng(2)
+    base, late, clean = _letters(rng, 2 * N), _letters(rng), _letters(rng)
+    steps = {0: base, 20: {problem: text[:N] for problem, text in base.items()}, 40: late, 60: late, 80: clean}
+    responses = {(problem, step): text for step, texts in steps.items() for problem, text in texts.items()}
+    counts = read_counts(store, plant(store, responses, n=N, n_base=2 * N), {}, {})
+    assert counts.base.why is None
+    reasons = [one.why and one.why.partition(" at ")[0] for one in counts.trained]
+    assert reasons == ["the very same samples as checkpoint-0", None, "the very same samples as checkpoint-40", None]
+
+
+def test_responses_that_no_model_gives_twice_show_copies_in_any_order(store: Store) -> None:
+    rng = np.random.default_rng(3)
+    responses = {(problem, step): text for step in (0, 20) for problem, text in _letters(rng).items()}
+    key = plant(store, responses, n=N)
+    assert [one.why for one in read_counts(store, key, {}, {}).trained] == [None]  # short ones, of log-probability -1
+    store._database.rows("UPDATE samples SET logp_sum_raw = -200 WHERE checkpoint_id = 'hash20' AND text IN ('A', 'B')")
+    (late,) = read_counts(store, key, {}, {}).trained
+    assert late.why is not None
+    assert "repeat another, which no independent draws do" in late.why
+    store._database.rows("UPDATE settings SET temperature = 0.6")  # what was drawn has other probabilities
+    assert [one.why for one in read_counts(store, key, {}, {}).trained] == [None]
+
+
+def test_a_base_of_copies_leaves_nothing_to_compare_with(store: Store) -> None:
+    rng = np.random.default_rng(4)
+    twice = {(problem, 0): 2 * text for problem, text in _letters(rng, N // 2).items()}
+    late = {(problem, 20): text for problem, text in _letters(rng).items()}
+    counts = read_counts(store, plant(store, {**twice, **late}, n=N), {}, {})
+    assert counts.base.why is not None
+    assert counts.base.why.startswith("2 times the same 16 samples at 30 of 30 problems: identical seeds")
+    assert counts.trained[0].why is None
