@@ -3,7 +3,8 @@
 Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the chance that a mode drawn c times in n
 samples is among k of them, averaged over problems. Where pass@k asks whether any correct answer is in reach, this asks
 how many: it falls with every mode that training makes rare, also while pass@k stays at 1.
-Unit: modes. 95 % t interval over problems, for k up to n/2. Equal samples of a problem at every checkpoint.
+Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and where five
+problems or more show one. Equal samples of a problem at every checkpoint.
 Limits: modes that were never drawn do not count; falls under moderate sharpening too, so it is never a verdict by
 itself. Needs a verifier that names the mode of a solution.
 Source: Hurlbert 1971, Ecology 52:577, Eq 14.
@@ -19,15 +20,13 @@ Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from diagnostics.measures._counts import has_interval, reasons, too_few_samples
 from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.intervals import sparse_interval
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
 NO_MODES = "no correct sample has a named mode"
@@ -59,7 +58,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             for n in np.unique(n_M):
                 seen_M[n_M == n] = pass_at_k_table(int(n), [k])[count_M[n_M == n], 0]
             seen_P = np.bincount(place_M, weights=seen_M, minlength=len(n_P))
-            interval = mean_interval(seen_P, bounds=(0.0, math.inf))
+            interval = sparse_interval(seen_P)
             findings.append(
                 known(MEASURE, checkpoint_id, interval if has_interval(k, least) else without_interval(interval), k=k)
             )

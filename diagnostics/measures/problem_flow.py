@@ -11,7 +11,7 @@ from diagnostics.measures._counts import common_counts
 from diagnostics.measures._findings import comparisons, findings_at, known
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.intervals import yes_no_interval
 
 Solved = Bool[np.ndarray, " problem"]
 
@@ -24,7 +24,7 @@ def _flow(name: str, title: str, *, doc: str, holds: Callable[[Solved, Solved], 
 
         def at(checkpoint_id: str) -> list[Finding]:
             held_P = holds(counts.correct_P[evidence.base_id] > 0, counts.correct_P[checkpoint_id] > 0)
-            return [known(measure, checkpoint_id, share_interval(held_P.astype(np.float64)))]
+            return [known(measure, checkpoint_id, yes_no_interval(held_P))]
 
         return findings_at(measure, comparisons(evidence, counts.why), at)
 
@@ -52,7 +52,7 @@ MEASURES = (
 Problems lost: solved at least once in n samples by the base, never now.
 
 Meaning: the problems that left the reach of the model at this sampling budget.
-Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Unit: share of problems. 95 % exact binomial interval over problems. The base itself has no row.
 Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
 problems show as many lost as gained. Read it beside ``problems_gained``; a single lost problem needs fresh samples to
 be believed. The value depends on n, which is the same for both.
@@ -74,7 +74,7 @@ Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; t
 Problems gained: never solved in n samples by the base, at least once now.
 
 Meaning: the problems that came within the reach of the model at this sampling budget.
-Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Unit: share of problems. 95 % exact binomial interval over problems. The base itself has no row.
 Limits: part of the gain is chance, as for ``problems_lost``; only the two together say something. The value depends on
 n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
@@ -96,7 +96,7 @@ Problems kept: solved at least once in n samples by the base and now.
 
 Meaning: the problems that stayed within reach. What kept, lost and gained leave of 1 are the problems that neither
 solves.
-Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Unit: share of problems. 95 % exact binomial interval over problems. The base itself has no row.
 Limits: the value depends on n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 

@@ -39,8 +39,8 @@ def test_a_planted_collapse_shows_fewer_modes_while_all_is_solved():
 
 
 def test_intervals_end_at_half_of_the_samples_and_values_at_all():
-    rows = [("base", f"q{i}", "4", "a", True, 1 + i % 2) for i in range(4)]
-    rows += [("base", f"q{i}", "5", None, False, 3 - i % 2) for i in range(4)]
+    rows = [("base", f"q{i}", "4", "a", True, 1 + i % 2) for i in range(6)]
+    rows += [("base", f"q{i}", "5", None, False, 3 - i % 2) for i in range(6)]
     found = expected_modes(*rows, n=4, ks=(2, 4, 8))
     assert found["base", 2].low < found["base", 2].value < found["base", 2].high
     assert (found["base", 4].value, found["base", 4].low) == (1.0, None)
