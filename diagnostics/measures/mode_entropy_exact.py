@@ -5,7 +5,8 @@ it is an effective number of modes.
 Unit: nats. 95 % t interval over problems with a floor for those at 0, where five problems or more are above it; n
 counts problems.
 Limits: falls under every kind of sharpening, the moderate kind too, so it is never a verdict by itself. Only where all
-accepted responses of a problem are listed; problems that the checkpoint cannot solve at all are left out.
+accepted responses of a problem are listed, and some problem lists two; problems that the checkpoint cannot solve at all
+are left out.
 Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
 
 >>> import math
@@ -33,8 +34,8 @@ def compute(evidence: Evidence) -> list[Finding]:
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
-        if checkpoint_id in modes.why:
-            findings.append(unknown(MEASURE, checkpoint_id, modes.why[checkpoint_id]))
+        if why_not := modes.why.get(checkpoint_id) or modes.one_each:
+            findings.append(unknown(MEASURE, checkpoint_id, why_not))
             continue
         share_M, solvable_P = modes.conditional_shares(checkpoint_id)
         if not solvable_P.any():

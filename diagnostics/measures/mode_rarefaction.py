@@ -6,7 +6,8 @@ how many: it falls with every mode that training makes rare, also while pass@k s
 Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and where five
 problems or more show one. Equal samples of a problem at every checkpoint.
 Limits: modes that were never drawn do not count; falls under moderate sharpening too, so it is never a verdict by
-itself. Needs a verifier that names the mode of a solution.
+itself. Needs a verifier that names the mode of a solution; unknown where no problem shows a second correct mode at any
+checkpoint, as with verifiers whose modes are the answers.
 Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._counts import has_interval, reasons, too_few_samples
+from diagnostics.measures._counts import ONE_MODE, has_interval, reasons, shows_a_second_mode, too_few_samples
 from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -39,10 +40,11 @@ def compute(evidence: Evidence) -> list[Finding]:
     n_of_problem = frame.groupby(["checkpoint_id", "problem_id"])["n"].sum()
     modes = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
     counts = modes.groupby(["checkpoint_id", "problem_id", "mode"])["n"].sum().reset_index()
+    none = NO_MODES if modes.empty else None if shows_a_second_mode(evidence) else ONE_MODE
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
-        if checkpoint_id in why or modes.empty:
-            why_not = why.get(checkpoint_id, NO_MODES)
+        why_not = why.get(checkpoint_id) or none
+        if why_not:
             findings += [unknown(MEASURE, checkpoint_id, why_not, k=k) for k in evidence.ks]
             continue
         n_P = n_of_problem[checkpoint_id]
