@@ -85,7 +85,7 @@ Unit: share of problems. Estimator: the share with c/n ≥ τ, c of n samples co
 problems. As many samples of a problem at every checkpoint.
 Limits: what is estimated is the share at this n, not the share of problems whose true success rate is at least τ: rates
 near τ fall on either side of it by chance. Where most rates lie near 0 and 1, the two differ by up to 0.02 at n = 16
-and 0.005 at n = 64; where most lie between, by 0.07 and 0.02. Compare checkpoints at equal n only, which the audit
+and 0.01 at n = 64; where most lie between, by 0.07 and 0.02. Compare checkpoints at equal n only, which the audit
 keeps. Where answers can be guessed (one option of four), a τ up to the chance of a guess counts guesses. Unknown with
 fewer than 1/τ or 1/(1 − τ) samples.
 Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ.

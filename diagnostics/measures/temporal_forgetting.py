@@ -49,7 +49,7 @@ def compute(evidence: Evidence) -> list[Finding]:
         before_TP = np.stack([counts.correct_P[one] for one in order[: order.index(checkpoint_id)]])
         best_P, n_P = before_TP.max(axis=0), counts.n_P[checkpoint_id]
         forgotten_P = (best_P > 0) & (counts.correct_P[checkpoint_id] == 0)
-        clear_P = forgotten_P & (_chance(best_P, n_P) <= LEVEL / len(before_TP))
+        clear_P = forgotten_P & (chance_of_none(best_P, n_P) <= LEVEL / len(before_TP))
         return [
             known(MEASURE, checkpoint_id, yes_no_interval(held_P), scope=scope)
             for scope, held_P in zip(SCOPES, (forgotten_P, clear_P), strict=True)
@@ -58,7 +58,9 @@ def compute(evidence: Evidence) -> list[Finding]:
     return findings_at(MEASURE, comparisons(evidence, counts.why), at, scopes=SCOPES)
 
 
-def _chance(correct_P: Int[np.ndarray, " problem"], n_P: Int[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
+def chance_of_none(
+    correct_P: Int[np.ndarray, " problem"], n_P: Int[np.ndarray, " problem"]
+) -> Float[np.ndarray, " problem"]:
     """That all correct samples lie among the first n of 2n: C(n, c)/C(2n, c), Fisher's exact test against none of n."""
     return np.exp(
         gammaln(n_P + 1) - gammaln(n_P - correct_P + 1) + gammaln(2 * n_P - correct_P + 1) - gammaln(2 * n_P + 1)
