@@ -28,8 +28,8 @@ from diagnostics.records.errors import KernelError
 
 #: A kernel whose certificate is larger is refused.
 LARGEST_RESIDUAL = 1e-6
-#: The same for the row that is run alone: another batch rounds its forward pass differently, by 1e-5 of its gradient on
-#: trained models, and rows that were mixed up differ by about as much as they are long.
+#: The same for the row that is run alone: another batch rounds its forward pass differently, by up to 6e-5 of its
+#: gradient on trained models, and rows that were mixed up differ by about as much as they are long.
 LARGEST_DIFFERENCE_OF_A_ROW = 1e-3
 #: Numbers that are squared in float64 at one time.
 _NUMBERS_PER_SUM = 1 << 24

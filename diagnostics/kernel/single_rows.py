@@ -31,7 +31,7 @@ def add_row_by_row(
     """Add these parameters to ``kernel`` and ``gradients``; ``rows`` are batches of one row each.
 
     The certificate adds up the same gradients, which are autograd's own: another batch would round its forward pass
-    differently, which alone moves a gradient by 1e-5 of its length on trained models. Raises ``KernelError``.
+    differently, which alone moves a gradient by up to 6e-5 of its length on trained models. Raises ``KernelError``.
     """
     gradients.forget(trained)
     # nothing but the gradients themselves is known of them

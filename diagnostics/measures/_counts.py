@@ -108,6 +108,28 @@ def scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
     return whole if len(tasks) < 2 else whole + [(f"task:{task}", task_P == task) for task in tasks]
 
 
+#: Said where modes are named and yet nothing can be counted.
+ONE_MODE = (
+    "no problem shows a second correct mode at any checkpoint: the grader may take all correct answers for one, "
+    "as choice, exact and math do"
+)
+
+
+def shows_a_second_mode(evidence: Evidence) -> bool:
+    """Whether the correct samples of some problem have two different modes, at any checkpoint.
+
+    Where they have not, every number of modes would be 1 and every share of the leading one too, whatever training did.
+    Asked of the samples and not of the verifiers, because those of other packages need not tell.
+    """
+    return evidence.once(_shows_a_second_mode)
+
+
+def _shows_a_second_mode(evidence: Evidence) -> bool:
+    frame = evidence.frames["answer_counts"]
+    correct = frame[frame["correct"].astype(bool)]
+    return bool((correct.groupby("problem_id")["mode"].nunique() > 1).any())
+
+
 def answers_by_checkpoint(evidence: Evidence) -> tuple[dict[str, GroupedCounts], dict[str, str]]:
     """Counts of the distinct final answers per complete checkpoint, and the reasons for the others."""
     frame = evidence.frames["answer_counts"]

@@ -35,6 +35,11 @@ class ExactModes:
     why: Mapping[str, str]
 
     @property
+    def one_each(self) -> str | None:
+        """Why nothing can be said of how modes share the probability, if so."""
+        return "every problem lists one accepted response alone" if len(self.problem_M) == self.n_problems else None
+
+    @property
     def n_problems(self) -> int:
         """Problems that list their modes."""
         return len(self.start_P)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from diagnostics.measures._counts import GroupedCounts, answers_by_checkpoint
 from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index
-from diagnostics.statistics.intervals import Interval, mean_interval, share_interval
+from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
+from diagnostics.statistics.intervals import Interval, share_interval, sparse_interval
 
 
 def _of_answers(
@@ -52,11 +51,14 @@ def _of_answers(
 
 def _entropy(counts: GroupedCounts) -> Interval:
     entropy_P = chao_wang_jost_entropy(counts.counts_A, counts.group_A, counts.n_problems)
-    return mean_interval(entropy_P, bounds=(0.0, math.inf))
+    room_P = unseen_room(counts.counts_A, counts.group_A, counts.n_problems)
+    return sparse_interval(entropy_P, room_above=float(room_P.mean()))
 
 
 def _plug_in(counts: GroupedCounts) -> Interval:
-    return mean_interval(plug_in_entropy(counts.counts_A, counts.group_A, counts.n_problems), bounds=(0.0, math.inf))
+    """A description: an interval around it would not know how far it lies too low."""
+    entropy_P = plug_in_entropy(counts.counts_A, counts.group_A, counts.n_problems)
+    return Interval(mean=float(entropy_P.mean()), low=None, high=None, n=len(entropy_P))
 
 
 def _agreement(counts: GroupedCounts) -> Interval:
@@ -77,7 +79,9 @@ Answer entropy: how much the final answers of one problem's samples differ, aver
 Meaning: −Σ p log p over distinct final answers, right or wrong; a response without a parseable answer is the answer
 NA. Scope ``all`` is the Chao–Wang–Jost estimate, nearly unbiased; ``plug_in`` puts observed frequencies into the
 formula, as [B] does, and hides much of a real drop at small n.
-Unit: nats ([B] prints bits: multiply by 1.4427). 95 % t interval over problems; n counts problems.
+Unit: nats ([B] prints bits: multiply by 1.4427). 95 % t interval over problems with a floor for those at 0 and, above,
+room for the answers that no sample showed; n counts problems. No interval for ``plug_in``, which is too low by an
+unknown amount, nor where fewer than five problems show two answers.
 Limits: falls under moderate sharpening too, so it is never a verdict by itself. Comparable only at the same number of
 samples per problem, which the audit keeps equal. Needs two samples per problem.
 Source: [B] (arXiv 2510.04028), C.5; Chao, Wang, Jost 2013, Methods in Ecology and Evolution 4:1091.

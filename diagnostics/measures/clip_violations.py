@@ -22,7 +22,10 @@ shares AS (
         checkpoint_id,
         step,
         problem_id,
-        avg((logp - logp_before NOT BETWEEN ln(1 - 0.2) AND ln(1 + 0.2))::INTEGER) AS share
+        -- the range is open: its ends are violations, and 1e-6 is how far two float32 numbers may miss such an end
+        avg((
+            logp - logp_before <= ln(1 - 0.2) + 1e-6 OR logp - logp_before >= ln(1 + 0.2) - 1e-6
+        )::INTEGER) AS share
     FROM tokens
     GROUP BY ALL
 ),
@@ -135,9 +138,9 @@ MEASURES = (
 Clip violations on the panel: how many tokens of base samples left the trust region between two checkpoints.
 
 Meaning: for each response token of the panel, the probability ratio of a checkpoint to the one before it in the series,
-given the same prefix. A token violates if its ratio is outside (1 − ε, 1 + ε), ε = 0.2. Clipping holds the policy near
-its last self on the training batch; this says how far it moved where clipping does not look. Share of a problem's
-panel tokens, then mean over problems. The base has no value.
+given the same prefix. A token violates if its ratio is not within (1 − ε, 1 + ε), ε = 0.2, so at either end. Clipping
+holds the policy near its last self on the training batch; this says how far it moved where clipping does not look.
+Share of a problem's panel tokens, then mean over problems. The base has no value.
 Unit: share of tokens. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts problems.
 Limits: checkpoints lie many updates apart, so the share is larger than the clip fraction per update that a trainer
 logs, and grows with the distance. Compare it with ``clip_violations_training``, which has the same distance. Rounding
@@ -171,7 +174,7 @@ Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, probing data;
 Clip violations in training: how many tokens of training responses left the trust region between two checkpoints.
 
 Meaning: as ``clip_violations_panel``, on responses of the training batches between a checkpoint and the one before it:
-the share of response tokens whose probability ratio between the two is outside (1 − ε, 1 + ε), ε = 0.2, per prompt,
+the share of response tokens whose probability ratio between the two is not within (1 − ε, 1 + ε), ε = 0.2, per prompt,
 then mean over prompts. [C] finds it steady in training while that of the panel grows. The base has no value.
 Unit: share of tokens. 95 % normal interval over prompts with a variance floor, from 30 prompts on; n counts prompts.
 Limits: checkpoints lie many updates apart, so the share is larger than the clip fraction per update that a trainer

@@ -5,7 +5,8 @@ Simpson index). 1 means a single way to solve each problem is left.
 Unit: modes. 95 % interval: the t interval of the mean index with a variance floor, turned over; n counts problems with
 at least two correct samples. The upper end is open (None) where the index could be 0.
 Limits: the problems with two correct samples differ between checkpoints. Falls under moderate sharpening too, so it
-is never a verdict by itself. Needs a verifier that names the mode of a solution.
+is never a verdict by itself. Needs a verifier that names the mode of a solution; unknown where no problem shows a
+second correct mode at any checkpoint, as with verifiers whose modes are the answers.
 Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -18,7 +19,7 @@ Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54
 
 from __future__ import annotations
 
-from diagnostics.measures._counts import correct_modes_by_checkpoint
+from diagnostics.measures._counts import ONE_MODE, correct_modes_by_checkpoint, shows_a_second_mode
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -38,6 +39,9 @@ def compute(evidence: Evidence) -> list[Finding]:
         if counts.n_problems == 0:
             why_not = "no problem has two correct samples with a named mode"
             findings.append(unknown(MEASURE, checkpoint_id, why_not))
+            continue
+        if not shows_a_second_mode(evidence):
+            findings.append(unknown(MEASURE, checkpoint_id, ONE_MODE))
             continue
         index = share_interval(simpson_index(counts.counts_A, counts.group_A, counts.n_problems))
         if index.mean == 0.0:

@@ -13,7 +13,7 @@ from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_
 from diagnostics.measures._findings import comparisons, findings_at, told
 from diagnostics.measures.contract import Evidence, Measure, Plot, Section
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, ratio_interval, share_interval
+from diagnostics.statistics.intervals import Interval, ratio_interval, share_interval, yes_no_interval
 
 SOLVABLE_ABOVE = 0.02
 LOST_BELOW = 0.002
@@ -54,12 +54,12 @@ def _change(
 
 def _lost(modes: ExactModes, base_id: str, checkpoint_id: str) -> Interval:
     before_P, now_P = modes.success_probabilities(base_id), modes.success_probabilities(checkpoint_id)
-    return share_interval(((before_P > SOLVABLE_ABOVE) & (now_P < LOST_BELOW)).astype(np.float64))
+    return yes_no_interval((before_P > SOLVABLE_ABOVE) & (now_P < LOST_BELOW))
 
 
 def _over_sharpened(modes: ExactModes, base_id: str, checkpoint_id: str) -> Interval:
     fell_M = modes.change_nats(base_id, checkpoint_id) < -NOISE_NATS
-    return share_interval((modes.sum_by_problem(fell_M) > 0).astype(np.float64))
+    return yes_no_interval(modes.sum_by_problem(fell_M) > 0)
 
 
 def _fallen(modes: ExactModes, base_id: str, checkpoint_id: str, *, by_nats: float) -> Interval:
@@ -90,7 +90,7 @@ Problems lost, exactly: success probability above 0.02 under the base and below 
 
 Meaning: problems that the base solved within some 50 samples and the checkpoint does not within some 500, decided on
 exact probabilities: no chance, no sampling budget.
-Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Unit: share of problems. 95 % exact binomial interval over problems. The base itself has no row.
 Limits: only where all accepted responses of a problem are listed. Both thresholds are conventions, a decade apart so
 that no small drift crosses them.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the thresholds are ours.
@@ -115,7 +115,7 @@ Problems over-sharpened: the share of problems with a correct mode whose probabi
 Meaning: Definition 2.1 of [A] decided problem by problem. Sharpening is moderate where no correct mode lost
 probability; it is over-sharpening where any did. Equality counts as moderate, and so does a fall within the numeric
 noise of scoring (1e-4 nats).
-Unit: share of problems. 95 % t interval over problems with a variance floor. The base itself has no row.
+Unit: share of problems. 95 % exact binomial interval over problems. The base itself has no row.
 Limits: strict. Any training moves some mode down a little, so the share soon saturates near 1: read it with its
 grades ``modes_fallen_10x`` and ``mass_lost``. Only where all accepted responses of a problem are listed.
 Source: [A] (arXiv 2601.15609), Def 2.1.

@@ -3,12 +3,12 @@
 Meaning: with fewer than k* attempts per problem the checkpoint is ahead, with more the base is. A k* that falls over
 training is coverage spent for accuracy; k* = 1 is worse at any number of attempts.
 Unit: samples (attempts per problem), 1 or more. Estimator: where the mean over problems of the difference of unbiased
-pass@k falls below 0 and stays there, interpolated on log₂ k; 95 % percentile bootstrap over problems (999 draws,
-seed 0). n counts problems.
+pass@k falls below 0 and stays there, interpolated on log₂ k. The 95 % interval over problems holds every k at which
+that of the mean difference (paired t with a variance floor) holds 0, from the first to the last. n counts problems.
 Limits: k are the powers of two up to half of the fewest samples that any problem has. Where pass@k does not fall below
 the base in this range, k* is unknown and ``low`` alone bounds it; an upper bound beyond the range is missing. A mean
-that stays near 0 crosses it by chance: only a verdict says whether something was lost. With fewer than some 30 problems
-the interval is too narrow.
+that stays near 0 crosses it by chance: only a verdict says whether something was lost. With few problems the interval
+is wide, often all of the range.
 Source: the crossing of pass@k curves is Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -23,15 +23,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from diagnostics.measures._changes import changes_of
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.crossing import Crossing, crossings
-
-SEED = 0
 
 
 def compute(evidence: Evidence) -> list[Finding]:
@@ -39,7 +35,7 @@ def compute(evidence: Evidence) -> list[Finding]:
     changes = changes_of(evidence)
     findings = {i: unknown(MEASURE, i, why_not) for i, why_not in changes.why.items()}
     if changes.checkpoint_ids:
-        found = crossings(changes.change_TPK, changes.ks, rng=np.random.default_rng(SEED))
+        found = crossings(changes.change_TPK, changes.ks)
         for checkpoint_id, k_star in zip(changes.checkpoint_ids, found, strict=True):
             findings[checkpoint_id] = _finding(checkpoint_id, k_star, changes.ks[-1], changes.change_TPK.shape[1])
     return [findings[i] for i in checkpoint_ids(evidence) if i in findings]

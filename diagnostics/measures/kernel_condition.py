@@ -4,8 +4,8 @@ Meaning: largest over smallest eigenvalue of the kernel between the fixed respon
 problems with at least two. The bounds and shifts of [A] need the inverse of this kernel, and its errors grow with the
 condition. Scopes: ``cosine`` (primary) and ``sum``, where responses of unequal length or certainty add to it.
 Unit: ratio, at least 1; n counts problems. A median, without interval.
-Limits: above 1e6 the kernel is singular as far as float32 can tell; a median that is, is unknown and says so. More
-responses raise it, so compare audits of equal size only.
+Limits: above 1e6 the kernel is singular as far as float32 can tell; where half of the problems are, the median has no
+number, and says so. More responses raise it, so compare audits of equal size only.
 Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is there assumed to exist.
 
 >>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
@@ -15,6 +15,8 @@ Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is there assumed 
 """
 
 from __future__ import annotations
+
+from statistics import median
 
 import numpy as np
 from jaxtyping import Float
@@ -39,9 +41,8 @@ def _at(checkpoint_id: str, rows: Rows) -> list[Finding]:
     findings = []
     for scope in SCOPES:
         kernels = [own.cosines if scope == "cosine" else own.kernel_NN for own in some]
-        # The lower of the two middle values: halfway to an infinite one lies nowhere.
         ordered = sorted(_condition(kernel_NN) for kernel_NN in kernels)
-        middle = ordered[(len(ordered) - 1) // 2] if ordered else None
+        middle = median(ordered) if ordered else None  # infinite where either of two middle values is
         if middle is None:
             findings.append(unknown(MEASURE, checkpoint_id, NO_TWO, scope=scope))
         elif np.isinf(middle):

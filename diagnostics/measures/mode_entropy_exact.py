@@ -2,9 +2,11 @@
 
 Meaning: how evenly the correct probability is spread over a problem's correct modes. 0 means one mode is left; exp of
 it is an effective number of modes.
-Unit: nats. 95 % t interval over problems; n counts problems.
+Unit: nats. 95 % t interval over problems with a floor for those at 0, where five problems or more are above it; n
+counts problems.
 Limits: falls under every kind of sharpening, the moderate kind too, so it is never a verdict by itself. Only where all
-accepted responses of a problem are listed; problems that the checkpoint cannot solve at all are left out.
+accepted responses of a problem are listed, and some problem lists two; problems that the checkpoint cannot solve at all
+are left out.
 Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
 
 >>> import math
@@ -18,15 +20,13 @@ Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), sectio
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from diagnostics.measures._exact import NO_MODES, exact_modes
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.intervals import sparse_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:
@@ -34,8 +34,8 @@ def compute(evidence: Evidence) -> list[Finding]:
     modes = exact_modes(evidence)
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
-        if checkpoint_id in modes.why:
-            findings.append(unknown(MEASURE, checkpoint_id, modes.why[checkpoint_id]))
+        if why_not := modes.why.get(checkpoint_id) or modes.one_each:
+            findings.append(unknown(MEASURE, checkpoint_id, why_not))
             continue
         share_M, solvable_P = modes.conditional_shares(checkpoint_id)
         if not solvable_P.any():
@@ -43,7 +43,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             continue
         surprise_M = -np.log(np.where(share_M > 0.0, share_M, 1.0))  # 0 · log 0 = 0
         entropy_P = modes.sum_by_problem(share_M * surprise_M)[solvable_P]
-        findings.append(known(MEASURE, checkpoint_id, mean_interval(entropy_P, bounds=(0.0, math.inf))))
+        findings.append(known(MEASURE, checkpoint_id, sparse_interval(entropy_P)))
     return findings
 
 

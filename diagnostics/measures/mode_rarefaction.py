@@ -3,9 +3,11 @@
 Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the chance that a mode drawn c times in n
 samples is among k of them, averaged over problems. Where pass@k asks whether any correct answer is in reach, this asks
 how many: it falls with every mode that training makes rare, also while pass@k stays at 1.
-Unit: modes. 95 % t interval over problems, for k up to n/2. Equal samples of a problem at every checkpoint.
+Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and where five
+problems or more show one. Equal samples of a problem at every checkpoint.
 Limits: modes that were never drawn do not count; falls under moderate sharpening too, so it is never a verdict by
-itself. Needs a verifier that names the mode of a solution.
+itself. Needs a verifier that names the mode of a solution; unknown where no problem shows a second correct mode at any
+checkpoint, as with verifiers whose modes are the answers.
 Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -19,15 +21,13 @@ Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from diagnostics.measures._counts import has_interval, reasons, too_few_samples
+from diagnostics.measures._counts import ONE_MODE, has_interval, reasons, shows_a_second_mode, too_few_samples
 from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.intervals import sparse_interval
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
 NO_MODES = "no correct sample has a named mode"
@@ -40,10 +40,11 @@ def compute(evidence: Evidence) -> list[Finding]:
     n_of_problem = frame.groupby(["checkpoint_id", "problem_id"])["n"].sum()
     modes = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
     counts = modes.groupby(["checkpoint_id", "problem_id", "mode"])["n"].sum().reset_index()
+    none = NO_MODES if modes.empty else None if shows_a_second_mode(evidence) else ONE_MODE
     findings = []
     for checkpoint_id in checkpoint_ids(evidence):
-        if checkpoint_id in why or modes.empty:
-            why_not = why.get(checkpoint_id, NO_MODES)
+        why_not = why.get(checkpoint_id) or none
+        if why_not:
             findings += [unknown(MEASURE, checkpoint_id, why_not, k=k) for k in evidence.ks]
             continue
         n_P = n_of_problem[checkpoint_id]
@@ -59,7 +60,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             for n in np.unique(n_M):
                 seen_M[n_M == n] = pass_at_k_table(int(n), [k])[count_M[n_M == n], 0]
             seen_P = np.bincount(place_M, weights=seen_M, minlength=len(n_P))
-            interval = mean_interval(seen_P, bounds=(0.0, math.inf))
+            interval = sparse_interval(seen_P)
             findings.append(
                 known(MEASURE, checkpoint_id, interval if has_interval(k, least) else without_interval(interval), k=k)
             )

@@ -8,7 +8,8 @@ the odd-numbered ones: ranked and measured on the same samples, the leader would
 lose share without any change. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
 problems.
 Limits: problems without a correct sample under the base's even half, or now, are left out, so the set of problems
-differs between checkpoints (n says how many). Needs a verifier that names the mode of a solution.
+differs between checkpoints (n says how many). Needs a verifier that names the mode of a solution; unknown where no
+problem shows a second correct mode at any checkpoint, as with verifiers whose modes are the answers.
 Source: on-policy learning favours what the base finds likely, [C] (The Reasoning Boundary Paradox), section 5; the
 split is ours.
 
@@ -22,6 +23,7 @@ split is ours.
 
 from __future__ import annotations
 
+from diagnostics.measures._counts import ONE_MODE
 from diagnostics.measures.contract import Measure, Plot
 
 SQL = """
@@ -34,6 +36,13 @@ WITH correct_samples AS (
         is_base AND sample_index % 2 = 0 AS ranks_modes
     FROM graded_samples
     WHERE series = $series AND NOT greedy AND correct AND mode IS NOT NULL
+),
+second_mode AS (
+    -- without any, the leading mode would hold all shares whatever training did
+    SELECT problem_id
+    FROM correct_samples
+    GROUP BY problem_id
+    HAVING count(DISTINCT mode) > 1
 ),
 base_rank AS (
     SELECT
@@ -95,6 +104,7 @@ SELECT
     CASE WHEN half_width IS NOT NULL THEN least(1, share + half_width) END AS high,
     n
 FROM moments
+WHERE EXISTS (FROM second_mode)
 ORDER BY step, place
 """
 
@@ -104,7 +114,7 @@ MEASURE = Measure(
     unit="share of samples",
     section="modes",
     needs=("graded_samples",),
-    missing="no correct samples with a named mode under the base",
+    missing=f"no correct sample of the base has a named mode, or {ONE_MODE}",
     plot=Plot(x="step", group="scope", y_label="share of correct samples", y_range=(0.0, 1.0)),
     sql=SQL,
 )

@@ -4,8 +4,8 @@ Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the m
 ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is mode
 collapse onto what the base preferred already.
 Unit: share of probability. 95 % t interval over problems with a variance floor.
-Limits: only where all accepted responses of a problem are listed; problems that the checkpoint cannot solve at all
-are left out. Ties under the base go to the first mode in lexical order.
+Limits: only where all accepted responses of a problem are listed, and some problem lists two; problems that the
+checkpoint cannot solve at all are left out. Ties under the base go to the first mode in lexical order.
 Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
 >>> import math
@@ -39,8 +39,8 @@ def compute(evidence: Evidence) -> list[Finding]:
         why = dict.fromkeys(ids, f"base: {why[evidence.base_id]}")
     findings = []
     for checkpoint_id in ids:
-        if checkpoint_id in why:
-            findings += [unknown(MEASURE, checkpoint_id, why[checkpoint_id], scope=scope) for scope in SCOPES]
+        if why_not := why.get(checkpoint_id) or modes.one_each:
+            findings += [unknown(MEASURE, checkpoint_id, why_not, scope=scope) for scope in SCOPES]
             continue
         # Rank of each mode under the base within its problem: 0 is dominant. Stable, so ties keep lexical order.
         order_M = np.lexsort((-modes.logp_M[evidence.base_id], modes.problem_M))

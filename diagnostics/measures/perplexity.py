@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from diagnostics.measures._counts import common_counts, scopes
-from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, told, unknown
+from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, told, unknown, without_interval
 from diagnostics.measures._own import NO_OWN_LOGPS, own_forced
 from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, BasePanel, panel_of
 from diagnostics.measures.contract import Evidence, Measure, Plot, View
@@ -18,9 +17,6 @@ from diagnostics.statistics.intervals import mean_interval
 
 #: A scope of the panel: its name, its problems, its responses (None: all), and what to say where it has none.
 _Part = tuple[str, Bool[np.ndarray, " problem"], Bool[np.ndarray, " response"] | None, str]
-
-#: No perplexity is below that of a certain response.
-_BOUNDS = (1.0, math.inf)
 
 #: A uniform guess over a million tokens costs 14 nats; far beyond it the exponential swamps or overflows the mean.
 MOST_NATS_PER_TOKEN = 100.0
@@ -68,8 +64,9 @@ def _of_panel(
                 return [unknown(measure, checkpoint_id, why, scope=scope) for scope in named]
             findings = []
             for scope, in_P, among_R, none in of:
-                intervals = panel.intervals(perplexity_R, [(scope, in_P)], among_R=among_R, bounds=_BOUNDS)
-                findings.append(told(measure, checkpoint_id, intervals[0][1] if intervals else none, scope=scope))
+                made = panel.intervals(perplexity_R, [(scope, in_P)], among_R=among_R)
+                told_P = without_interval(made[0][1]) if made else none
+                findings.append(told(measure, checkpoint_id, told_P, scope=scope))
             return findings
 
         return findings_at(measure, places(evidence, panel.why), at, scopes=named)
@@ -132,7 +129,7 @@ def _own_under_base(evidence: Evidence) -> list[Finding]:
         by_problem = rows.assign(perplexity=perplexity_R).groupby("problem_id")
         mean_P = by_problem["perplexity"].mean().to_numpy(dtype=np.float64)
         return [
-            known(OWN_UNDER_BASE, checkpoint_id, mean_interval(mean_P[in_P], bounds=_BOUNDS), scope=scope)
+            known(OWN_UNDER_BASE, checkpoint_id, without_interval(mean_interval(mean_P[in_P])), scope=scope)
             for scope, in_P in scopes(by_problem["task"].first().to_numpy(dtype=str))
         ]
 
@@ -154,9 +151,9 @@ Perplexity of own samples under the base: how expected the base finds what a che
 Meaning: exp of the mean negative log-probability per token that the base gives to the first samples of each
 checkpoint, the base's own included, averaged within a problem, then over problems. A fall says that training moved
 the model towards what the base finds likely anyway. Scope ``all``, and ``task:NAME`` where there are several tasks.
-Unit: perplexity, at least 1. 95 % t interval over problems; n counts problems.
+Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials hangs on a few responses.
 Limits: a sharper model falls by itself, whether or not it lost a mode, so this is never a verdict. A mean of
-exponentials: few unlikely responses, mostly short ones, carry it, and the interval is rough. Responses cut at the
+exponentials: few unlikely responses, mostly short ones, carry it. Responses cut at the
 token limit count as they are, so read it with ``truncation_rate``.
 Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of the base on y ~ checkpoint. Appendix H
 takes 16 responses per problem; here it is as many as the panel has.
@@ -185,11 +182,11 @@ Meaning: exp of the mean negative log-probability per token that each checkpoint
 responses of the panel, which the base drew once; averaged within a problem, then over problems. A rise says that the
 model moved away from what it could say before. Scope ``all`` takes every response of the panel, ``correct`` the
 correct ones only: what is unlearned there was worth keeping.
-Unit: perplexity, at least 1. 95 % t interval over problems; n counts problems.
+Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials hangs on a few responses.
 Limits: a rise of ``correct`` is no proof of a lost mode: other wordings of the same solution may have taken over the
 probability. ``correct`` rests on the problems that the base solved in the panel, ``all`` on every problem: compare
 each with its own start, not with the other. The panel is drawn at --panel-temperature and scored at temperature 1. A
-mean of exponentials: few unlikely responses, mostly short ones, carry it, and the interval is rough.
+mean of exponentials: few unlikely responses, mostly short ones, carry it.
 Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 middle: PPL of the checkpoint on y ~ base.
 
 >>> from math import log
@@ -216,7 +213,8 @@ Meaning: the problems are split once, by Δr = success rate at the last checkpoi
 exp of the mean negative log-probability per token of the correct responses that the base drew for the panel, averaged
 within a problem, then over problems. At the base, lower in ``improved`` than in ``declined`` says that training
 improves where the base already found correct solutions likely; the later checkpoints show what became of them.
-Unit: perplexity, at least 1. 95 % t interval over problems; n counts problems with a correct panel response.
+Unit: perplexity, at least 1; n counts problems with a correct panel response. No interval: a mean of exponentials
+hangs on a few responses.
 Limits: the split is made on the outcome. Of problems that did not change, some count as improved and some as declined
 by the noise of the audit's own samples (regression to the mean), and the later values are those of problems chosen
 for how they ended: a gap that opens after the base is no evidence of its own. Both rates rest on as many samples: with

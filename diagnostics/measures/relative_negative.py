@@ -5,7 +5,7 @@ the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` 
 together; the value is the share of problems, and the three sum to 1. The exploitation stage of [B] takes from what has
 a low reward (incorrect); its exploration stage takes from the mode that it made dominant.
 Unit: share of problems, of those where anything was lost beyond the numeric noise of scoring (1e-4 nats); the others
-are left out, and n counts the rest. 95 % t interval over problems with a variance floor. The base itself has no row.
+are left out, and n counts the rest. 95 % exact binomial interval over problems. The base itself has no row.
 Limits: with 0/1 rewards no correct mode has a negative expected advantage, so a correct mode that falls is squeezed
 by the likelier ones (``squeeze``), not punished: only ``incorrect`` is then a relative negative in the sense of [B],
 which gives its correct actions different rewards. Training on other problems moves mass too. How much was lost is not
@@ -35,7 +35,7 @@ from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.intervals import yes_no_interval
 
 SCOPES = ("incorrect", "dominant", "minority")
 
@@ -52,7 +52,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             if len(lost_PS):
                 payer_P = lost_PS.argmax(axis=1)
                 for number, scope in enumerate(SCOPES):
-                    share = share_interval((payer_P == number).astype(np.float64))
+                    share = yes_no_interval(payer_P == number)
                     findings.append(known(MEASURE, checkpoint_id, share, scope=scope))
                 continue
             why_not = "no probability moved since the checkpoint before, beyond the numeric noise of scoring"

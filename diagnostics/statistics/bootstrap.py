@@ -1,4 +1,4 @@
-"""Means over problems, drawn again with replacement: what the intervals of crossing points rest on."""
+"""Means over problems, drawn again with replacement: what the interval of an onset rests on."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-
-from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
+from scipy.stats import t as student_t
 
 #: Mean differences this small are rounding: tables of two sample sizes differ in the last digit.
 _ROUNDING = 1e-12
@@ -30,58 +29,69 @@ class Crossing:
 
 
 def crossing(
-    change_PK: Float[np.ndarray, "problem k"], ks: Sequence[int], *, rng: np.random.Generator, draws: int = 999
+    change_PK: Float[np.ndarray, "problem k"],
+    ks: Sequence[int],
+    *,
+    rng: np.random.Generator | None = None,
+    confidence: float = 0.95,
 ) -> Crossing:
     """k* of one checkpoint: where the mean over problems of the change of pass@k falls below 0 for good.
 
     For good: it stays below 0 up to the largest k. Interpolated linearly on log₂ k; 1 where the mean is below 0 at
-    every k, beyond the range where it is not at the largest. ``ks`` ascend. The interval is a percentile bootstrap over
-    problems, widened to hold the value; for a single problem, it is the whole range. It says where pass@k crosses if it
-    does: whether something was lost is a question for ``keys``.
+    every k, beyond the range where it is not at the largest. ``ks`` ascend. ``rng`` is not used.
+
+    The interval holds every k at which the interval of the mean change (``intervals.share_interval``) holds 0, from the
+    first to the last: what the crossing is, the change is 0 there, so this covers k* as often as that covers 0. A
+    percentile bootstrap of k* over 30 problems covered 84 to 87 %. For a single problem, it is the whole range. It says
+    where pass@k crosses if it does: whether something was lost is a question for ``keys``.
 
     Raises ``ValueError`` without a problem or a k, where ks do not ascend, or where a k has no column.
 
-    >>> rng = np.random.default_rng(0)
-    >>> crossing(np.tile([0.2, 0.1, -0.1], (50, 1)), [1, 2, 4], rng=rng)  # half-way from 2 to 4, in logs
-    Crossing(value=2.8284271247461903, low=2.8284271247461903, high=2.8284271247461903)
-    >>> crossing(np.tile([0.2, -0.1, 0.1], (50, 1)), [1, 2, 4], rng=rng).value is None  # not for good
+    >>> crossing(np.tile([0.2, 0.1, -0.1], (50, 1)), [1, 2, 4])  # half-way from 2 to 4, in logs; ± .04 around each mean
+    Crossing(value=2.8284271247461903, low=2.46..., high=3.25...)
+    >>> crossing(np.tile([0.2, -0.1, 0.1], (50, 1)), [1, 2, 4]).value is None  # not for good
     True
     """
-    return crossings(change_PK[None], ks, rng=rng, draws=draws)[0]
+    return crossings(change_PK[None], ks, confidence=confidence)[0]
 
 
 def crossings(
-    change_TPK: Float[np.ndarray, "step problem k"],
-    ks: Sequence[int],
-    *,
-    rng: np.random.Generator,
-    draws: int = 999,
+    change_TPK: Float[np.ndarray, "step problem k"], ks: Sequence[int], *, confidence: float = 0.95
 ) -> list[Crossing]:
-    """``crossing`` of every checkpoint, from one set of draws.
+    """``crossing`` of every checkpoint.
 
     >>> gained, lost = np.full((9, 2), 0.1), np.full((9, 2), -0.1)
-    >>> [k_star.value for k_star in crossings(np.stack([gained, lost]), [1, 2], rng=np.random.default_rng(0))]
+    >>> [k_star.value for k_star in crossings(np.stack([gained, lost]), [1, 2])]
     [None, 1.0]
     """
-    n_steps, n_problems, n_ks = change_TPK.shape
+    _, n_problems, n_ks = change_TPK.shape
     if not n_problems or not n_ks:
         raise ValueError(f"a crossing needs a problem and a k; got {n_problems} problems and {n_ks} values of k")
     if len(ks) != n_ks or ks[0] < 1 or (np.diff(ks) <= 0).any():
         raise ValueError(f"k ascends from 1, one for each of {n_ks} columns; got {list(ks)}")
     log2_K = np.log2(ks)
-    value_T = _crossed(change_TPK.mean(axis=1), log2_K)
+    mean_TK = change_TPK.mean(axis=1)
+    value_T = _crossed(mean_TK, log2_K)
     if n_problems == 1:
         return [Crossing(value=_within(value), low=float(ks[0]), high=None) for value in value_T]
-    columns_PX = np.moveaxis(change_TPK, 1, 0).reshape(n_problems, n_steps * n_ks)
-    mean_DTK = resampled_means(columns_PX, rng=rng, draws=draws).reshape(draws, n_steps, n_ks)
-    drawn_DT = _crossed(mean_DTK, log2_K)
-    found = []
-    for t, value in enumerate(value_T):
-        low, high = percentile_bounds(drawn_DT[:, t])
-        found.append(
-            Crossing(value=_within(value), low=_within(min(low, value)), high=_within(max(high, value))),
-        )
-    return found
+    error_TK = np.sqrt((n_problems - 1) * change_TPK.var(axis=1, ddof=1) + 1.0) / n_problems  # as in share_interval
+    margin_TK = float(student_t.ppf(0.5 + confidence / 2.0, n_problems - 1)) * error_TK
+    # Until the low curve first meets 0 the checkpoint is surely ahead; after the high one last leaves it, behind.
+    low_T = _first_met(mean_TK - margin_TK, log2_K)
+    high_T = _crossed(mean_TK + margin_TK, log2_K)
+    return [
+        Crossing(value=_within(value), low=_within(low), high=_within(high))
+        for value, low, high in zip(value_T, low_T, high_T, strict=True)
+    ]
+
+
+def k_star_of(mean_XK: Float[np.ndarray, "*rows k"], ks: Sequence[int]) -> Float[np.ndarray, "*rows"]:
+    """k* of mean changes, one for every row, without an interval; infinite beyond the largest k.
+
+    >>> k_star_of(np.array([[0.1, -0.1], [0.1, 0.1]]), [1, 4]).tolist()
+    [2.0, inf]
+    """
+    return _crossed(mean_XK, np.log2(ks))
 
 
 def _crossed(mean_XK: Float[np.ndarray, "*rows k"], log2_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, "*rows"]:
@@ -97,6 +107,18 @@ def _crossed(mean_XK: Float[np.ndarray, "*rows k"], log2_K: Float[np.ndarray, " 
     share_X = above_X / np.where(never_X | always_X, 1.0, above_X - below_X)
     crossed_X = 2.0 ** (log2_K[last_X] + share_X * (log2_K[after_X] - log2_K[last_X]))
     return np.where(never_X, np.inf, np.where(always_X, 2.0 ** log2_K[0], crossed_X))
+
+
+def _first_met(mean_TK: Float[np.ndarray, "step k"], log2_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, " step"]:
+    """Where every row first comes down to 0; infinite where it stays above."""
+    met_TK = mean_TK <= _ROUNDING
+    at_T = np.argmax(met_TK, axis=-1)
+    before_T = np.maximum(at_T - 1, 0)
+    rows_T = np.arange(len(mean_TK))
+    above_T, below_T = mean_TK[rows_T, before_T], mean_TK[rows_T, at_T]
+    share_T = above_T / np.where(at_T == before_T, 1.0, above_T - below_T)
+    crossed_T = 2.0 ** (log2_K[before_T] + share_T * (log2_K[at_T] - log2_K[before_T]))
+    return np.where(met_TK.any(axis=-1), crossed_T, np.inf)
 
 
 def _within(k: float) -> float | None:

@@ -58,6 +58,22 @@ def chao_wang_jost_entropy(
     return np.maximum(seen_G + unseen[case_of_group.reshape(-1)], 0.0)
 
 
+def unseen_room(
+    counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
+) -> Float[np.ndarray, " group"]:
+    """How far, in nats, a group's entropy may exceed ``chao_wang_jost_entropy`` for what no sample showed.
+
+    (f₁/n) · (1 + log n): f₁/n estimates the probability of all answers that were never drawn (Good 1953, Biometrika
+    40:237), and one that a sample of n just misses has a surprise of about log n. A rule of thumb, wide enough in every
+    law of ``benchmarks/interval_coverage.py``, where the estimate alone lies up to 0.9 nats too low.
+
+    >>> float(unseen_room(np.array([3, 1]), np.array([0, 0]), 1)[0].round(4))  # ¼ (1 + log 4)
+    0.5966
+    """
+    n_G = _group_sizes(counts_A, group_A, n_groups, at_least=1)
+    return _group_sums(counts_A == 1, group_A, n_groups) / n_G * (1.0 + np.log(n_G))
+
+
 def simpson_index(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:

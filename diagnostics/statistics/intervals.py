@@ -1,23 +1,34 @@
 """Intervals of a mean over problems: problems are the resampling unit, Student's t the reference.
 
-Comparisons are paired: pass the per-problem differences. Two families:
+Comparisons are paired: pass the per-problem differences. Which function a quantity needs:
 
-* probabilities and shares live on a scale of length 1, so a variance floor is known: se² = ((P−1)s² + 1)/P², as if
-  one more problem had deviated by a full point. It keeps the coverage at few problems, where all differences may be
-  0 by chance.
-* unbounded quantities (nats, tokens) have no such scale: se² = s²/P.
+* ``share_interval``: probabilities and shares live on a scale of length 1, so a variance floor is known:
+  se² = ((P−1)s² + 1)/P², as if one more problem had deviated by a full point. It keeps the coverage at few problems,
+  where all differences may be 0 by chance.
+* ``yes_no_interval``: what is either so or not of every problem has an exact interval.
+* ``sparse_interval``: quantities that are 0 for most problems (entropies, numbers of modes).
+* ``mean_interval``: unbounded quantities (nats, tokens) without such a scale: se² = s²/P. It covers only where no rare
+  problem carries the mean: of 30 problems of which 3 % move thirty times as far as the rest, 60 % of intervals.
+* ``median_interval``: of such heavy tails the median over problems, whatever their law.
 
-One problem has no spread to learn from: the interval is None.
+Where no interval can be trusted (one problem, no spread), its ends are None. How often each covers is measured in
+``benchmarks/results/interval_coverage.md``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from scipy.stats import beta, binom
 from scipy.stats import t as student_t
+
+#: Fewer problems above 0 say too little of how far above it the others are.
+LEAST_ABOVE_ZERO = 5
+#: Values this near 0, and to each other, differ by rounding alone.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,11 +42,17 @@ class Interval:
 
 
 def share_interval(
-    values_P: Float[np.ndarray, " problem"], *, bounds: tuple[float, float] = (0.0, 1.0), confidence: float = 0.95
+    values_P: Float[np.ndarray, " problem"],
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    floor: float = 1.0,
+    confidence: float = 0.95,
 ) -> Interval:
     """Mean of probabilities or shares (or, with ``bounds=(-1, 1)``, of their paired differences) over problems.
 
-    The interval is cut at ``bounds``. Raises ``ValueError`` without a value.
+    The interval is cut at ``bounds``. ``floor`` is how many problems more deviate by a full point: 2 for differences of
+    what is so or not of each problem, where 1 covers as little as 87 % if few problems change (2: 94 %).
+    Raises ``ValueError`` without a value.
 
     >>> share_interval(np.array([0.2, 0.4, 0.6, 0.8]))
     Interval(mean=0.5, low=0.0, high=1.0, n=4)
@@ -44,7 +61,7 @@ def share_interval(
     (-0.3198, -0.2802)
     """
     mean, variance, n = _moments(values_P)
-    se = None if variance is None else math.sqrt(((n - 1) * variance + 1.0) / n**2)
+    se = None if variance is None else math.sqrt(((n - 1) * variance + floor) / n**2)
     return _t_interval(mean, se, n, bounds, confidence)
 
 
@@ -67,6 +84,76 @@ def mean_interval(
     mean, variance, n = _moments(values_P)
     se = None if variance is None else math.sqrt(variance / n)
     return _t_interval(mean, se, n, bounds, confidence)
+
+
+def yes_no_interval(holds_P: Bool[np.ndarray, " problem"], *, confidence: float = 0.95) -> Interval:
+    """Share of problems of which something holds, with the exact interval of a binomial share.
+
+    It covers at least as often as it says for any true share and number of problems, at 0 and 1 too. Source: Clopper
+    and Pearson 1934 (Biometrika 26:404). Raises ``ValueError`` without a problem.
+
+    >>> none = yes_no_interval(np.zeros(30, dtype=bool))
+    >>> none.mean, none.low, round(none.high, 4)  # 1 − .025^(1/30)
+    (0.0, 0.0, 0.1157)
+    """
+    n, n_true = len(holds_P), int(np.count_nonzero(holds_P))
+    if n == 0:
+        raise ValueError("an interval over problems needs at least one problem")
+    if n == 1:
+        return Interval(mean=float(n_true), low=None, high=None, n=1)
+    outside = (1.0 - confidence) / 2.0
+    low = float(beta.ppf(outside, n_true, n - n_true + 1)) if n_true else 0.0
+    high = float(beta.isf(outside, n_true + 1, n - n_true)) if n_true < n else 1.0
+    return Interval(mean=n_true / n, low=low, high=high, n=n)
+
+
+def sparse_interval(
+    values_P: Float[np.ndarray, " problem"], *, room_above: float = 0.0, confidence: float = 0.95
+) -> Interval:
+    """Mean of values of at least 0 that may be 0 for most problems: entropies in nats, numbers of modes.
+
+    Where most are 0, chance decides whether the sample holds two or five of the others, and Student's t does not know:
+    the variance is raised as if two more problems were what those above 0 are on average, times the share of zeros.
+    ``room_above`` lifts the upper end: how far the values may lie too low together, because of what no sample showed.
+    No interval with fewer than five problems above 0, or where all values are equal.
+
+    Raises ``ValueError`` without a value.
+
+    >>> few = sparse_interval(np.array([0.5] * 4 + [0.0] * 26))
+    >>> few.low is None, round(few.mean, 3)
+    (True, 0.067)
+    >>> some = sparse_interval(np.array([0.5] * 5 + [0.0] * 25))
+    >>> round(some.low, 3), round(some.high, 3)
+    (0.0, 0.167)
+    """
+    mean, variance, n = _moments(values_P)
+    above_P = values_P > _ROUNDING
+    n_above = int(np.count_nonzero(above_P))
+    if variance is None or n_above < LEAST_ABOVE_ZERO or np.ptp(values_P) <= _ROUNDING * mean:
+        return Interval(mean=mean, low=None, high=None, n=n)
+    two_more = 2.0 * (1.0 - n_above / n) * float(np.mean(values_P[above_P] ** 2))
+    made = _t_interval(mean, math.sqrt(variance / n + two_more / n**2), n, (0.0, math.inf), confidence)
+    return replace(made, high=made.high + room_above) if made.high is not None else made
+
+
+def median_interval(values_P: Float[np.ndarray, " problem"], *, confidence: float = 0.95) -> Interval:
+    """Median over problems, between two of the values: it covers as often as it says, whatever their law.
+
+    ``mean`` holds the median. With fewer than six problems even the least and the largest value leave out too much:
+    no interval. Source: Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
+
+    >>> median_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, -90.0]))  # 1 − 2 · ½⁶ = .97
+    Interval(mean=2.5, low=-90.0, high=5.0, n=6)
+    """
+    if not len(values_P):
+        raise ValueError("a median over problems needs at least one problem")
+    sorted_P, n = np.sort(values_P), len(values_P)
+    # so many of the smallest may be left out: P(Bin(n, ½) < outside) is at most half of what may be missed
+    outside = int(binom.ppf((1.0 - confidence) / 2.0, n, 0.5))
+    median = float(np.median(sorted_P))
+    if not outside:
+        return Interval(mean=median, low=None, high=None, n=n)
+    return Interval(mean=median, low=float(sorted_P[outside - 1]), high=float(sorted_P[-outside]), n=n)
 
 
 def ratio_interval(

@@ -1,9 +1,10 @@
 """Runs of one objective that differ in their training seed alone: means over seeds, the seed being the unit.
 
 An interval over problems says how far a number of *one run* would move on other problems. An interval over seeds says
-how far it would move in another run of the same objective, on the same problems and from the same base. Only the
-second can carry a difference between objectives. It is Student's t over the seeds' own values, without a variance
-floor: with three seeds the factor is 4.3 instead of 2, which is what three seeds are worth.
+how far it would move in another run of the same objective, on the same problems and from the same base. Only the second
+can carry a difference between objectives. It is Student's t over the seeds' own values, and takes ten seeds: runs
+collapse now and then, and seeds of which none did lie close together and say nothing of that. Where one run in four
+collapses, t covers the mean of 3 seeds in 56 % of cases, of 5 in 75 %, of 10 in 94 %.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student_t
 
-from diagnostics.statistics.intervals import mean_interval
 from diagnostics.statistics.matched import MatchedValue, RunPath, value_at
 
 PROBABILITY = (0.0, 1.0)
 UNBOUNDED = (-math.inf, math.inf)
+#: Fewer seeds than this may all have missed what one run in four does: .75¹⁰ = .06.
+LEAST_SEEDS = 10
 #: Values nearer than this, relative to their size, differ by rounding alone.
 _ROUNDING = 1e-9
 
@@ -62,27 +65,33 @@ def mean_over_seeds(
 ) -> SeedMean:
     """Mean and t interval of one value per seed, None for a seed that has none. The interval is cut at ``bounds``.
 
-    One seed has no spread, and equal values have none that could be trusted (three runs that all keep pass@k at 1 do
-    not prove that a fourth would): then there is a mean and no interval.
+    Fewer than ten seeds are too few, and equal values have no spread that could be trusted (runs that all keep pass@k
+    at 1 do not prove that another would): then there is a mean and no interval. The variance is raised by half of the
+    squared range over n², as if half a seed more lay as far off as the farthest: of 15 or 20 seeds one alone may have
+    collapsed where three should have.
 
-    >>> three = mean_over_seeds([1.0, 2.0, 3.0])
-    >>> three.mean, round(three.low, 3), round(three.high, 3), three.n  # 2 ± 4.303 / √3
-    (2.0, -0.484, 4.484, 3)
-    >>> mean_over_seeds([0.5, None])
-    SeedMean(mean=0.5, low=None, high=None, n=1, why='one seed has no spread to build an interval from')
+    >>> ten = mean_over_seeds([1.0, 3.0] * 5)
+    >>> ten.mean, round(ten.low, 3), round(ten.high, 3), ten.n  # 2 ± 2.262 · √(10/9/10 + 2²/2/10²)
+    (2.0, 1.181, 2.819, 10)
+    >>> mean_over_seeds([0.5, 0.7, None]).why
+    '2 seeds are too few for an interval, which takes 10'
     """
     known_S = np.array([value for value in values_S if value is not None], dtype="float64")
     n = len(known_S)
     if n == 0:
         return SeedMean(mean=None, low=None, high=None, n=0, why="no seed has a value")
-    if n == 1:
-        why = "one seed has no spread to build an interval from"
-        return SeedMean(mean=float(known_S[0]), low=None, high=None, n=1, why=why)
-    if np.ptp(known_S) <= _ROUNDING * np.abs(known_S).max():
+    if n > 1 and np.ptp(known_S) <= _ROUNDING * np.abs(known_S).max():
         why = f"all {n} seeds have this very value: no spread to build an interval from"
         return SeedMean(mean=float(known_S[0]), low=None, high=None, n=n, why=why)
-    interval = mean_interval(known_S, bounds=bounds, confidence=confidence)
-    return SeedMean(mean=interval.mean, low=interval.low, high=interval.high, n=n)
+    mean = float(known_S.mean())
+    if n < LEAST_SEEDS:
+        seeds = "one seed is" if n == 1 else f"{n} seeds are"
+        why = f"{seeds} too few for an interval, which takes {LEAST_SEEDS}"
+        return SeedMean(mean=mean, low=None, high=None, n=n, why=why)
+    error = math.sqrt(known_S.var(ddof=1) / n + 0.5 * float(np.ptp(known_S)) ** 2 / n**2)
+    half_width = float(student_t.ppf(0.5 + confidence / 2.0, n - 1)) * error
+    low, high = max(bounds[0], mean - half_width), min(bounds[1], mean + half_width)
+    return SeedMean(mean=mean, low=min(mean, low), high=max(mean, high), n=n)
 
 
 def paired_over_seeds(

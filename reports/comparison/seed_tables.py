@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnostics.statistics.over_seeds import SeedMean, paired_over_seeds
+from diagnostics.statistics.over_seeds import LEAST_SEEDS, SeedMean, paired_over_seeds
 from reports import numbers
 from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace
 from reports.context import Context
@@ -39,11 +39,11 @@ def _cells(made: Sequence[Quantity], values: Mapping[str, Mapping[int, float | N
 
 
 def _intervals_note(chosen: Sequence[SeededObjective]) -> str:
-    lone = tuple(one.name for one in chosen if len(one.runs) == 1)
-    said = f" One seed has no spread to build an interval from: {numbers.listing(lone)}." if lone else ""
+    few = tuple(one.name for one in chosen if len(one.runs) < LEAST_SEEDS)
+    said = f" Too few seeds for an interval: {numbers.listing(few)}." if few else ""
     return (
-        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t interval over seeds; none where all seeds have the very "
-        f"same value.{said}"
+        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t interval over seeds; none with fewer than {LEAST_SEEDS}, "
+        f"or where all have the very same value.{said}"
     )
 
 
@@ -133,7 +133,7 @@ def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places
         ),
         rows=tuple(rows),
         note="Runs that oversharp trained with one seed saw the same prompts in the same order. Brackets: "
-        f"{numbers.NINETY_FIVE} t interval over the seeds' differences.{several}",
+        f"{numbers.NINETY_FIVE} t interval over the seeds' differences, from {LEAST_SEEDS} seeds on.{several}",
     )
 
 
@@ -161,10 +161,11 @@ def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quan
             ]
         display = Display(factor=1.0, unit="probability", is_difference=False)
         panels.append(described(Panel(title=q.title, lines=tuple(lines)), q.title, display, "step"))
+    banded = any(value is not None for panel in panels for line in panel.lines for value in line.low)
     return Figure(
         figure_id="seeds-steps",
         title=f"{numbers.listing(tuple(q.title for q in shown))} over training, mean over seeds{_exact(made)}",
-        caption=f"Band: {numbers.NINETY_FIVE} t interval over seeds.",
+        caption=f"Band: {numbers.NINETY_FIVE} t interval over seeds." if banded else "",
         x_label=STEP_LABEL,
         y_label="probability",
         panels=tuple(panels),

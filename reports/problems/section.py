@@ -21,6 +21,9 @@ MEASURES = (
     "problems_gained",
     "problems_kept",
     "problems_lost_exact",
+    "support_retention",
+    "net_discovery",
+    "temporal_forgetting",
 )
 #: Samples in each half of the base's samples below which groups say nothing.
 LEAST_HALF = 4

@@ -25,6 +25,8 @@ PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS)
 #: Figures without a place of their own, after the curves, the changes and the map.
 MEASURES = (
     "k_star",
+    "cover_at_tau",
+    "cover_at_tau_delta",
     "pass_at_k_exact",
     "pass_at_k_exact_delta",
     "greedy_accuracy",

@@ -101,16 +101,14 @@ def _interference_lead(context: Context, series: SeriesSource) -> str:
     row = context.source.value_at("interference", series.name, series.last_step)
     if row is None:
         return "no panel was scored under base and last checkpoint; the reasons are below."
-    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
-    within, verb = "no interval", "changed by"
-    if low is not None and high is not None:
-        within = f"{numbers.NINETY_FIVE} interval {_signed(low)} to {_signed(high)}"
-        verb = "lost" if high < 0 else "gained" if low > 0 else verb
-    amount = _signed(value) if verb == "changed by" else numbers.fixed(abs(value), 2)
-    return (
-        f"correct responses of the base {verb} {amount} nats per response by the last checkpoint ({within})."
-        f"{_link(context, series)}"
-    )
+    text = f"correct responses of the base changed by {_signed(float(row['value']))} nats per response on average"
+    middle = context.source.value_at("interference", series.name, series.last_step, scope="median")
+    if middle is not None:
+        text += f", those of the median problem by {_signed(float(middle['value']))}"
+        low, high = bound(middle["low"]), bound(middle["high"])
+        if low is not None and high is not None:
+            text += f" ({numbers.NINETY_FIVE} interval {_signed(low)} to {_signed(high)})"
+    return f"{text}, by the last checkpoint.{_link(context, series)}"
 
 
 def _signed(value: float) -> str:

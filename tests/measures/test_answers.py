@@ -32,7 +32,24 @@ def test_problems_count_equally():
     rows = [("base", "q1", "4", "a", True, 2), ("base", "q1", "5", None, False, 2), ("base", "q2", "4", "a", True, 4)]
     found = entropies(rows, n=4)["base", "plug_in"]
     assert (found.value, found.n) == (pytest.approx(math.log(2) / 2), 2)
-    assert found.low == 0.0
+
+
+def test_the_plug_in_has_no_interval_and_the_estimate_has_room_for_answers_that_no_sample_showed():
+    rows = [("base", f"q{i}", a, None, False, n) for i in range(30) for a, n in (("4", 3), ("5", 1)) if i < 12 or n > 1]
+    rows += [("base", f"q{i}", "4", None, False, 1) for i in range(12, 30)]
+    found = entropies(rows, n=4)
+    assert (found["base", "plug_in"].low, found["base", "plug_in"].high) == (None, None)
+    one = found["base", "all"]
+    # each of the 12 has one answer of 4 that was drawn once: room of ¼ (1 + log 4)
+    assert one.high - one.value == pytest.approx(one.value - one.low + 0.4 * 0.25 * (1 + math.log(4)))
+
+
+def test_where_hardly_any_problem_shows_two_answers_the_entropy_has_no_interval():
+    rows = [("base", f"q{i}", "4", None, False, 2) for i in range(30)]
+    rows += [("base", f"q{i}", "5" if i < 4 else "4", None, False, 2) for i in range(30)]
+    one = entropies(rows, n=4)["base", "all"]
+    assert one.value > 0
+    assert (one.low, one.high) == (None, None)
 
 
 def test_a_planted_collapse_falls_and_the_clean_twin_does_not():

@@ -61,6 +61,11 @@ def test_tokens_outside_the_trust_region_count_on_both_sides(world, name):
 
 
 @both
+def test_the_ends_of_the_range_are_violations(world, name):
+    assert risen(world, name, [[0.8, 1.2, 0.8001, 1.1999]])["value"] == pytest.approx(1 / 2)
+
+
+@both
 def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world, name):
     half = [[1.5 if i % 2 else 1, 1] for i in range(30)]
     few, found = risen(world, name, half[:29]), risen(world, name, half)

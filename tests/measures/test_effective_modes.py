@@ -1,5 +1,6 @@
 import pytest
 
+from diagnostics.measures._counts import ONE_MODE
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures.effective_modes import compute
 
@@ -42,6 +43,14 @@ def test_the_upper_end_is_open_where_the_index_could_be_zero():
     )
     assert found["base"].high is None
     assert found["base"].low == pytest.approx(1.0)
+
+
+def test_a_grader_for_which_all_correct_answers_are_one_mode_is_a_reason_and_no_constant_1():
+    rows = [(c, f"q{i}", "4", "4", True, 4) for c in ("base", "late") for i in range(40)]
+    assert {f.why for f in effective(*rows, n=4).values()} == {ONE_MODE}
+    rows[0] = ("base", "q0", "4", "3 + 1", True, 2)
+    found = effective(*rows, ("base", "q0", "4", "4", True, 2), n=4)
+    assert found["base"].value > found["late"].value == 1.0
 
 
 @pytest.mark.parametrize(

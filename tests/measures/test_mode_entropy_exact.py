@@ -39,3 +39,8 @@ def test_impossible_queries_are_left_out_and_said_so_when_nothing_remains():
     )  # fmt: skip
     assert (found["late"].value, found["late"].n) == (pytest.approx(math.log(2)), 1)
     assert found["none"].why == "every mode of every problem has probability 0"
+
+
+def test_where_every_problem_lists_one_response_there_is_no_entropy_to_speak_of():
+    found = entropies(("base", "q1", "a", -1.0), ("base", "q2", "b", -2.0))
+    assert found["base"].why == "every problem lists one accepted response alone"

@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from diagnostics.measures._counts import ONE_MODE
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures.mode_rarefaction import NO_MODES, compute
 
@@ -25,8 +26,11 @@ def test_it_is_the_mean_over_all_ways_to_choose_k_samples():
 
 
 def test_problems_that_are_never_solved_show_no_mode():
-    found = expected_modes(("base", "q1", "4", "a", True, 4), ("base", "q2", "5", None, False, 4), n=4, ks=(1,))
-    assert found["base", 1].value == 0.5
+    found = expected_modes(
+        ("base", "q1", "4", "a", True, 3), ("base", "q1", "4", "b", True, 1), ("base", "q2", "5", None, False, 4),
+        n=4, ks=(1,),
+    )  # fmt: skip
+    assert found["base", 1].value == pytest.approx(0.5)
     assert found["base", 1].n == 2
 
 
@@ -39,12 +43,23 @@ def test_a_planted_collapse_shows_fewer_modes_while_all_is_solved():
 
 
 def test_intervals_end_at_half_of_the_samples_and_values_at_all():
-    rows = [("base", f"q{i}", "4", "a", True, 1 + i % 2) for i in range(4)]
-    rows += [("base", f"q{i}", "5", None, False, 3 - i % 2) for i in range(4)]
+    rows = [("base", f"q{i}", "4", "a", True, 1 + i % 2) for i in range(6)]
+    rows += [("base", f"q{i}", "5", None, False, 3 - i % 2) for i in range(5)]
+    rows += [("base", "q5", "4", "b", True, 2)]
     found = expected_modes(*rows, n=4, ks=(2, 4, 8))
     assert found["base", 2].low < found["base", 2].value < found["base", 2].high
-    assert (found["base", 4].value, found["base", 4].low) == (1.0, None)
+    assert (found["base", 4].value, found["base", 4].low) == (pytest.approx(7 / 6), None)
     assert found["base", 8].value is None
+
+
+def test_a_grader_for_which_all_correct_answers_are_one_mode_is_a_reason():
+    rows = [(c, f"q{i}", "4", "4", True, 2) for c in ("base", "late") for i in range(6)]
+    rows += [(c, f"q{i}", "5", "5", False, 2) for c in ("base", "late") for i in range(6)]  # wrong ones do not count
+    assert {f.why for f in expected_modes(*rows, n=4, ks=(1, 2)).values()} == {ONE_MODE}
+    # once the base shows a second one, a checkpoint that has lost it has a value
+    found = expected_modes(*rows, ("base", "q9", "4", "4", True, 2), ("base", "q9", "4", "3 + 1", True, 2),
+                           ("late", "q9", "4", "4", True, 4), n=4, ks=(4,))  # fmt: skip
+    assert (found["base", 4].value, found["late", 4].value) == (pytest.approx(8 / 7), 1.0)
 
 
 def test_a_grader_without_modes_is_a_reason():

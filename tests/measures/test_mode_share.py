@@ -51,6 +51,12 @@ def test_a_planted_collapse_raises_the_dominant_share(world):
     assert found["base", "dominant"] < found["late", "dominant"] == 1.0
 
 
+def test_where_no_problem_shows_a_second_correct_mode_there_are_no_rows(world):
+    same = found_in("base", "q1", "aaaa") + found_in("late", "q1", "aaaa") + found_in("base", "q2", "bbbb")
+    assert world(same, n=4).sql_rows(MEASURE) == []
+    assert world(same + found_in("late", "q2", "bbbc"), n=4).sql_rows(MEASURE) != []
+
+
 def test_without_named_modes_there_are_no_rows(world):
     samples = drawn("base", mode=[None] * 4) + drawn("late", mode=[None] * 4)
     assert world(samples, n=4).sql_rows(MEASURE) == []

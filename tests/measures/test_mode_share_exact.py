@@ -36,3 +36,9 @@ def test_ties_go_to_the_first_mode_in_lexical_order():
         ("base", "q", "b", -1.0), ("base", "q", "a", -1.0), ("late", "q", "b", -9.0), ("late", "q", "a", -1.0)
     )
     assert found["late", "dominant"] == pytest.approx(1 / (1 + math.exp(-8)))
+
+
+def test_where_every_problem_lists_one_response_there_is_nothing_to_share():
+    rows = [("base", "q1", "a", -1.0), ("base", "q2", "b", -2.0)]
+    made = compute(tiny_evidence("mode_logps", COLUMNS, rows))
+    assert {f.why for f in made} == {"every problem lists one accepted response alone"}

@@ -74,12 +74,10 @@ def test_tasks_have_their_own_scopes():
     }
 
 
-def test_the_interval_is_over_problems_and_never_below_one():
+def test_a_mean_of_exponentials_has_no_interval():
     rows = [own("base", f"q{i}", j, math.log(1 + i)) for i in range(3) for j in range(50)]
     finding = found_own(*rows)["base", "all"]
-    assert finding.value == pytest.approx(2.0)
-    assert finding.low == 1.0  # 2 − 4.303 / √3 is below
-    assert finding.high == pytest.approx(2 + 4.302653 / math.sqrt(3), rel=1e-6)
+    assert (finding.value, finding.low, finding.high, finding.n) == (pytest.approx(2.0), None, None, 3)
 
 
 def test_a_checkpoint_that_the_base_scored_in_part_is_unknown_and_the_others_are_not():
@@ -119,7 +117,6 @@ def test_the_mean_is_within_a_problem_first_and_correct_responses_stand_apart():
     )
     assert findings["base", "all"].value == pytest.approx((4 + 20) / 2)
     assert findings["base", "correct"].value == pytest.approx((2.5 + 10) / 2)
-    assert findings["base", "all"].low == 1.0
 
 
 def test_a_checkpoint_that_moves_away_from_base_samples_has_a_higher_perplexity(world):
@@ -169,7 +166,6 @@ def test_problems_are_split_by_the_last_checkpoint_and_unchanged_ones_are_in_nei
         ("late", "declined"): pytest.approx(27.0),
     }
     assert (findings["base", "improved"].n, findings["base", "declined"].n) == (2, 1)
-    assert findings["base", "improved"].low == 1.0
 
 
 def test_only_correct_responses_count_and_a_problem_without_one_is_left_out():
@@ -223,5 +219,6 @@ def test_the_base_has_more_samples_and_no_change_still_shows_no_change():
         all_counts += [("base", problem, 8, int(base.sum()), 8), ("late", problem, 4, int(late.sum()), 4)]
     findings = found_flow(sorted(rows), counts, all_counts)
     improved, declined = findings["base", "improved"], findings["base", "declined"]
-    assert improved.low < declined.value < improved.high
+    # perplexities are 3 and 20: half of the width of a t interval over some 2,000 problems is 0.4
+    assert declined.value == pytest.approx(improved.value, abs=0.6)
     assert improved.n == pytest.approx(declined.n, rel=0.1)

@@ -43,3 +43,30 @@ def test_without_any_change_chance_gains_as_many_as_it_loses():
     lost, gained, _ = (get_measure(name).compute(evidence)[0] for name in FLOW)
     assert gained.value > 0.15
     assert gained.value == pytest.approx(lost.value, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("now", "name", "value", "n"),
+    [
+        ((0, 1, 4, 0), "support_retention", 0.5, 2),
+        ((0, 1, 4, 0), "net_discovery", 0.5, 2),
+        ((3, 1, 0, 0), "support_retention", 1.0, 2),
+        ((3, 1, 0, 0), "net_discovery", 0.0, 2),
+        ((0, 0, 1, 1), "net_discovery", 1.0, 2),
+    ],
+)
+def test_retention_is_a_share_of_what_the_base_solved_and_discovery_of_what_is_solved_now(now, name, value, n):
+    found = rates(now)[name]
+    assert (found.value, found.n) == (value, n)
+
+
+def test_a_rate_of_no_problem_is_unknown():
+    assert rates((0, 1, 0, 0), before=(0, 0, 0, 0))["support_retention"].why == "the base solves no problem"
+    assert rates((0, 0, 0, 0))["net_discovery"].why == "no problem is solved here"
+
+
+def rates(now, before=(3, 1, 0, 0)):
+    """Of the rates whose base is not every problem."""
+    rows = [(c, f"q{i}", 4, k) for c, row in (("base", before), ("late", now)) for i, k in enumerate(row)]
+    evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
+    return {name: get_measure(name).compute(evidence)[0] for name in ("support_retention", "net_discovery")}

@@ -3,7 +3,14 @@ import math
 import numpy as np
 import pytest
 
-from diagnostics.statistics.intervals import mean_interval, ratio_interval, share_interval
+from diagnostics.statistics.intervals import (
+    mean_interval,
+    median_interval,
+    ratio_interval,
+    share_interval,
+    sparse_interval,
+    yes_no_interval,
+)
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
 T_975_DF_4 = 2.7764451051977987
@@ -34,7 +41,7 @@ def shares_of_one(values_P):
     return ratio_interval(values_P, np.ones(len(values_P)), floor=True)
 
 
-@pytest.mark.parametrize("interval_of", [share_interval, mean_interval, shares_of_one])
+@pytest.mark.parametrize("interval_of", [share_interval, mean_interval, sparse_interval, shares_of_one])
 def test_one_problem_has_no_interval_and_none_is_refused(interval_of):
     interval = interval_of(np.array([0.3]))
     assert (interval.mean, interval.low, interval.high, interval.n) == (0.3, None, None, 1)
@@ -104,3 +111,41 @@ def test_the_ratio_interval_covers_the_truth_when_modes_of_a_query_move_together
         return fell_P.astype(float), modes_P.astype(float)
 
     assert coverage(draw, 0.3, lambda pair: ratio_interval(*pair, floor=True), 600) >= 0.92
+
+
+def test_the_interval_of_a_yes_or_no_is_the_exact_binomial_one():
+    # 3 of 20, from tables of Clopper and Pearson
+    interval = yes_no_interval(np.arange(20) < 3)
+    assert (interval.mean, interval.n) == (0.15, 20)
+    assert (interval.low, interval.high) == pytest.approx((0.0321, 0.3789), abs=1e-4)
+    whole = yes_no_interval(np.ones(20, dtype=bool))
+    assert (whole.low, whole.high) == (pytest.approx(0.025 ** (1 / 20)), 1.0)
+
+
+@pytest.mark.parametrize("solved", [0.03, 0.05, 0.1, 0.3])
+def test_values_that_are_zero_for_most_problems_are_covered_where_there_is_an_interval(solved):
+    rng = np.random.default_rng(int(1000 * solved))
+    intervals = [sparse_interval(4 * rng.random(100) * (rng.random(100) < solved)) for _ in range(600)]
+    covers = [one.low <= 2 * solved <= one.high for one in intervals if one.low is not None]
+    assert len(covers) > 60
+    assert np.mean(covers) >= 0.93
+
+
+def test_equal_values_and_few_above_zero_have_no_interval_of_their_own():
+    assert sparse_interval(np.full(50, 0.7)).low is None
+    assert sparse_interval(np.r_[np.full(4, 0.7), np.zeros(96)]).high is None
+    assert sparse_interval(np.r_[np.full(5, 0.7), np.zeros(95)]).high is not None
+
+
+def test_the_median_is_covered_where_three_in_a_hundred_problems_carry_the_mean():
+    rng = np.random.default_rng(3)
+    moved_RP = rng.normal(-0.5, 1.0, (1000, 30)) - 30.0 * (rng.random((1000, 30)) < 0.03)
+    true_mean, true_median = -0.5 - 0.9, -0.539  # the median of the mixture: Φ(z) = .47 / .97
+    means, medians = ([of(row) for row in moved_RP] for of in (mean_interval, median_interval))
+    assert np.mean([one.low <= true_mean <= one.high for one in means]) < 0.65
+    assert np.mean([one.low <= true_median <= one.high for one in medians]) >= 0.95
+
+
+def test_five_problems_are_too_few_for_the_interval_of_a_median():
+    assert median_interval(np.arange(5.0)).low is None
+    assert (median_interval(np.arange(6.0)).low, median_interval(np.arange(6.0)).high) == (0.0, 5.0)

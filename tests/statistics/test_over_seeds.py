@@ -18,7 +18,7 @@ from diagnostics.statistics.over_seeds import (
     shared_levels,
 )
 
-T_2 = 4.302652729911275  # the 97.5 % point of Student's t with two degrees of freedom, from tables
+T_9 = 2.2621571627409915  # the 97.5 % point of Student's t with nine degrees of freedom, from tables
 
 
 def path(*points: tuple[float, float], steps: tuple[int, ...] | None = None) -> RunPath:
@@ -26,25 +26,32 @@ def path(*points: tuple[float, float], steps: tuple[int, ...] | None = None) -> 
     return RunPath(steps=steps or tuple(range(0, 10 * len(points), 10)), x=xs, y=ys)
 
 
-def test_three_seeds_by_hand():
-    # .60, .70, .80: mean .7, s = .1, half-width 4.3027 × .1 / √3
-    over = mean_over_seeds([0.6, 0.7, 0.8])
-    assert (over.mean, over.n, over.why) == (pytest.approx(0.7), 3, None)
-    half = T_2 * 0.1 / math.sqrt(3)
-    assert over.low == pytest.approx(0.7 - half)
-    assert over.high == pytest.approx(0.7 + half)
+def half_width(variance, spread):
+    """Of ten seeds: half of one more seed lies as far off as the farthest."""
+    return T_9 * math.sqrt(variance / 10 + spread**2 / 2 / 100)
+
+
+def test_ten_seeds_by_hand():
+    # five of .6 and five of .8: mean .7, s² = 10 × .01 / 9
+    over = mean_over_seeds([0.6, 0.8] * 5)
+    assert (over.mean, over.n, over.why) == (pytest.approx(0.7), 10, None)
+    assert over.low == pytest.approx(0.7 - half_width(0.1 / 9, 0.2))
+    assert over.high == pytest.approx(0.7 + half_width(0.1 / 9, 0.2))
 
 
 def test_a_probability_ends_at_one():
-    over = mean_over_seeds([0.9, 1.0, 0.95], bounds=PROBABILITY)
-    assert over.low < 0.9
-    assert over.high == 1.0
+    over = mean_over_seeds([0.9, 1.0] * 5, bounds=PROBABILITY)
+    assert over.low < 0.95
+    assert over.high == pytest.approx(0.95 + half_width(0.025 / 9, 0.1))
+    assert over.high < 1.0
+    assert mean_over_seeds([1.0] * 9 + [0.9], bounds=PROBABILITY).high == 1.0
 
 
 @pytest.mark.parametrize(
     ("values", "mean", "n", "why"),
     [
-        pytest.param([0.4], 0.4, 1, "one seed has no spread to build an interval from", id="one"),
+        pytest.param([0.4], 0.4, 1, "one seed is too few for an interval, which takes 10", id="one"),
+        pytest.param([*[0.4, 0.6] * 4, 0.5], 0.5, 9, "9 seeds are too few for an interval", id="nine"),
         pytest.param([1.0, 1.0, 1.0], 1.0, 3, "all 3 seeds", id="equal ones do not prove that there is no spread"),
         pytest.param([0.9 - 0.7, 0.8 - 0.6, 0.7 - 0.5], 0.2, 3, "all 3 seeds", id="rounding is no spread"),
         pytest.param([None, None], None, 0, "no seed has a value", id="none"),
@@ -61,15 +68,15 @@ def test_seeds_without_a_value_do_not_count_as_zero():
 
 
 def test_pairing_by_seed_takes_out_what_the_seeds_share():
-    # differences .1, .1, .16: mean .12, s = √((2 × .02² + .04²) / 2) = .0346
-    first, second = {0: 0.2, 1: 0.5, 2: 0.8}, {0: 0.3, 1: 0.6, 2: 0.96}
+    # differences five times .1 and five times .14: mean .12, s² = 10 × .0004 / 9
+    first = {seed: 0.08 * seed for seed in range(10)}
+    second = {seed: value + (0.1 if seed % 2 else 0.14) for seed, value in first.items()}
     over = paired_over_seeds(first, second)
-    half = T_2 * math.sqrt((2 * 0.02**2 + 0.04**2) / 2) / math.sqrt(3)
     assert over.mean == pytest.approx(0.12)
-    assert over.low == pytest.approx(0.12 - half)
+    assert over.low == pytest.approx(0.12 - half_width(0.004 / 9, 0.04))
     assert over.low > 0
     unpaired = mean_over_seeds(list(second.values()))
-    assert unpaired.low < 0.5 < unpaired.high
+    assert unpaired.low < 0.36 < unpaired.high
 
 
 def test_only_seeds_of_both_are_paired():
@@ -137,7 +144,7 @@ def test_nothing_shared_gives_no_level(paths):
     assert shared_levels(paths, n_levels=4) == ()
 
 
-@given(st.lists(st.floats(-10, 10), min_size=2, max_size=8), st.randoms(use_true_random=False))
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=14), st.randoms(use_true_random=False))
 def test_the_order_of_seeds_does_not_matter(values: list[float], random: object):
     shuffled = list(values)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -148,10 +155,11 @@ def test_the_order_of_seeds_does_not_matter(values: list[float], random: object)
         assert one.low == pytest.approx(other.low, abs=1e-9)
 
 
-def test_the_interval_covers_the_mean_of_all_seeds_as_often_as_it_says():
-    """3 seeds from a normal law, 4,000 times: 95 % ± 1 %."""
-    rng = np.random.default_rng(0)
-    draws = rng.normal(0.5, 0.02, size=(4000, 3))
+@pytest.mark.parametrize("n_seeds", [10, 15, 20])
+@pytest.mark.parametrize("collapsing", [0.0, 0.25])
+def test_the_interval_covers_the_mean_of_all_seeds_also_where_one_in_four_collapses(n_seeds, collapsing):
+    rng = np.random.default_rng(n_seeds)
+    draws = rng.normal(0.9, 0.02, (4000, n_seeds)) - 0.6 * (rng.random((4000, n_seeds)) < collapsing)
+    truth = 0.9 - 0.6 * collapsing
     intervals = [mean_over_seeds(row.tolist()) for row in draws]
-    covered = sum(one.low is not None and one.high is not None and one.low <= 0.5 <= one.high for one in intervals)
-    assert 0.94 < covered / 4000 < 0.96
+    assert np.mean([one.low <= truth <= one.high for one in intervals]) >= 0.93

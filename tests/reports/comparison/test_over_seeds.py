@@ -21,7 +21,7 @@ from reports.records import Figure, Table
 from reports.render import render_page
 from tests.reports.parts import block, blocks, texts, with_series, with_source
 
-T_2 = 4.302652729911275  # 97.5 % point of Student's t, two degrees of freedom
+T_9 = 2.2621571627409915  # 97.5 % point of Student's t, nine degrees of freedom
 
 #: pass@1 at steps 0 and 100, and pass@4 at both, by series.
 Course = tuple[float, float, float, float]
@@ -33,6 +33,10 @@ RUNS: dict[str, Course] = {
     "iac-seed-1": (0.2, 0.5, 1.0, 0.8),
     "iac-seed-2": (0.2, 0.4, 1.0, 0.7),
 }
+
+
+#: Ten seeds, which is what an interval takes.
+TEN: dict[str, Course] = {f"grpo-seed-{seed}": (0.2, 0.6, 1.0, 0.7 if seed % 2 else 0.5) for seed in range(10)}
 
 
 def seeded(context: Context, runs: Mapping[str, Course] = RUNS, extra: Sequence[tuple[Any, ...]] = ()) -> Context:
@@ -77,21 +81,20 @@ def test_single_series_and_series_without_seeds_have_no_such_section(context: Co
 
 
 def test_means_at_the_same_step_by_hand(context: Context) -> None:
-    same = table(seeded(context), "Objectives at the same step (100)")
-    half = T_2 * 0.1 / math.sqrt(3)  # pass@4 of GRPO: .7, .6, .5
-    assert row(same, "grpo") == ["grpo", "3", "0.600", f"0.600 [{0.6 - half:.3f}, {0.6 + half:.3f}]"]
+    same = table(seeded(context, TEN), "Objectives at the same step (100)")
+    half = T_9 * math.sqrt(0.1 / 9 / 10 + 0.2**2 / 2 / 100)  # pass@4: five times .7 and five times .5
+    assert row(same, "grpo") == ["grpo", "10", "0.600", f"0.600 [{0.6 - half:.3f}, {0.6 + half:.3f}]"]
     # pass@1 .6 on all seeds: no interval, and the note says why
-    assert "none where all seeds have the very same value" in same.note
+    assert "or where all have the very same value" in same.note
 
 
 def test_means_at_matched_pass_at_1_follow_each_seeds_own_course(context: Context) -> None:
     found = table(seeded(context), "Objectives at matched pass@1")
     # the weakest seed ends at .4; there GRPO has gone halfway: 1 − (.3, .4, .5) / 2
-    half = T_2 * 0.05 / math.sqrt(3)
-    assert row(found, "0.400", "grpo")[2:] == ["3 of 3", "50", f"0.800 [{0.8 - half:.3f}, {0.8 + half:.3f}]"]
+    assert row(found, "0.400", "grpo")[2:] == ["3 of 3", "50", "0.800"]
     iac = [1 - 0.1 * 2 / 3, 1 - 0.2 * 2 / 3, 0.7]
     mean = sum(iac) / 3
-    assert row(found, "0.400", "iac")[4].startswith(f"{mean:.3f} [")
+    assert row(found, "0.400", "iac")[4] == f"{mean:.3f}"
     assert row(found, "0.400", "iac")[3] == f"{(200 / 3 * 2 + 100) / 3:.0f}"
 
 
@@ -104,8 +107,7 @@ def test_a_seed_that_never_reaches_a_level_is_counted_and_named(context: Context
 
 def test_differences_are_paired_by_seed(context: Context) -> None:
     found = table(seeded(context), "Differences between objectives")
-    # pass@4 at step 100: iac − grpo = +.2 on every seed, so there is no spread
-    assert row(found, "iac − grpo", "step 100")[2:] == ["3", "−13.3 [−27.7, +1.0]", "+20.0"]
+    assert row(found, "iac − grpo", "step 100")[2:] == ["3", "−13.3", "+20.0"]
     assert row(found, "iac − grpo", "pass@1 = 0.400")[3] == "–"
     assert any("There iac − grpo, paired by seed, is " in sentence for sentence in over_seeds(seeded(context)).lead)
 
@@ -119,13 +121,15 @@ def test_verdicts_are_counted_and_shown_by_seed(context: Context) -> None:
     assert row(table(mixed, "Every seed by itself"), "iac", "1", "No loss found", "step 100")[4] == "0.500"
 
 
-def test_one_seed_has_no_interval_and_the_note_says_why(context: Context) -> None:
+def test_few_seeds_have_no_interval_and_the_note_says_why(context: Context) -> None:
+    three = over_seeds(seeded(context))
+    assert any("without an interval: 3 seeds are too few for an interval, which takes 10." in s for s in three.lead)
     one_seed = {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")}
     made = seeded(context, one_seed)
     same = table(made, "Objectives at the same step")
     assert row(same, "grpo") == ["grpo", "1", "0.600", "0.700"]
-    assert "One seed has no spread to build an interval from: grpo and iac." in same.note
-    assert any("without an interval: one seed has no spread" in sentence for sentence in over_seeds(made).lead)
+    assert "Too few seeds for an interval: grpo and iac." in same.note
+    assert any("without an interval: one seed is too few" in sentence for sentence in over_seeds(made).lead)
 
 
 def test_measures_of_change_are_zero_at_the_base(context: Context) -> None:
@@ -164,11 +168,14 @@ def test_series_that_were_audited_differently_are_not_averaged(context: Context)
 
 
 def test_the_band_of_the_figure_is_over_seeds(context: Context) -> None:
-    (figure,) = blocks(over_seeds(seeded(context)), Figure)
+    (figure,) = blocks(over_seeds(seeded(context, TEN)), Figure)
     line = figure.panels[1].lines[0]
     assert (line.label, line.x, line.y) == ("grpo", (0.0, 100.0), (1.0, pytest.approx(0.6)))
     assert line.low[0] is None  # all seeds start from one base
-    assert line.low[1] == pytest.approx(0.6 - T_2 * 0.1 / math.sqrt(3))
+    assert line.low[1] == pytest.approx(0.6 - T_9 * math.sqrt(0.1 / 9 / 10 + 0.2**2 / 2 / 100))
+    assert figure.caption.startswith("Band:")
+    (unbanded,) = blocks(over_seeds(seeded(context)), Figure)
+    assert unbanded.caption == ""
 
 
 def test_series_are_paired_by_problem_for_equal_seeds_of_different_objectives_only(context: Context) -> None:

@@ -95,6 +95,22 @@ def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(context_of: Cal
     assert not any("as Definition 2.1 asks" in limit for limit in top.limits)
 
 
+def test_modes_that_cannot_be_counted_are_no_tile_and_no_sentence_but_a_reason(page_of: Callable[..., Page]) -> None:
+    why = "no problem shows a second correct mode at any checkpoint"
+
+    def uncounted(findings: list[Finding]) -> list[Finding]:
+        return [
+            replace(f, value=None, low=None, high=None, why=why) if f.measure == "effective_modes" else f
+            for f in findings
+        ]
+
+    page = page_of(names=("grpo",), edit=uncounted)
+    assert not any("effective modes" in tile.title for tile in page.headline.cards[0].tiles)
+    modes = section(page, "modes")
+    assert "effective number of modes" not in " ".join(modes.lead)
+    assert why in render_page(replace(page, sections=(modes,)))
+
+
 @pytest.mark.parametrize("measure", ["problems_over_sharpened", "modes_fallen_10x"])
 def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Callable[..., Page], measure: str) -> None:
     def partial(findings: list[Finding]) -> list[Finding]:
