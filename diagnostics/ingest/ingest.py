@@ -11,6 +11,7 @@ import pandas as pd
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import grade_responses
+from diagnostics.ingest.comparing import Disagreement, PartialRewards, compare_grades, partial_rewards
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.place import recorded_id
 from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
@@ -23,6 +24,7 @@ from diagnostics.store.load import stored_problems
 from diagnostics.store.missing import ungraded
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+from diagnostics.verifiers.names import RECORDED
 
 #: Most memory for queries while a dump is imported; what needs more goes to files beside the store.
 MEMORY_GIB = 1.0
@@ -32,7 +34,10 @@ FEWEST_PROBLEMS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSeries:
-    """What came of one series. ``why``: its samples are stored, but there is no audit of them."""
+    """What came of one series. ``why``: its samples are stored, but there is no audit of them.
+
+    ``disagreements`` and ``partial_rewards``: the verdict rests on grades that may not be what the tool means by right.
+    """
 
     name: str
     steps: tuple[int, ...]
@@ -42,6 +47,13 @@ class ImportedSeries:
     left_out: Mapping[str, str]
     notes: tuple[str, ...]
     why: str | None = None
+    disagreements: tuple[Disagreement, ...] = ()
+    partial_rewards: tuple[PartialRewards, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is doubtful of the grades, a sentence each."""
+        return tuple(one.sentence for one in (*self.disagreements, *self.partial_rewards))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +68,9 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, a file, a step or a series was left out, or the steps of a file are doubtful."""
+        """Whether a record, a file, a step or a series was left out, or the steps of a file or grades are doubtful."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
-            one.left_out or one.why for one in self.series
+            one.left_out or one.why or one.doubts for one in self.series
         )
 
 
@@ -96,11 +108,14 @@ def import_samples(
         store.bound_memory(MEMORY_GIB)
         for name, planned in plan.by_series.items():
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
-            files += _read_all(reader, planned, progress)
-            if reader.settings is None or not held_steps(store, name):
-                series.append(_without_audit(name, _nothing_usable(files)))
+            results = _read_all(reader, planned, progress)
+            files += results
+            if reader.settings is None or reader.verifier is None or not held_steps(store, name):
+                series.append(_without_audit(name, _nothing_usable(results)))
                 continue
-            series.append(_audit(store, name, reader.settings, config, command, progress))
+            used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
+            samples = _Samples(series=name, settings=reader.settings, verifier=reader.verifier, files=used)
+            series.append(_audit(store, samples, config, command, progress))
     audited = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,
@@ -169,6 +184,16 @@ def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: Pr
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Samples:
+    """What was imported into one series: how the samples were drawn, who grades them, and their files."""
+
+    series: str
+    settings: RecordedSettings
+    verifier: str
+    files: Sequence[PlannedFile]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Chosen:
     """What is compared: problems with at least ``n`` samples at every step, ``n_base`` at the base."""
 
@@ -180,8 +205,9 @@ class _Chosen:
 
 
 def _audit(
-    store: Store, series: str, settings: RecordedSettings, config: ImportConfig, command: str, progress: ProgressSink
+    store: Store, imported: _Samples, config: ImportConfig, command: str, progress: ProgressSink
 ) -> ImportedSeries:
+    series, settings = imported.series, imported.settings
     counts = store.frame(
         """
         SELECT c.step, c.checkpoint, s.problem_id, count(*) AS n
@@ -225,16 +251,29 @@ def _audit(
         )
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = findings_and_verdict(store, key, failed, {}, progress)
-    store.end_audit(key, provenance(command, chosen.left_out))
-    return ImportedSeries(
+    disagreements: list[Disagreement] = []
+    partial: list[PartialRewards] = []
+    notes = list(chosen.notes)
+    if imported.verifier.startswith(RECORDED):
+        partial = partial_rewards(store, series, settings.settings_id, imported.verifier, config)
+    else:
+        disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config)
+        if n_left:
+            notes.append(f"{n_left} scores of the tool are of responses that are not all graded here: not compared")
+            progress.note(f"{series}: {notes[-1]}")
+    result = ImportedSeries(
         name=series,
         steps=tuple(sorted({int(step) for step in counts["step"]})),
         n_problems=len(chosen.problem_ids),
         n=chosen.n,
         verdict=verdict,
         left_out=chosen.left_out,
-        notes=chosen.notes,
+        notes=tuple(notes),
+        disagreements=tuple(disagreements),
+        partial_rewards=tuple(partial),
     )
+    store.end_audit(key, provenance(command, chosen.left_out, {"doubts": result.doubts} if result.doubts else {}))
+    return result
 
 
 def choose(counts: pd.DataFrame, config: ImportConfig) -> _Chosen:
