@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from diagnostics.app.cli import main
-from diagnostics.ingest.comparing import Disagreement
+from diagnostics.ingest.comparison import Disagreement
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.ingest import ImportResult, import_samples
 from diagnostics.store import Store
