@@ -50,7 +50,8 @@ class ImportedSeries:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What is doubtful of the grades, a sentence each."""
-        return tuple(one.sentence for one in (*self.disagreements, *self.partial_rewards))
+        differing = [one.sentence for one in self.disagreements]
+        return (*differing, *(one.sentence for one in self.partial_rewards))
 
 
 @dataclass(frozen=True, kw_only=True)
