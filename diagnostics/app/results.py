@@ -88,6 +88,8 @@ def show_import(result: ImportResult, as_json: bool) -> int:
     for one in result.series:
         for label, why in one.left_out.items():
             _warn(f"{one.name}: {label} left out: {why}")
+        for doubt in one.doubts:
+            _warn(f"{one.name}: {doubt}")
     return LEFT_OUT_EXIT_CODE if result.incomplete else 0
 
 
@@ -265,6 +267,7 @@ def _import_summary(result: ImportResult) -> dict[str, Any]:
                 "why_no_verdict": one.why,
                 "left_out": dict(one.left_out),
                 "notes": list(one.notes),
+                "doubts": list(one.doubts),
                 "verdict": None if one.verdict is None else _verdict(one.verdict),
             }
             for one in result.series

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ class ImportConfig(VerdictConfig):
     reward
         Field that holds the tool's reward or score, where it writes several.
     correct_at
-        A response with at least this reward is correct.
+        A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
     verifier
         Who grades samples that come without a reward.
     regrade
@@ -97,7 +98,7 @@ class ImportConfig(VerdictConfig):
         tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
     ] = ()
     reward: Annotated[str | None, Parameter(alias="--score")] = None
-    correct_at: float = 1.0
+    correct_at: float | None = None
     verifier: str = "math"
     regrade: Annotated[bool, Parameter(negative=())] = False
     n: int | None = None
@@ -138,10 +139,15 @@ class ImportConfig(VerdictConfig):
             raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
         if self.map and self.format not in (None, "mapped"):
             raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
-        if not self.correct_at == self.correct_at or abs(self.correct_at) == float("inf"):
+        if not math.isfinite(self.least_correct):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
         require_name(self.name)
         VerdictConfig.__post_init__(self)
+
+    @property
+    def least_correct(self) -> float:
+        """The least reward of a correct response."""
+        return 1.0 if self.correct_at is None else self.correct_at
 
     @property
     def chosen_format(self) -> str | None:

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import grade_responses
 from diagnostics.audit.terms import settled_terms
+from diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.place import recorded_id
 from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
+from diagnostics.ingest.selection import choose
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
@@ -25,16 +25,18 @@ from diagnostics.store.missing import ungraded
 from diagnostics.tasks.clusters import clusters_of
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+from diagnostics.verifiers.names import RECORDED
 
 #: Most memory for queries while a dump is imported; what needs more goes to files beside the store.
 MEMORY_GIB = 1.0
-#: A step with fewer problems than this share of what most steps have is left out: its dump is cut short.
-FEWEST_PROBLEMS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSeries:
-    """What came of one series. ``why``: its samples are stored, but there is no audit of them."""
+    """What came of one series. ``why``: its samples are stored, but there is no audit of them.
+
+    ``disagreements`` and ``partial_rewards``: the verdict rests on grades that may not be what the tool means by right.
+    """
 
     name: str
     steps: tuple[int, ...]
@@ -44,6 +46,14 @@ class ImportedSeries:
     left_out: Mapping[str, str]
     notes: tuple[str, ...]
     why: str | None = None
+    disagreements: tuple[Disagreement, ...] = ()
+    partial_rewards: tuple[PartialRewards, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is doubtful of the grades, a sentence each."""
+        differing = [one.sentence for one in self.disagreements]
+        return (*differing, *(one.sentence for one in self.partial_rewards))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +68,9 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, a file, a step or a series was left out, or the steps of a file are doubtful."""
+        """Whether a record, a file, a step or a series was left out, or the steps of a file or grades are doubtful."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
-            one.left_out or one.why for one in self.series
+            one.left_out or one.why or one.doubts for one in self.series
         )
 
 
@@ -99,11 +109,16 @@ def import_samples(
         for name, planned in plan.by_series.items():
             terms = settled_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
-            files += _read_all(reader, planned, progress)
-            if reader.settings is None or not held_steps(store, name):
-                series.append(_without_audit(name, _nothing_usable(files)))
+            results = _read_all(reader, planned, progress)
+            files += results
+            if reader.settings is None or reader.verifier is None or not held_steps(store, name):
+                series.append(_without_audit(name, _nothing_usable(results)))
                 continue
-            series.append(_audit(store, name, reader.settings, config, terms, command, progress))
+            used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
+            samples = _Samples(
+                series=name, settings=reader.settings, verifier=reader.verifier, files=used, terms=terms
+            )
+            series.append(_audit(store, samples, config, command, progress))
     audited = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,
@@ -172,25 +187,20 @@ def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: Pr
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Chosen:
-    """What is compared: problems with at least ``n`` samples at every step, ``n_base`` at the base."""
+class _Samples:
+    """What was imported into one series: how the samples were drawn, who grades them, their files, and the terms."""
 
-    problem_ids: tuple[str, ...]
-    n: int
-    n_base: int
-    left_out: dict[str, str]
-    notes: tuple[str, ...]
+    series: str
+    settings: RecordedSettings
+    verifier: str
+    files: Sequence[PlannedFile]
+    terms: VerdictTerms
 
 
 def _audit(
-    store: Store,
-    series: str,
-    settings: RecordedSettings,
-    config: ImportConfig,
-    terms: VerdictTerms,
-    command: str,
-    progress: ProgressSink,
+    store: Store, imported: _Samples, config: ImportConfig, command: str, progress: ProgressSink
 ) -> ImportedSeries:
+    series, settings = imported.series, imported.settings
     counts = store.frame(
         """
         SELECT c.step, c.checkpoint, s.problem_id, count(*) AS n
@@ -224,7 +234,7 @@ def _audit(
         kernel_responses=0,
         ks=ks,
         strategy_regex=config.strategy_regex,
-        terms=terms,
+        terms=imported.terms,
     )
     store.require_regex("--strategy-regex", config.strategy_regex)
     clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
@@ -236,66 +246,29 @@ def _audit(
         )
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = findings_and_verdict(store, key, failed, {}, progress)
-    store.end_audit(key, provenance(command, chosen.left_out))
-    return ImportedSeries(
+    disagreements: list[Disagreement] = []
+    partial: list[PartialRewards] = []
+    notes = list(chosen.notes)
+    if imported.verifier.startswith(RECORDED):
+        partial = partial_rewards(store, series, settings.settings_id, imported.verifier, config)
+    else:
+        disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config)
+        if n_left:
+            notes.append(f"{n_left} scores of the tool are of responses that are not all graded here: not compared")
+            progress.note(f"{series}: {notes[-1]}")
+    result = ImportedSeries(
         name=series,
         steps=tuple(sorted({int(step) for step in counts["step"]})),
         n_problems=len(chosen.problem_ids),
         n=chosen.n,
         verdict=verdict,
         left_out=chosen.left_out,
-        notes=chosen.notes,
-    )
-
-
-def choose(counts: pd.DataFrame, config: ImportConfig) -> _Chosen:
-    """What an audit can compare of ``counts`` (step, checkpoint, problem_id, n).
-
-    Raises ``ConfigError`` if there is only one step, or no problem was answered at all of them.
-    """
-    n_PT = counts.pivot(index="problem_id", columns="step", values="n").fillna(0).astype(int)
-    label = dict(zip(counts["step"], counts["checkpoint"], strict=True))
-    if n_PT.shape[1] < 2:
-        raise ConfigError(
-            f"only step {n_PT.columns[0]} is there; import the samples of the base model too (--base PATH), "
-            "and of other steps"
-        )
-    answered_T = (n_PT > 0).sum()
-    usual = answered_T.median()
-    base = n_PT.columns.min()
-    left_out = {
-        str(label[step]): f"only {n} of the {usual:.0f} problems that most steps have; its dump is cut short"
-        for step, n in answered_T.items()
-        if n < FEWEST_PROBLEMS * usual and step != base
-    }
-    kept = n_PT[[step for step in n_PT.columns if str(label[step]) not in left_out]]
-    least_P = kept.min(axis=1)
-    shared = least_P[least_P > 0]
-    if shared.empty:
-        raise ConfigError(
-            "no problem was answered at every step, so nothing can be compared; of rollouts of training pass --window "
-            "with the steps of an epoch, or import validation dumps"
-        )
-    n = config.n or int(shared.mode().max())
-    if config.k and max(config.k) > n:
-        raise ConfigError(f"--k {max(config.k)} is larger than the {n} samples of each problem and step; drop that k")
-    problems = least_P[least_P >= n]
-    if problems.empty:
-        raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
-    notes = []
-    if len(problems) < len(n_PT):
-        notes.append(f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {n} samples at every step")
-    chosen = kept.loc[problems.index]
-    unused = int((chosen.drop(columns=base) - n).to_numpy().sum())
-    if unused:
-        notes.append(f"{unused} samples beyond the first {n} of their problem and step are stored and not used")
-    return _Chosen(
-        problem_ids=tuple(sorted(problems.index)),
-        n=n,
-        n_base=int(chosen[base].min()),
-        left_out=left_out,
         notes=tuple(notes),
+        disagreements=tuple(disagreements),
+        partial_rewards=tuple(partial),
     )
+    store.end_audit(key, provenance(command, chosen.left_out, {"doubts": result.doubts} if result.doubts else {}))
+    return result
 
 
 def _without_audit(name: str, why: str, steps: tuple[int, ...] = ()) -> ImportedSeries:

@@ -25,6 +25,9 @@ LARGEST_INDEX = 65_535
 NO_STEP = "no step in its fields; pass --step"
 NO_REWARD = "no reward, though others of this run have one"
 NO_GOLD = "neither a reward nor a gold answer"
+UNREADABLE_GOLD = (
+    "verifier {} cannot read its gold answer: import with another --verifier, and see that its grades are the tool's"
+)
 DUPLICATE = "a (problem, sample) that was there before"
 TOO_LARGE_INDEX = f"numbered beyond {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
@@ -74,7 +77,7 @@ class Reading:
 
 
 class Places:
-    """Where the samples of one series belong. ``verifier`` None: the first sample decides who grades.
+    """Where the samples of one series belong. ``verifier`` None: the first samples decide who grades.
 
     ``steps``: the steps of the samples so far, and the first file of each.
     """
@@ -95,6 +98,7 @@ class Places:
 
     def place(self, block: Sequence[Recorded], reading: Reading) -> Placed:
         """The samples of a block that can be used; the others are counted, with the reason, in ``reading``."""
+        self._choose_verifier(block, reading.file)
         placed = Placed()
         for run in _runs(block):
             where = self._where(run[0], reading)
@@ -105,10 +109,24 @@ class Places:
                 placed.add(where[0], where[1], *self._numbered(where, run, reading))
         return placed
 
+    def _choose_verifier(self, block: Sequence[Recorded], file: PlannedFile) -> None:
+        """The tool grades where any of the first samples has its reward: the very first may lack it alone."""
+        if self.verifier is not None:
+            return
+        usable = [item for item in block if self._misplaced(step_of(item, file, self._config)) is None]
+        rewarded = not self._config.regrade and any(item.reward is not None for item in usable)
+        if usable:
+            self.verifier = f"{RECORDED}{file.importer.name}" if rewarded else self._config.verifier
+
+    def _misplaced(self, step: int | None) -> str | None:
+        if step is None:
+            return NO_STEP
+        return OTHER_STEP if self._only_steps and step not in self._only_steps else None
+
     def _where(self, item: Recorded, reading: Reading) -> Where | str:
         """Where a sample belongs, or why it cannot be used."""
-        step = self._step(item, reading.file)
-        why = self._unusable(item, step, reading.file)
+        step = step_of(item, reading.file, self._config)
+        why = self._misplaced(step) or self._ungradable(item)
         if step is None or why is not None:
             return why or NO_STEP
         problem_id = self._problem(item, reading)
@@ -117,46 +135,35 @@ class Places:
         reading.note_step(item)
         return self._checkpoint_ids.get(step) or self._new_step(step, reading.file.path), problem_id, item.greedy
 
-    def _unusable(self, item: Recorded, step: int | None, file: PlannedFile) -> str | None:
-        """Why a sample cannot be used, whatever its problem is; the first one decides who grades the series."""
-        if step is None:
-            return NO_STEP
-        if self._only_steps and step not in self._only_steps:
-            return OTHER_STEP
-        rewarded = item.reward is not None and not self._config.regrade
-        if self.verifier is None:
-            self.verifier = f"{RECORDED}{file.importer.name}" if rewarded else self._config.verifier
-        return None if rewarded or not self.verifier.startswith(RECORDED) else NO_REWARD
-
-    def _step(self, item: Recorded, file: PlannedFile) -> int | None:
-        step = file.step if file.fixed or item.step is None else item.step
-        window = self._config.window
-        return step if step is None or window is None else -(-step // window) * window
+    def _ungradable(self, item: Recorded) -> str | None:
+        if self.verifier is None or not self.verifier.startswith(RECORDED):
+            return None
+        return NO_REWARD if item.reward is None or self._config.regrade else None
 
     def _problem(self, item: Recorded, reading: Reading) -> str | Fault:
-        task = item.task or reading.file.task or self._series
+        task = task_of(item, reading.file)
         gold = item.gold or ""
         key = blake2b(f"{item.prompt}\0{gold}\0{task}".encode("utf-8", "replace"), digest_size=16).digest()
         known = self._problems.get(key)
         if known is None:
-            known = self._problems[key] = self._new_problem(item, storable(gold), task, reading)
+            known = self._problems[key] = self._new_problem(item, reading)
         return known
 
-    def _new_problem(self, item: Recorded, gold: str, task: str, reading: Reading) -> str | Fault:
-        assert self.verifier is not None  # the first sample chose it
+    def _new_problem(self, item: Recorded, reading: Reading) -> str | Fault:
+        assert self.verifier is not None  # the first samples chose it
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
-        problem = Problem(task=storable(task), prompt=storable(item.prompt), gold=gold, verifier=self.verifier)
+        problem = problem_of(item, reading.file, self.verifier)
         if not self.verifier.startswith(RECORDED):
-            if not gold:
+            if not problem.gold:
                 return Fault(item.line, NO_GOLD)
             try:
                 reading.verifiers.check_gold(problem)
-            except (ProblemError, VerifierError) as error:
-                return Fault(item.line, f"its gold answer cannot be graded ({error})")
+            except (ProblemError, VerifierError):
+                return Fault(item.line, UNREADABLE_GOLD.format(self.verifier))
         source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
         reading.part.add_problem(
-            problem.problem_id, problem.task, problem.prompt, gold, self.verifier, source_id, cluster
+            problem.problem_id, problem.task, problem.prompt, problem.gold, self.verifier, source_id, cluster
         )
         return problem.problem_id
 
@@ -187,6 +194,23 @@ class Places:
         self._checkpoint_ids[step] = recorded_id(self._series, step)
         self.steps[step] = path.resolve()
         return self._checkpoint_ids[step]
+
+
+def step_of(item: Recorded, file: PlannedFile, config: ImportConfig) -> int | None:
+    """The step that a sample counts for; None where nothing tells it."""
+    step = file.step if file.fixed or item.step is None else item.step
+    return step if step is None or config.window is None else -(-step // config.window) * config.window
+
+
+def task_of(item: Recorded, file: PlannedFile) -> str:
+    """The task that a sample belongs to: the series stands for it where nothing tells."""
+    return item.task or file.task or file.series
+
+
+def problem_of(item: Recorded, file: PlannedFile, verifier: str) -> Problem:
+    """The problem that a sample answers."""
+    task, gold = storable(task_of(item, file)), storable(item.gold or "")
+    return Problem(task=task, prompt=storable(item.prompt), gold=gold, verifier=verifier)
 
 
 def recorded_id(series: str, step: int) -> str:

@@ -50,7 +50,7 @@ class FileResult:
 class SeriesReader:
     """Reads the files of one series into a store, one after the other.
 
-    Without a store it reads all the same and keeps nothing. ``verifier`` None: the first sample decides.
+    Without a store it reads all the same and keeps nothing. ``verifier`` None: the first samples decide.
     """
 
     def __init__(self, store: Store | None, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -135,7 +135,7 @@ class SeriesReader:
     def _options(self, file: PlannedFile) -> str:
         """What makes other samples of the same content."""
         config = self._config
-        asked = (sorted(config.map.items()), config.reward, config.correct_at, config.steps, config.window)
+        asked = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
         return content_hash(file.step, file.fixed, *asked)
 
     def _begin(self, settings: RecordedSettings) -> None:
@@ -202,7 +202,7 @@ class SeriesReader:
             return
         response_ids = reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
         if self.verifier.startswith(RECORDED):
-            reading.part.add_grades(placed, response_ids, self.verifier, self._config.correct_at)
+            reading.part.add_grades(placed, response_ids, self.verifier, self._config.least_correct)
 
     def _register(self, store: Store) -> None:
         """Make the steps known that were read so far, beside those of earlier imports."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LEFT_OUT_EXIT_CODE = 3
-"""Of a command that is done, but had to leave a checkpoint, a kernel, a run or a record out."""
+"""Of a command that is done, but left out a checkpoint, a kernel, a run or a record, or doubts imported grades."""
 
 
 class OversharpError(Exception):

@@ -171,7 +171,7 @@ _covariance = lru_cache(maxsize=8)(within_problem_covariance_table)
 def sums_of_rows(
     table_CK: Float[np.ndarray, "correct k"], count_DP: Int[np.ndarray, "draw problem"]
 ) -> Float[np.ndarray, "draw k"]:
-    """Rows of a table by count, summed over the problems of every draw; by how often each count occurs, which is fast."""
+    """Rows of a table by count, summed over the problems of every draw: each count's row times how often it occurs."""
     n_draws, n_counts = len(count_DP), len(table_CK)
     of_draw_DP = count_DP + n_counts * np.arange(n_draws)[:, None]
     times_DC = np.bincount(of_draw_DP.ravel(), minlength=n_draws * n_counts).reshape(n_draws, n_counts)

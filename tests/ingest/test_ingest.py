@@ -14,10 +14,11 @@ import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.counts import read_counts
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import ImportResult, choose, import_samples, preview
+from diagnostics.ingest.ingest import ImportResult, import_samples, preview
 from diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
 from diagnostics.ingest.plan import plan_import
 from diagnostics.ingest.read import SeriesReader
+from diagnostics.ingest.selection import choose
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.store import Store
 from diagnostics.store.load import stored_key

@@ -94,7 +94,7 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
     unknown: list[Path] = []
     refused: dict[Path, str] = {}
     seen = suffixes if name else suffixes | _TABLES
-    for file in dict.fromkeys(file for path in paths for file in _files(path, seen)):
+    for file in dict.fromkeys(file for path in paths for file in _files(path, seen, importers)):
         try:
             importer = _reader(file, importers, by_name=name is not None)
         except ImportFileError as error:
@@ -111,7 +111,7 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
     return FoundFiles(files=tuple(found), unknown=tuple(unknown), refused=refused)
 
 
-def _files(path: Path, suffixes: set[str]) -> list[Path]:
+def _files(path: Path, suffixes: set[str], importers: Sequence[Importer] = ()) -> list[Path]:
     if path.is_file():
         return [] if _is_beside_a_store(path) else [path]
     if not path.is_dir():
@@ -119,7 +119,9 @@ def _files(path: Path, suffixes: set[str]) -> list[Path]:
     candidates = (
         file
         for file in path.rglob("*")
-        if file.suffix.lower() in suffixes or (_packed(file) in suffixes and not file.with_suffix("").exists())
+        if file.suffix.lower() in suffixes
+        or (_packed(file) in suffixes and not file.with_suffix("").exists())
+        or any(one.is_also(file) for one in importers)
     )
     return sorted(file for file in candidates if file.is_file() and not _is_beside_a_store(file))
 
@@ -147,6 +149,9 @@ def _reader(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Impo
     """
     if _packed(file) is not None:
         raise ImportFileError(f"{file}: is compressed; unpack it first")
+    for one in importers:
+        if one.is_also(file):
+            return one
     candidates = [one for one in importers if file.suffix.lower() in one.suffixes]
     for record in _heads(file) if candidates else ():
         for one in candidates:

@@ -1,42 +1,40 @@
-"""inspect: ``.eval`` logs, read by inspect's own reader.
+"""inspect: ``.eval`` logs, and logs that it wrote as ``.json``; inspect itself need not be installed.
 
-The package ``inspect-ai`` has to be installed: its archives are compressed in a way that Python 3.11 cannot read, and
-their fields change between versions. An epoch is one response to every problem. The score is that of the task's first
-scorer, or of the one that ``--reward`` names; C, I, P and N count 1, 0, 0.5 and 0 as in inspect's own metrics. Samples
-that ended in an error, or were declared invalid, are left out. Run and step are in the model's name, or in the model
-argument ``model_path``. Log-probabilities count where they are those of the response's own tokens (inspect's provider
-``hf`` notes the likeliest token at every place instead) and were drawn at temperature 1 from the full vocabulary.
+An epoch is one response to every problem. The score is that of the task's first scorer, or of the one that
+``--reward`` names; C, I, P and N count 1, 0, 0.5 and 0 as in inspect's own metrics. Samples that ended in an error, or
+were declared invalid, are left out. Run and step are in the model's name, or in the model argument ``model_path``.
+Log-probabilities count where they are those of the response's own tokens (inspect's provider ``hf`` notes the likeliest
+token at every place instead) and were drawn at temperature 1 from the full vocabulary.
 
-Source: inspect-ai 0.3.285, ``EvalLog`` and ``EvalSample``.
+Source: inspect-ai 0.3.285, ``EvalLog`` and ``EvalSample``; its format 2, and what its reader does to older ones.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-import zipfile
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diagnostics.ingest.formats.archive import Archive
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, chat_text, numeric, sampling_settings
-from diagnostics.records.errors import ImportFileError, first_line
+from diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
+from diagnostics.ingest.formats.rows import parsed
+from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import FinishReason
 from diagnostics.series.folders import run_and_step
 
-if TYPE_CHECKING:
-    from inspect_ai.log import EvalLog, EvalSample
-    from inspect_ai.model import ChatCompletionChoice, ChatMessage
-    from inspect_ai.scorer import Score
+DAMAGED = "a sample that cannot be read (damaged?)"
+#: The newest format whose samples lie where they are looked for here.
+NEWEST_FORMAT = 2
 
-INSTALL = "pip install 'inspect-ai>=0.3.285'"
-#: Samples that lie in memory at once.
-SAMPLES_PER_READ = 64
-#: What may be large in a sample and is not read.
-_NOT_READ = frozenset({"messages", "events", "store", "timelines"})
+#: How a log begins that is one JSON object.
+_JSON_LOG = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"[a-z]+"\s*,\s*"eval"\s*:\s*\{')
+_HEADER, _START, _SUMMARIES = "header.json", "_journal/start.json", "summaries.json"
+_JOURNAL, _SAMPLES = "_journal/summaries/", "samples/"
+_ATTACHED = ("attachment://", "tc://")
 
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
@@ -47,19 +45,30 @@ _FINISH: dict[str, FinishReason] = {"stop": "stop", "max_tokens": "length", "mod
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
     """By the suffix, which is nobody else's."""
-    return True
+    return path.suffix.lower() == ".eval"
+
+
+def is_json_log(path: Path) -> bool:
+    """Whether a ``.json`` file begins as inspect's logs do."""
+    if path.suffix.lower() != ".json":
+        return False
+    try:
+        with path.open("rb") as content:
+            return _JSON_LOG.match(content.read(4096)) is not None
+    except OSError:
+        return False
 
 
 def place(path: Path) -> FilePlace:
     """Run and step of the model that the header names, and the task; nothing where the header cannot be read."""
     try:
-        header = _header(path)
+        spec = inner(_header(path), "eval")
     except ImportFileError:
         return FilePlace()
-    named = header.eval.model_args.get("model_path")
-    model = named if isinstance(named, str) else header.eval.model.partition("/")[2] or header.eval.model
-    run, step = run_and_step(model)
-    return FilePlace(run=run or None, step=step, task=header.eval.task)
+    named, model, task = inner(spec, "model_args").get("model_path"), spec.get("model"), spec.get("task")
+    model = model if isinstance(model, str) else ""
+    run, step = run_and_step(named if isinstance(named, str) else model.partition("/")[2] or model)
+    return FilePlace(run=run or None, step=step, task=task if isinstance(task, str) and task else None)
 
 
 def settings(path: Path) -> dict[str, Any]:
@@ -75,12 +84,12 @@ def settings(path: Path) -> dict[str, Any]:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per problem and epoch; ``line`` is its place in the log.
 
-    Raises ``ImportFileError`` if inspect-ai is not there, or cannot read the log.
+    Raises ``ImportFileError`` if the log cannot be read, or is of a newer format.
     """
     told = _told(_header(path), options)
     for line, sample in enumerate(_samples(path), start=1):
-        if isinstance(sample, str):
-            yield Fault(line, sample)
+        if sample is None:
+            yield Fault(line, DAMAGED)
             continue
         try:
             yield _recorded(line, sample, told)
@@ -99,144 +108,174 @@ class _Told:
     pads: bool
 
 
-def _told(header: EvalLog, options: ReadOptions) -> _Told:
-    config = _config(header)
-    first = header.eval.scorers[0].name if header.eval.scorers else None
+def _told(header: Mapping[str, Any], options: ReadOptions) -> _Told:
+    config, spec = _config(header), inner(header, "eval")
+    model, scorers = spec.get("model"), spec.get("scorers")
+    first = scorers[0].get("name") if isinstance(scorers, list) and scorers and isinstance(scorers[0], dict) else None
     return _Told(
-        scorer=options.reward or first,
+        scorer=options.reward or (first if isinstance(first, str) else None),
         asked=options.reward is not None,
         greedy=config.get("temperature") == 0,
         full_vocabulary=config.get("temperature") == 1
         and config.get("top_p", 1) == 1
         and config.get("top_k", 0) in (0, -1),
-        pads=header.eval.model.startswith(_PADS),
+        pads=isinstance(model, str) and model.startswith(_PADS),
     )
 
 
-# ---------------------------------------------------------------- the archive
+# ---------------------------------------------------------------- the log
 
 
-def _header(path: Path) -> EvalLog:
-    log = _reader(path)
+def _header(path: Path) -> Mapping[str, Any]:
+    """Everything but the samples; of an evaluation that was stopped, what it began with."""
+    if is_json_log(path):
+        header = _json_log(path)
+    else:
+        with Archive(path) as archive:
+            held = parsed(archive.content(_HEADER if _HEADER in archive.names else _START))
+        header = held[0] if isinstance(held, tuple) and isinstance(held[0], dict) else {}
+    if not isinstance(header.get("eval"), dict):
+        raise ImportFileError(f"{path}: a log whose header cannot be read; cut short? copy it again")
+    version = header.get("version")
+    if isinstance(version, int) and version > NEWEST_FORMAT:
+        raise ImportFileError(f"{path}: log format {version} of a newer inspect, read is up to {NEWEST_FORMAT}")
+    return header
+
+
+def _json_log(path: Path) -> dict[str, Any]:
     try:
-        return log.read_eval_log(path.as_posix(), header_only=True)
-    except _unreadable() as error:
-        raise _broken(path, error) from error
-
-
-def _samples(path: Path) -> Iterator[EvalSample | str]:
-    """Every sample, a few at a time, or why it cannot be read. Raises ``ImportFileError`` if their list cannot be."""
-    log, unreadable = _reader(path), _unreadable()
-    try:
-        summaries = log.read_eval_log_sample_summaries(path.as_posix())
-    except unreadable as error:
-        raise _broken(path, error) from error
-    keys = iter(dict.fromkeys((summary.id, summary.epoch) for summary in summaries))
-    while some := list(islice(keys, SAMPLES_PER_READ)):
-        try:
-            yield from _some(log, path, some)
-        except unreadable:  # of one of them: the others are good
-            for key in some:
-                try:
-                    [sample] = _some(log, path, [key])
-                except unreadable:
-                    yield "a sample that inspect cannot read (damaged?)"
-                else:
-                    yield sample
-
-
-def _some(log: Any, path: Path, keys: Sequence[tuple[str | int, int]]) -> list[EvalSample]:
-    samples: list[EvalSample] = log.read_eval_log_samples_by_id(
-        path.as_posix(), keys, resolve_attachments="core", exclude_fields=set(_NOT_READ), concurrency=1
-    )
-    return samples
-
-
-def _reader(path: Path) -> Any:
-    try:
-        from inspect_ai import log
-
-        log.read_eval_log_samples_by_id  # noqa: B018 - older versions lack it
-    except (ImportError, AttributeError):
-        raise ImportFileError(f"{path}: reading it needs inspect-ai: {INSTALL}") from None
+        held = parsed(path.read_bytes())
+    except OSError as error:
+        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+    if isinstance(held, str):
+        raise ImportFileError(f"{path}: a log that is {held}; copy it again")
+    log: dict[str, Any] = held[0] if isinstance(held[0], dict) else {}
     return log
 
 
-def _unreadable() -> tuple[type[Exception], ...]:
-    """What inspect's reader and its parts raise for a broken archive, and for fields that are none of its own."""
-    from ijson import JSONError
-    from zstandard import ZstdError
+def _samples(path: Path) -> Iterator[Mapping[str, Any] | None]:
+    """Every sample, one after the other; None for one that cannot be read."""
+    if is_json_log(path):
+        listed = _json_log(path).get("samples")
+        for sample in listed if isinstance(listed, list) else ():
+            yield sample if isinstance(sample, dict) else None
+        return
+    with Archive(path) as archive:
+        for name in _sample_names(archive):
+            try:
+                held = parsed(archive.content(name))
+            except ImportFileError:  # of one of them: the others are good
+                yield None
+            else:
+                yield held[0] if isinstance(held, tuple) and isinstance(held[0], dict) else None
 
-    of_fields = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
-    return (OSError, EOFError, zipfile.BadZipFile, struct.error, JSONError, ZstdError, *of_fields)
+
+def _sample_names(archive: Archive) -> list[str]:
+    """Those that the summaries tell of, whether they are there or not, and any others."""
+    written = [name for name in archive.names if name.startswith(_SAMPLES) and name.endswith(".json")]
+    journal = [name for name in archive.names if name.startswith(_JOURNAL)]
+    lists = [_SUMMARIES] if _SUMMARIES in archive.names else journal
+    told: list[str] = []
+    for name in lists:
+        held = parsed(archive.content(name))
+        listed = held[0] if isinstance(held, tuple) and isinstance(held[0], list) else []
+        keys = [(one.get("id"), one.get("epoch")) for one in listed if isinstance(one, dict)]
+        told += [f"{_SAMPLES}{problem}_epoch_{epoch}.json" for problem, epoch in keys]
+    return list(dict.fromkeys(told + written))
 
 
-def _broken(path: Path, error: Exception) -> ImportFileError:
-    first = first_line(error)
-    return ImportFileError(f"{path}: inspect cannot read it ({first}); cut short? copy it again")
-
-
-def _config(header: EvalLog) -> dict[str, Any]:
-    made_with = header.eval.model_generate_config.model_dump(exclude_none=True)
-    return {**made_with, **header.plan.config.model_dump(exclude_none=True)}
+def _config(header: Mapping[str, Any]) -> dict[str, Any]:
+    made_with, asked = inner(inner(header, "eval"), "model_generate_config"), inner(inner(header, "plan"), "config")
+    return {name: value for name, value in (*made_with.items(), *asked.items()) if value is not None}
 
 
 # ---------------------------------------------------------------- a sample
 
 
-def _recorded(line: int, sample: EvalSample, told: _Told) -> Recorded:
-    if sample.error is not None:
+def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
+    if sample.get("error") is not None:
         raise BadField("the sample ended in an error")
-    if sample.invalidation is not None:
+    if sample.get("invalidation") is not None:
         raise BadField("the sample was declared invalid")
-    if not sample.output.choices:
+    epoch, problem = whole(sample, "epoch"), sample.get("id")
+    if not epoch or not isinstance(problem, str | int):
+        raise BadField(DAMAGED)
+    attached = inner(sample, "attachments") or inner(inner(sample, "transcript"), "content")
+    output = _with_attached(inner(sample, "output"), attached)
+    choices = output.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BadField("no output")
-    choice = sample.output.choices[0]
-    response = sample.output.completion
-    scored = _score_of(sample.scores or {}, told)
-    answer = scored.answer if scored is not None else None
+    choice, said = choices[0], output.get("completion")
+    response = said if isinstance(said, str) and said else _message_text(inner(choice, "message"))
+    scored = _score_of(sample, told)
+    answer = scored.get("answer")
     logps = _logps(choice, response)
-    usage = sample.output.usage
-    counted = None if usage is None or told.pads else usage.output_tokens or None
+    counted = None if told.pads else whole(inner(output, "usage"), "output_tokens") or None
+    stopped = choice.get("stop_reason")
     return Recorded(
         line=line,
-        prompt=_prompt(sample.input),
+        prompt=_prompt(_with_attached(sample.get("input"), attached)),
         response=response,
-        gold=_gold(sample.target),
-        reward=None if scored is None else _number(scored.value),
-        problem=str(sample.id),
-        index=sample.epoch - 1,
-        answer=None if answer in (response, "") else answer,
+        gold=_gold(sample.get("target")),
+        reward=_number(scored.get("value")),
+        problem=str(problem),
+        index=epoch - 1,
+        answer=answer if isinstance(answer, str) and answer not in (response, "") else None,
         greedy=told.greedy,
         n_tokens=len(logps) if logps else counted,
-        finish_reason=_FINISH.get(choice.stop_reason),
-        logp_sum=sum(logps) if logps and told.full_vocabulary else None,
+        finish_reason=_FINISH.get(stopped) if isinstance(stopped, str) else None,
+        logp_sum=math.fsum(logps) if logps and told.full_vocabulary else None,
     )
 
 
-def _prompt(given: str | list[ChatMessage]) -> str:
+def _with_attached(value: Any, attached: Mapping[str, Any]) -> Any:
+    """The same with the texts that lie among the attachments in their places."""
+    if isinstance(value, dict):
+        return {name: _with_attached(part, attached) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_attached(part, attached) for part in value]
+    if isinstance(value, str) and value.startswith(_ATTACHED):
+        text = attached.get(value.partition("://")[2])
+        return text if isinstance(text, str) else value
+    return value
+
+
+def _prompt(given: object) -> str:
     if isinstance(given, str):
         return given
-    if not given:
+    if not isinstance(given, list) or not given or not all(isinstance(message, dict) for message in given):
         raise BadField("no input")
-    if any(
-        part.type != "text" for message in given if not isinstance(message.content, str) for part in message.content
-    ):
+    parts = [part for message in given if isinstance(message.get("content"), list) for part in message["content"]]
+    if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
         raise BadField("its input holds more than text")
-    return chat_text([{"role": message.role, "content": message.text} for message in given], "input")
+    return chat_text([{"role": message.get("role"), "content": _message_text(message)} for message in given], "input")
 
 
-def _gold(target: str | list[str]) -> str | None:
+def _message_text(message: Mapping[str, Any]) -> str:
+    """Its text; of several parts, such as texts, images and reasoning, the texts. Raises ``BadField`` without any."""
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        content = "\n".join(part for part in parts if isinstance(part, str))
+    if not isinstance(content, str):
+        raise BadField("a message without text")
+    return content
+
+
+def _gold(target: object) -> str | None:
     """The one answer; none where several would be right, since no verifier takes several."""
-    if isinstance(target, str):
-        return target or None
-    return target[0] or None if len(target) == 1 else None
+    if isinstance(target, list):
+        target = target[0] if len(target) == 1 else None
+    return target or None if isinstance(target, str) else None
 
 
-def _score_of(scores: Mapping[str, Score], told: _Told) -> Score | None:
+def _score_of(sample: Mapping[str, Any], told: _Told) -> Mapping[str, Any]:
+    """The score that counts; empty where there is none. Old logs have one ``score`` without a name."""
+    only = inner(sample, "score")
+    scores = {told.scorer or "": only} if only else inner(sample, "scores")
     if told.asked and told.scorer not in scores:
         raise BadField(f"no score of {told.scorer}")
-    return scores.get(told.scorer or next(iter(scores), ""))
+    return inner(scores, told.scorer or next(iter(scores), ""))
 
 
 def _number(value: object) -> float | None:
@@ -252,24 +291,30 @@ def _number(value: object) -> float | None:
     return numeric({"its score": value}, "its score")
 
 
-def _logps(choice: ChatCompletionChoice, response: str) -> list[float] | None:
+def _logps(choice: Mapping[str, Any], response: str) -> list[float] | None:
     """Nats by token, if these are the tokens of the response, the end token with them or not."""
-    tokens = choice.logprobs.content if choice.logprobs is not None else []
-    if not tokens:
+    tokens = inner(choice, "logprobs").get("content")
+    if not isinstance(tokens, list) or not tokens:
         return None
     try:
-        parts = [bytes(one.bytes) if one.bytes is not None else one.token.encode("utf-8", "replace") for one in tokens]
-    except ValueError:  # what a provider calls bytes can be characters
+        parts = [_token_bytes(one) for one in tokens]
+        logps = [float(one["logprob"]) for one in tokens]
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):  # a provider's bytes can be characters
         return None
     said, text = b"".join(parts), response.encode("utf-8", "replace")
-    logps = [one.logprob for one in tokens]
     return logps if text and said in (text, text + parts[-1]) and math.isfinite(sum(logps)) else None
+
+
+def _token_bytes(token: Mapping[str, Any]) -> bytes:
+    spelt: Sequence[int] | None = token.get("bytes")
+    return bytes(spelt) if isinstance(spelt, list) else token["token"].encode("utf-8", "replace")
 
 
 IMPORTER = Importer(
     name="inspect",
-    title="inspect, .eval logs",
+    title="inspect, .eval and .json logs",
     suffixes=(".eval",),
+    is_also=is_json_log,
     recognises=recognises,
     place=place,
     read=read,

@@ -2,10 +2,12 @@
 
 Struct columns ``doc``, ``metric`` and ``model_response``; ``text`` of the last holds all responses to a problem. The
 metrics are of the problem, not of its responses: with several responses no sample has a score of its own, and the gold
-choice grades them. Where a problem has one response its score counts, of the first metric or the one that ``--reward``
-names. The lists of tokens are padded to one length, so responses come without a number of tokens. Temperature and the
-like are in ``{output_dir}/results/{model}/results_{date}.json``, if it still lies there. Step and run are in the
-model's name: ``…/checkpoint-40``.
+choice grades them; these grades are compared with the first metric that is a share of right responses or a pass@k
+(``avg@n:n=4``, ``pass@k:k=1&n=4``, in older versions ``math_pass@1:4_samples``), or with the one that ``--reward``
+names. Where a problem has one response its score counts, of the first metric or the one that ``--reward`` names. The
+lists of tokens are padded to one length, so responses come without a number of tokens. Temperature and the like are in
+``{output_dir}/results/{model}/results_{date}.json``, if it still lies there. Step and run are in the model's name:
+``…/checkpoint-40``.
 
 Source: lighteval 0.13.0, ``EvaluationTracker.save``.
 """
@@ -19,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, inner, numeric, optional_text, sampling_settings, text
+from diagnostics.ingest.formats.contract import ToolScore, Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, finite, inner, numeric, optional_text, sampling_settings, text
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
@@ -28,6 +30,9 @@ from diagnostics.verifiers.extraction import hash_answer
 _KNOWN_BY = frozenset({"doc", "metric", "model_response"})
 _READ = ("doc.query", "doc.choices", "doc.gold_index", "doc.id", "metric", "model_response.text")
 _FILE = re.compile(r"details_(.+)_(\d{4}-\d\d-\d\dT[\d.-]+)\.parquet")
+#: Metrics that count right responses, not those that take several for one, such as maj@n and g-pass@k.
+_COUNTS, _OF_SEVERAL = re.compile(r"(?<![a-z-])(avg|pass)@(\d+)?"), re.compile("maj@|g-pass@")
+_N, _K = re.compile(r"[:&]n=(\d+)|:(\d+)_samples"), re.compile(r"[:&]k=(\d+)")
 #: Few rows can be many responses.
 _ROWS_AT_ONCE = 16
 
@@ -75,8 +80,9 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
         raise BadField("no generated text: a task that compares likelihoods?")
     if not all(isinstance(one, str) for one in texts):
         raise BadField("a response is not text")
-    gold = _gold(doc)
-    value = _reward(inner(fields, "metric"), metric) if len(texts) == 1 else None
+    gold, metrics, alone = _gold(doc), inner(fields, "metric"), len(texts) == 1
+    value = _reward(metrics, metric) if alone else None
+    claim = None if alone else _claim(metrics, metric, len(texts))
     for index, response in enumerate(texts):
         yield Recorded(
             line=line,
@@ -86,7 +92,8 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
             reward=value,
             problem=optional_text(doc, "id"),
             index=index,
-            greedy=greedy and len(texts) == 1,  # several are always drawn
+            greedy=greedy and alone,  # several are always drawn
+            claim=None if index else claim,
         )
 
 
@@ -105,6 +112,40 @@ def _reward(metrics: Mapping[str, Any], metric: str | None) -> float | None:
         raise BadField(f"no metric {metric}")
     name = metric or next(iter(metrics), None)
     return None if name is None else numeric(metrics, name)
+
+
+def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> ToolScore | None:
+    """What the chosen metric says of the responses, or the first that says how many are right.
+
+    A chosen one of any other name counts as the share of right ones.
+    """
+    if chosen is not None and chosen not in metrics:
+        raise BadField(f"no metric {chosen}")
+    for name in metrics if chosen is None else (chosen,):
+        value, of = finite(metrics[name]), _counted(name, n_texts)
+        if chosen is not None and _OF_SEVERAL.search(name) is None:
+            of = of or (n_texts, 1)
+        if of is not None:  # the same metric in every row, also where this one lacks it
+            return ToolScore(name, value, *of) if value is not None and 0 <= value <= 1 and of[0] <= n_texts else None
+    return None
+
+
+def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
+    """n and k of a metric that is told by the number of right responses among the first n; None for any other.
+
+    >>> _counted("avg@n:n=4", 8), _counted("pass@k:k=2&n=4", 8), _counted("math_pass@1:4_samples", 8)
+    ((4, 1), (4, 2), (4, 1))
+    >>> _counted("maj@n:n=4", 8), _counted("extractive_match", 8)
+    (None, None)
+    """
+    kind, n, k = _COUNTS.search(name), _N.search(name), _K.search(name)
+    if kind is None:
+        return None
+    of_n = int(n[1] or n[2]) if n else n_texts
+    if kind[1] == "avg":
+        return (of_n if n or not kind[2] else int(kind[2])), 1
+    asked = k[1] if k else kind[2]
+    return (of_n, int(asked)) if asked and 1 <= int(asked) <= of_n else None
 
 
 def _split(path: Path) -> tuple[Path | None, str]:

@@ -2,9 +2,11 @@
 
 Every row holds a problem under one *filter* and, in ``resps``, all its responses before any filter: a problem is read
 once. A metric judges the filtered response, or several together, never each of them: with ``repeats`` above 1 no sample
-has a score of its own, and ``target`` grades them. Where a problem has one response its score counts, of the first
-filter and the first metric, or of those that ``--reward METRIC`` or ``--reward METRIC,FILTER`` names. Tasks that
-compare likelihoods generate no text. The step is in the model's name: ``…__checkpoint-40``.
+has a score of its own, and ``target`` grades them. These grades are compared with the metric of the responses that it
+is told of: the first, where the filter keeps one text and takes it from there, or all that the filter keeps. Where a
+problem has one response its score counts, of the first filter and the first metric, or of those that ``--reward
+METRIC`` or ``--reward METRIC,FILTER`` names. Tasks that compare likelihoods generate no text. The step is in the
+model's name: ``…__checkpoint-40``.
 
 Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_results_samples``.
 """
@@ -12,14 +14,22 @@ Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, chat_text, numeric, optional_text, sampling_settings, whole
+from diagnostics.ingest.formats.contract import ToolScore, Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
+    BadField,
+    chat_text,
+    finite,
+    numeric,
+    optional_text,
+    sampling_settings,
+    whole,
+)
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.records.errors import ImportFileError
 from diagnostics.series.folders import run_and_step
@@ -27,6 +37,8 @@ from diagnostics.verifiers.extraction import hash_answer
 
 _KNOWN_BY = frozenset({"doc_id", "doc", "target", "arguments", "resps"})
 _FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")
+#: A metric that estimates pass@k, with its k where it is told.
+_PASS = re.compile(r"pass(?:@|_at_)(\d+)?")
 #: What a filter gives that finds nothing.
 _NO_MATCH = "[invalid]"
 #: The harness's names of the longest response, the first that is there counts.
@@ -91,6 +103,7 @@ def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | No
     gold = optional_text(fields, "target")
     alone = len(requests) == len(requests[0][1]) == 1
     value = _reward(fields, metric) if alone and metric is not None else None
+    claim = _claim(fields, metric, requests[0][1]) if len(requests) == 1 and not alone and metric is not None else None
     for number, (prompt, texts, generation) in enumerate(requests):
         for index, response in enumerate(texts):
             yield Recorded(
@@ -103,6 +116,7 @@ def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | No
                 index=index,
                 answer=None if value is None else _filtered(fields, response),
                 greedy=_is_greedy(generation),
+                claim=None if index else claim,
             )
 
 
@@ -151,11 +165,33 @@ def _reward(fields: Mapping[str, Any], metric: str) -> float | None:
         if metric not in fields:
             raise BadField(f"no metric {metric}")
         return numeric(fields, metric)
+    first = _first_metric(fields)
+    return None if first is None else numeric(fields, first)
+
+
+def _first_metric(fields: Mapping[str, Any]) -> str | None:
     names = fields.get("metrics")
     for name in names if isinstance(names, list) else ():
         if isinstance(name, str) and not isinstance(fields.get(name), list | dict):
-            return numeric(fields, name)
+            return name
     return None
+
+
+def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str]) -> ToolScore | None:
+    """What the metric says of the first response, or of the first ones; None where that cannot be told.
+
+    Of one that a filter chose among all, such as by majority, it says nothing of any response.
+    """
+    name, kept = metric or _first_metric(fields) or "", fields.get("filtered_resps")
+    value, passed = finite(fields.get(name)), _PASS.search(name)
+    k = int(passed[1] or 0) if passed else 1
+    if not isinstance(kept, list) or len(kept) != 1 or value is None or not 0 <= value <= 1:
+        return None
+    if isinstance(kept[0], str):
+        n = int(kept[0] == _NO_MATCH or kept[0] in texts[0])
+    else:
+        n = len(kept[0]) if isinstance(kept[0], list) and len(kept[0]) <= len(texts) else 0
+    return ToolScore(name, value, n, k) if 1 <= k <= n and "maj" not in str(fields.get("filter")) else None
 
 
 def _filtered(fields: Mapping[str, Any], response: str) -> str | None:

@@ -174,10 +174,10 @@ def _lines(
 
 def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
     """A line that does not fit a class of its fields."""
-    parsed = _parsed(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
-    if isinstance(parsed, str):
-        return Fault(number, parsed)
-    return (number, parsed[0]) if isinstance(parsed[0], dict) else Fault(number, NOT_AN_OBJECT)
+    held = parsed(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
+    if isinstance(held, str):
+        return Fault(number, held)
+    return (number, held[0]) if isinstance(held[0], dict) else Fault(number, NOT_AN_OBJECT)
 
 
 def _is_one_array(content: BinaryIO) -> bool:
@@ -191,7 +191,7 @@ def _is_one_array(content: BinaryIO) -> bool:
     is_array = False
     if first.lstrip().startswith(b"["):
         has_more = any(line.strip() for line in content)
-        is_array = _last_bytes(content).endswith(b"]") and not (has_more and not isinstance(_parsed(first), str))
+        is_array = _last_bytes(content).endswith(b"]") and not (has_more and not isinstance(parsed(first), str))
     content.seek(0)
     return is_array
 
@@ -213,25 +213,27 @@ def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
             content.seek(start)
             tail, end = content.read(end - start) + tail, start
     last = tail.rpartition(b"\n")[2]
-    parsed = _parsed(last) if last.strip() else None
-    return parsed if isinstance(parsed, str) else None
+    held = parsed(last) if last.strip() else None
+    return held if isinstance(held, str) else None
 
 
-def _parsed(line: bytes) -> tuple[Any] | str:
-    r"""What a line holds, also what Python writes and JSON does not know: NaN, half a surrogate pair; else why not.
+def parsed(text: bytes) -> tuple[Any] | str:
+    r"""What a line, or a file of JSON, holds; else why it is none.
 
-    >>> _parsed(rb'{"text": "a\ud800b", "score": NaN}')
+    Known is also what Python writes and JSON has not: NaN, half a surrogate pair.
+
+    >>> parsed(rb'{"text": "a\ud800b", "score": NaN}')
     ({'text': 'a?b', 'score': nan},)
     """
     try:
-        return (_decode(line),)
+        return (_decode(text),)
     except _UNFIT:
         pass
     try:
-        parsed = json.loads(line.decode("utf-8"))
-        if rb"\ud" in line or rb"\uD" in line:
-            parsed = json.loads(json.dumps(parsed, ensure_ascii=False).encode("utf-8", "replace"))
-        return (parsed,)
+        held = json.loads(text.decode("utf-8"))
+        if rb"\ud" in text or rb"\uD" in text:
+            held = json.loads(json.dumps(held, ensure_ascii=False).encode("utf-8", "replace"))
+        return (held,)
     except UnicodeDecodeError:
         return NOT_UTF8
     except (ValueError, RecursionError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import zipfile
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files, inspect_eval
+from diagnostics.ingest.formats.archive import Archive
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from diagnostics.ingest.formats.inspect_eval import DAMAGED
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
 from tests.ingest.formats.test_bad_input import SETTINGS, changed
@@ -24,7 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # inspect's, of its own depen
 
 DATA = Path(__file__).parent / "data" / "inspect-0.3.285"
 LOGS = sorted(DATA.glob("*.eval"))
-DAMAGED = "a sample that inspect cannot read (damaged?)"
 
 
 read = reader(inspect_eval)
@@ -32,31 +33,30 @@ read = reader(inspect_eval)
 
 def members(path: Path) -> dict[str, Any]:
     """What the archive holds, without the journal and without events."""
-    import zipfile_zstd  # noqa: F401 - teaches zipfile zstd
-
-    with zipfile.ZipFile(path) as archive:
-        parsed = {name: json.loads(archive.read(name)) for name in archive.namelist() if name[0] != "_"}
+    with Archive(path) as archive:
+        parsed = {name: json.loads(archive.content(name)) for name in archive.names if name[0] != "_"}
     for name, member in parsed.items():
         if name.startswith("samples/"):
             member.pop("events")
     return parsed
 
 
-def archived(path: Path, parts: dict[str, Any]) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
+def archived(path: Path, parts: dict[str, Any], compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
         for name, part in parts.items():
             archive.writestr(name, part if isinstance(part, bytes) else json.dumps(part))
     return path
 
 
-def edited(path: Path, change: Callable[[list[Any]], None]) -> Path:
-    """The first log with its samples changed and written again by inspect."""
-    from inspect_ai.log import read_eval_log, write_eval_log
+def samples_of(parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [parts[f"samples/{one['id']}_epoch_{one['epoch']}.json"] for one in parts["summaries.json"]]
 
-    log = read_eval_log(str(LOGS[0]))
-    change(log.samples or [])
-    write_eval_log(log, str(path))
-    return path
+
+def edited(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> Path:
+    """The first log with its samples changed."""
+    parts = members(LOGS[0])
+    change(samples_of(parts))
+    return archived(path, parts)
 
 
 # ---------------------------------------------------------------- real logs
@@ -81,7 +81,6 @@ def test_every_epoch_of_every_problem_is_read(log: Path) -> None:
     assert {one.reward for one in found} == {0.0, 1.0}
 
 
-@pytest.mark.usefixtures("inspect_ai")
 def test_place_and_settings_of_real_logs() -> None:
     assert [inspect_eval.place(log) for log in LOGS] == [
         FilePlace(run="models/lucky", step=step, task="sums") for step in (0, 40)
@@ -89,19 +88,54 @@ def test_place_and_settings_of_real_logs() -> None:
     assert inspect_eval.settings(LOGS[0]) == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 7}
 
 
-@pytest.mark.usefixtures("inspect_ai")
 def test_a_scorer_can_be_chosen() -> None:
     assert {one.reward for one in read(LOGS[0], "exact")} == {0.0}
     assert read(LOGS[0], "f1") == [Fault(line, "no score of f1") for line in range(1, 13)]
 
 
-def test_without_inspect_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    found, _ = find_files([DATA]).files
-    assert found.importer.name == "inspect"
-    assert (found.importer.place(found.path), found.importer.settings(found.path)) == (FilePlace(), {})
-    with pytest.raises(ImportFileError, match=r"\.eval: reading it needs inspect-ai: pip install 'inspect-ai>=0\.3\.2"):
-        read(found.path)
+@pytest.mark.parametrize("form", ["deflated", "a JSON log", "stopped"])
+def test_every_form_of_a_log_holds_the_same_samples(tmp_path: Path, form: str) -> None:
+    parts = members(LOGS[1])
+    path = tmp_path / ("log.json" if form == "a JSON log" else "log.eval")
+    if form == "a JSON log":
+        order = ("version", "status", "eval", "plan", "results")
+        log = {name: parts["header.json"][name] for name in order} | {"samples": samples_of(parts)}
+        path.write_text(json.dumps(log, indent=2))
+        (tmp_path / "results.json").write_text(json.dumps({"version": 2, "samples": []}, indent=2))
+    elif form == "deflated":  # by older inspects
+        archived(path, parts, zipfile.ZIP_DEFLATED)
+    else:
+        started = {name: parts["header.json"][name] for name in ("version", "eval", "plan")}
+        of_samples = {name: part for name, part in parts.items() if name.startswith("samples/")}
+        archived(path, {"_journal/start.json": started, **of_samples})
+    (found,) = find_files([tmp_path]).files
+    assert (found.path, found.importer.name) == (path, "inspect")
+    assert inspect_eval.place(path) == inspect_eval.place(LOGS[1])
+    assert inspect_eval.settings(path) == inspect_eval.settings(LOGS[1])
+    whole = {(one.problem, one.index): (one.response, one.reward, one.gold) for one in samples(read(LOGS[1]))}
+    assert {(one.problem, one.index): (one.response, one.reward, one.gold) for one in samples(read(path))} == whole
+    assert len(whole) == 12
+
+
+@pytest.mark.usefixtures("inspect_ai")
+def test_a_json_log_that_inspect_wrote_is_read(tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log, write_eval_log
+
+    path = tmp_path / "log.json"
+    write_eval_log(read_eval_log(str(LOGS[0])), str(path))
+    assert [found.importer.name for found in find_files([tmp_path]).files] == ["inspect"]
+    key = attrgetter("problem", "index")
+    said = attrgetter("prompt", "response", "gold", "reward", "answer", "finish_reason", "n_tokens")
+    assert [said(one) for one in sorted(samples(read(path)), key=key)] == [
+        said(one) for one in sorted(samples(read(LOGS[0])), key=key)
+    ]
+
+
+def test_a_log_of_a_newer_format_is_said_to_be(tmp_path: Path) -> None:
+    parts = members(LOGS[0])
+    parts["header.json"]["version"] = 3
+    with pytest.raises(ImportFileError, match=r"log format 3 of a newer inspect, read is up to 2"):
+        read(archived(tmp_path / "log.eval", parts))
 
 
 # ---------------------------------------------------------------- an evaluation with planted outputs
@@ -196,13 +230,12 @@ def test_text_that_lies_among_the_attachments_is_put_in_its_place(planted: Path,
 # ---------------------------------------------------------------- scores and bad input
 
 
-@pytest.mark.usefixtures("inspect_ai")
 def test_scores_of_every_kind(tmp_path: Path) -> None:
     values = ["C", "I", "P", "N", "yes", "0.25", True, 3, math.nan, "maybe", math.inf, {"a": 1}]
 
-    def change(of_log: list[Any]) -> None:
+    def change(of_log: list[dict[str, Any]]) -> None:
         for sample, value in zip(of_log, values, strict=True):
-            sample.scores["includes"].value = value
+            sample["scores"]["includes"]["value"] = value
 
     items = read(edited(tmp_path / "log.eval", change))
     found = [one.reward if isinstance(one, Recorded) else one.why for one in items]
@@ -210,17 +243,14 @@ def test_scores_of_every_kind(tmp_path: Path) -> None:
                      "its score is NaN or infinite", "its score has several parts"]  # fmt: skip
 
 
-@pytest.mark.usefixtures("inspect_ai")
 def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> None:
-    from inspect_ai.log import ProvenanceData
-    from inspect_ai.model import ChatMessageUser, ContentImage, ContentText
-
-    def change(of_log: list[Any]) -> None:
-        of_log[0].target = ""
-        of_log[1].output.choices = []
-        of_log[2].input = [ChatMessageUser(content=[ContentText(text="q"), ContentImage(image="data:,")])]
-        of_log[3].invalidation = ProvenanceData(author="me")
-        of_log[4].scores = None
+    def change(of_log: list[dict[str, Any]]) -> None:
+        of_log[0]["target"] = ""
+        of_log[1]["output"]["choices"] = []
+        parts = [{"type": "text", "text": "q"}, {"type": "image", "image": "data:,"}]
+        of_log[2]["input"] = [{"role": "user", "content": parts}]
+        of_log[3]["invalidation"] = {"author": "me"}
+        of_log[4].pop("scores")
 
     items = read(edited(tmp_path / "log.eval", change))
     assert [one.gold if isinstance(one, Recorded) else one.why for one in items[:4]] == [
@@ -230,7 +260,6 @@ def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> N
     assert len(items) == 12
 
 
-@pytest.mark.usefixtures("inspect_ai")
 def test_a_damaged_sample_is_a_fault_and_the_others_are_read(tmp_path: Path) -> None:
     parts = members(LOGS[0])
     parts["samples/sum-1_epoch_2.json"] = b'{"id": "sum-1", "epo'
@@ -241,17 +270,15 @@ def test_a_damaged_sample_is_a_fault_and_the_others_are_read(tmp_path: Path) -> 
     assert len(items) == 12
 
 
-@pytest.mark.usefixtures("inspect_ai")
 @pytest.mark.parametrize("n_bytes", [0, 30, 5000, -30, -1])
 def test_a_log_that_is_cut_short_is_said_to_be(tmp_path: Path, n_bytes: int) -> None:
     path = tmp_path / "log.eval"
     path.write_bytes(LOGS[0].read_bytes()[:n_bytes])
     assert (inspect_eval.place(path), inspect_eval.settings(path)) == (FilePlace(), {})
-    with pytest.raises(ImportFileError, match=r"log\.eval: inspect cannot read it \(.+\); cut short\? copy it again"):
+    with pytest.raises(ImportFileError, match=r"log\.eval: not a readable archive \(.+\); cut short\? copy it again"):
         read(path)
 
 
-@pytest.mark.usefixtures("inspect_ai")
 @given(data=st.data())
 @SETTINGS
 def test_no_field_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files
 from diagnostics.ingest.formats import lm_eval_harness as lm_eval
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from diagnostics.ingest.formats.contract import ToolScore, Fault, FilePlace, Recorded
 from diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples, write_lines
@@ -138,6 +138,29 @@ def test_parts_of_a_corpus_metric_are_no_score(tmp_path: Path) -> None:
     assert [one.reward for one in read(path)] == [0.5]
     path = written(tmp_path, {**ROW, "metrics": ["bleu"], "bleu": ["24", "7"]})
     assert [one.reward for one in read(path)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("more", "claim"),
+    [
+        ({"filtered_resps": ["18"]}, ToolScore("acc", 0.5, 1)),  # taken of the first
+        ({"filtered_resps": ["[invalid]"]}, ToolScore("acc", 0.5, 1)),
+        ({"filtered_resps": ["7"]}, None),  # of another: a vote, perhaps
+        ({"filtered_resps": ["18"], "filter": "maj@2"}, None),
+        ({"filtered_resps": [["18", "19"]]}, ToolScore("acc", 0.5, 2)),
+        ({"filtered_resps": [["18", "19"]], "metrics": ["pass@2"], "pass@2": 1}, ToolScore("pass@2", 1.0, 2, 2)),
+        ({"filtered_resps": [["18", "19"]], "metrics": ["pass_at_k"], "pass_at_k": 1}, None),  # of which k?
+        ({"filtered_resps": [["18", "19"]], "acc": math.nan}, None),
+        ({"filtered_resps": [["18", "19"]], "acc": 7}, None),  # no share
+        ({"resps": [["so 18"]], "filtered_resps": ["18"]}, None),  # its own score
+    ],
+)
+def test_a_metric_is_told_of_the_responses_that_the_filter_keeps(
+    tmp_path: Path, more: dict[str, Any], claim: ToolScore | None
+) -> None:
+    row = {**ROW, "resps": [["so 18", "19"]], "metrics": ["acc"], "acc": 0.5, "filter": "none"}
+    found = samples(read(written(tmp_path, {**row, **more})))
+    assert [one.claim for one in found] == [claim, None][: len(found)]
 
 
 # ---------------------------------------------------------------- bad input

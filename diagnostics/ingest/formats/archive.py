@@ -1,0 +1,71 @@
+"""Members of ZIP archives, also those that are compressed by zstd, which ``zipfile`` reads from Python 3.14 on."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from diagnostics.records.errors import ImportFileError, first_line
+
+#: Numbers that the ZIP specification gives: the method, and bytes before a member's name.
+_ZSTD, _LOCAL_HEADER = 93, struct.Struct("<26xHH")
+_BROKEN = (
+    *(OSError, EOFError, LookupError, RuntimeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, pa.ArrowException),
+)
+
+
+class Archive:
+    """A ZIP archive that is open for reading.
+
+    Everything raises ``ImportFileError`` where the archive, or the member that is asked for, is broken or not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+        try:
+            self._members = zipfile.ZipFile(self._file)
+        except _BROKEN as error:
+            self._file.close()
+            raise self._error(error) from error
+        self.names = tuple(self._members.namelist())
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._members.close()
+        self._file.close()
+
+    def content(self, name: str) -> bytes:
+        """What a member holds."""
+        try:
+            member = self._members.getinfo(name)
+            return self._zstd(member) if member.compress_type == _ZSTD else self._members.read(member)
+        except _BROKEN as error:
+            raise self._error(error) from error
+
+    def _zstd(self, member: zipfile.ZipInfo) -> bytes:
+        self._file.seek(member.header_offset)
+        n_name, n_extra = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
+        self._file.seek(n_name + n_extra, 1)
+        packed = self._file.read(member.compress_size)
+        with pa.input_stream(pa.BufferReader(packed), compression="zstd") as stream:
+            content: bytes = stream.read()
+        if zlib.crc32(content) != member.CRC:
+            raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
+        return content
+
+    def _error(self, error: Exception) -> ImportFileError:
+        return ImportFileError(f"{self._path}: not a readable archive ({first_line(error)}); cut short? copy it again")
