@@ -49,6 +49,8 @@ venv: $(VENV)/.runtime  ## create .venv with oversharp and its dependencies
 demo: $(VENV)/.runtime  ## train, over-sharpen, audit: runs/demo/report.html and audit.duckdb
 	$(BIN)/oversharp demo --out runs/demo $(if $(filter 1,$(GPU)),--device cuda)
 
+# Whoever keeps Python from writing bytecode would pay for it in each of the many processes of the tests.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.tests  ## run all tests
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 

@@ -158,6 +158,24 @@ class ForkedEngine(Forked):
         self.started.append(self)
 
 
+class ForkedAudit(Forked):
+    """Takes the place of ``subprocess.Popen`` where an audit beside a training is started."""
+
+    def __init__(self, socket_path: str, command: Sequence[str], *, stdout: Any, env: Any, **_: Any) -> None:
+        assert command[1:4] == ["-P", "-m", "trainers.integrations.live_process"]
+        _training, *arguments = command[4:]
+        log, call = stdout.fileno(), "tests.preloaded:audit_beside_training"
+        super().__init__(socket_path, call, arguments, stdout=log, stderr=log, environment=env)
+
+
+def audit_beside_training() -> None:
+    """The process of such an audit: it ends with the server that forked it."""
+    from trainers.integrations import live_process
+
+    sys.argv.insert(1, str(os.getppid()))
+    live_process.main()
+
+
 def fork_engines() -> Callable[[], None]:
     """From now on this process has its engines forked where ``ENGINES`` says; returns what ends that."""
     from diagnostics.samplers import vllm_engine

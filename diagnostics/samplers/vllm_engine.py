@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,10 @@ LEAST_BATCHED_TOKENS = 16384
 #: Tokens per block of the KV cache on a CPU. Whole blocks alone are shared between responses to one prompt, and
 #: vLLM's own 128 exceed most prompts.
 CPU_BLOCK_TOKENS = 32
+#: The line of an exception, bare or behind the head that vLLM's logger puts before each line.
+_EXCEPTION = re.compile(
+    r"(?:(?:\([^()]*\) )?[A-Z]+ [-\d]+ [:\d]+ \[[^]]*\] )?(?P<line>(?:\w+\.)*[A-Z]\w*Error(?::.*)?)$"
+)
 #: How long an engine may take to end by itself.
 _STOP_S = 10.0
 
@@ -183,8 +188,8 @@ class EngineProcess:
         self._idle = False
         try:
             self._connection.send(order)
-        except OSError:
-            raise self._lost() from None
+        except OSError:  # it ended, maybe after a reply that nobody has read yet
+            raise self._lost(self._unread_error()) from None
 
     def receive(self, timeout_s: float | None = None) -> Answer | Drawn | None:
         """The next reply; None if there is none within ``timeout_s``."""
@@ -221,13 +226,20 @@ class EngineProcess:
         code = self._process.returncode
         if error is None and code is not None and code < 0:
             return EngineLostError(f"killed by {signal.Signals(-code).name}", short_of_memory=True)
-        line = _first_line(error) if error is not None else self._last_line() or f"exit code {code}"
-        return EngineLostError(line, short_of_memory="memory" in (error or line).lower())
+        if error is None:
+            self._log.seek(0)
+            error = _last_words(self._log.read().decode(errors="replace")) or f"exit code {code}"
+        line = _first_line(error)
+        return EngineLostError(line, short_of_memory="memory" in error.lower())
 
-    def _last_line(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4096))
-        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
-        return next((line[:200] for line in reversed(lines) if line), "")
+    def _unread_error(self) -> str | None:
+        """What it raised, as its last reply says; None if it ended without a word."""
+        with contextlib.suppress(EOFError, OSError):
+            while self._connection.poll(0):
+                reply: Reply = self._connection.recv()
+                if isinstance(reply, Failed):
+                    return reply.error
+        return None
 
 
 class VllmEngine:
@@ -296,6 +308,13 @@ class VllmEngine:
         while not isinstance(reply := self._process.receive(), Answer):
             pass  # a draw that was finished before it could be aborted
         return reply.value
+
+
+def _last_words(log: str) -> str:
+    """The last exception's own line in a log, else its last line; "" if it is empty."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    raised = filter(None, map(_EXCEPTION.match, reversed(lines)))
+    return next((match["line"] for match in raised), lines[-1] if lines else "")
 
 
 def _first_line(error: str) -> str:

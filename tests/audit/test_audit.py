@@ -31,26 +31,30 @@ ORDER BY ALL
 """
 
 
+OF_COMMAND = {"batch_size": 8, "kernel_problems": 1, "kernel_responses": 3}
+
+
 def _command(series: Path, out: Path) -> list[str]:
+    """The same audit as ``config(out, **OF_COMMAND)``: with kernels, in many commits."""
     flags = "--task countdown --limit 5 --n 16 --n-base 16 --panel 2 --entropy-samples 4 --batch-size 8"
     flags += " --kernel-problems 1 --kernel-responses 3 --name run --quiet --out"
     return ["audit", str(series), *flags.split(), str(out)]
 
 
 def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series: Path, tmp_path: Path) -> None:
-    first = oversharp.audit([countdown_series], config(tmp_path))
+    first = oversharp.audit([countdown_series], config(tmp_path, **OF_COMMAND))
     assert first.samples_drawn == 3 * 5 * (16 + 1) + 5 * 2
     before = frame(first.store_path, FINDINGS)
     page = first.report_path.read_bytes()
     first.store_path.with_suffix(".made.json").unlink()  # what stands would not be computed again
     first.report_path.unlink()
-    second = oversharp.audit([countdown_series], config(tmp_path))
+    second = oversharp.audit([countdown_series], config(tmp_path, **OF_COMMAND))
     assert second.samples_drawn == 0
     assert frame(second.store_path, FINDINGS).equals(before)
     assert second.report_path.read_bytes() == page
     written_ns = second.report_path.stat().st_mtime_ns
     progress = Notes()
-    third = oversharp.audit([countdown_series], config(tmp_path), progress=progress)
+    third = oversharp.audit([countdown_series], config(tmp_path, **OF_COMMAND), progress=progress)
     assert "findings and verdict of run stand: nothing that they rest on has changed" in progress.notes
     assert third.verdict == first.verdict
     assert third.report_path.stat().st_mtime_ns == written_ns
@@ -59,7 +63,7 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(countdown_series:
 def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdict = audit([countdown_series], config(tmp_path)).verdict
+    verdict = audit([countdown_series], config(tmp_path, **OF_COMMAND)).verdict
     assert verdict.label == "inconclusive"  # untrained models solve nothing, before and after
     assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (40,), 5)
     assert [rates.step for rates in verdict.rates] == [0, 20, 40]
@@ -80,7 +84,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
 def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
     countdown_series: Path, tmp_path: Path, commands: ForkServer
 ) -> None:
-    whole = audit([countdown_series], config(tmp_path / "whole")).store_path
+    whole = audit([countdown_series], config(tmp_path / "whole", **OF_COMMAND)).store_path
 
     rng = random.Random(7)
     out = tmp_path / "killed"
@@ -98,7 +102,7 @@ def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
         assert not rows.duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"]).any()
         committed = len(rows)
     assert kills >= 2, "the process was never killed while it worked"
-    audit([countdown_series], config(out))
+    audit([countdown_series], config(out, **OF_COMMAND))
     for query in (SAMPLES, FINDINGS):
         assert frame(out / "audit.duckdb", query).equals(frame(whole, query))
 

@@ -24,13 +24,11 @@ from tests.preloaded import ENGINES, ForkServer
 from tests.vllm_here import runs_or_must_run
 
 STEPS = (0, 20, 40, 60)
-N = 40
+N = 32
 PROBLEMS = (
     {"prompt": "1 2 3 = 7 :", "answer": "7", "modes": ["1 + 2 * 3", "2 * 3 + 1"]},
     {"prompt": "2 3 4 = 14 :", "answer": "14", "modes": ["2 + 3 * 4", "3 * 4 + 2"]},
     {"prompt": "5 6 = 11 :", "answer": "11"},
-    {"prompt": "7 8 =", "answer": "15"},
-    {"prompt": "9 + 9 =", "answer": "18"},
 )
 WEIGHTS = "model.safetensors"
 SWAP = "diagnostics.samplers.vllm_engine:VllmEngine.repack_tied_heads"  # the weights are read, the head is the old one

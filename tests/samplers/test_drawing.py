@@ -25,7 +25,7 @@ def splitmix64(seed: int, n: int) -> list[int]:
 
 
 @given(key=st.integers(min_value=-(1 << 63), max_value=(1 << 63) - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_numbers_of_a_key_are_splitmix64_seeded_with_it(key: int) -> None:
     drawn = [uniform(torch.tensor([key]), position).item() for position in range(4)]
     assert drawn == [(number >> 12) / 2**52 for number in splitmix64(key, 4)]

@@ -14,7 +14,7 @@ def random_policy(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).dirichlet(np.full(6, 0.7)) * 0.99 + 0.01 / 6
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 10**6), objectives, st.floats(0.01, 5.0))
 def test_the_corrected_lemma_is_a_gradient_step(seed, objective, step):
     policy_V = random_policy(seed)
@@ -45,7 +45,7 @@ def test_updates_are_the_gradients_of_their_objectives(objective):
     assert bandit_logit_update(policy_V, (0, 1), step=1.0, objective=objective) == pytest.approx(numeric_V, abs=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6))
 def test_likelihood_favours_the_rarer_of_two_correct_actions_and_reinforce_the_likelier_which_it_raises(seed):
     policy_V = random_policy(seed)

@@ -23,7 +23,7 @@ def test_a_least_bad_wrong_answer_is_raised_only_as_printed():
     assert printed_PG.tolist() == [[4.5, -0.5, -0.5, -0.5]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.0, 3.0))
 def test_scale_matching_keeps_the_mean_size_and_the_proportions(seed, alpha):
     rng = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ def features(rng: np.random.Generator, n_rows: int, n_dimensions: int = 40) -> n
     return rng.normal(size=(n_rows, n_dimensions)) + 0.7
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seeds)
 def test_the_exact_shift_is_the_solved_system_and_the_minimum_norm_update(seed):
     rng = np.random.default_rng(seed)
@@ -32,7 +32,7 @@ def test_the_exact_shift_is_the_solved_system_and_the_minimum_norm_update(seed):
     assert shift_T == pytest.approx(other_TD @ update_D, rel=1e-8, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seeds, st.floats(0.0, 1.0))
 def test_a_seen_mode_moves_by_eta_times_its_target_even_where_the_kernel_is_singular(seed, eta):
     rng = np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def test_entrywise_bounds_do_not_give_the_order_that_the_proof_uses():
         assert not coupling_flags(gradient_GD @ gradient_GD.T, np.ones(4)).psd_order
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds, st.floats(-2.0, 2.0).filter(lambda eta: abs(eta) > 1e-3))
 def test_an_exact_decay_is_fitted_without_residual(seed, eta):
     within_TG = np.random.default_rng(seed).normal(size=(3, 5))

@@ -67,7 +67,7 @@ def test_a_partition_function_beyond_float_range_keeps_its_logarithm():
     assert pulled.partition == math.inf
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches, st.integers(0, 10**6))
 def test_the_batch_optimal_policy_maximises_the_corrected_objective(batch, seed):
     best_M = batch.pulled().policy_M
@@ -91,7 +91,7 @@ def test_the_printed_objective_has_no_maximum_once_a_sampled_advantage_is_negati
     assert printed(1e-10) > printed(float(best_M[1]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(batches, st.floats(0.01, 1.0))
 def test_a_geometric_step_is_an_exponentiated_gradient_step(batch, share):
     rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def test_a_geometric_step_is_an_exponentiated_gradient_step(batch, share):
     assert step_M == pytest.approx(expected_M / expected_M.sum(), abs=1e-10)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(batches)
 def test_both_lower_bounds_of_the_partition_function_hold(batch):
     assume(batch.mixed)
@@ -164,7 +164,7 @@ def test_a_negative_gap_does_not_save_the_unsampled():
     assert 0.65 < np.mean(suppressed) < 0.9  # 73 % in another draw of such worlds: it depends on β and K
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches)
 def test_inverse_probability_takes_the_bound_to_one_but_not_the_partition_function(batch):
     assume(batch.mixed)

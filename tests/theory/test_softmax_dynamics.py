@@ -42,7 +42,7 @@ def test_the_group_update_is_the_average_over_all_groups(group_size):
     assert printed_V * (group_size - 1) / group_size == pytest.approx(exact_V, abs=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6))
 def test_the_printed_sum_of_theorem_1_is_the_short_form(seed):
     rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def test_the_printed_sum_of_theorem_1_is_the_short_form(seed):
     assert update_V.sum() == pytest.approx(0.0, abs=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6))
 def test_the_first_order_change_is_the_exact_one_for_small_steps(seed):
     rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def test_the_first_order_change_is_the_exact_one_for_small_steps(seed):
     assert exact_V == pytest.approx(expected_probability_update(policy_V, change_V), abs=1e-5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 10**6), st.sampled_from([1.0, -1.0]))
 def test_the_signs_are_those_of_a_small_exact_step(seed, advantage):
     rng = np.random.default_rng(seed)

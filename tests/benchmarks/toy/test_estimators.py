@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.toy.estimators import ESTIMATORS, calibrated, mean_shifted, normalised, reinforce_pp, rloo
@@ -32,7 +32,6 @@ def test_estimators_by_hand(name: str, expected: list[float]) -> None:
 
 
 @given(binary_groups)
-@settings(deadline=None)
 def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[float]]) -> None:
     reward_SG = torch.tensor(rewards, dtype=torch.float64)
     others_SG = (reward_SG.sum(dim=1, keepdim=True) - reward_SG) / (reward_SG.shape[1] - 1)
@@ -40,14 +39,12 @@ def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[floa
 
 
 @given(binary_groups)
-@settings(deadline=None)
 def test_reinforce_pp_is_normalised_where_a_batch_is_one_group(rewards: list[list[float]]) -> None:
     reward_SG = torch.tensor(rewards, dtype=torch.float64)
     torch.testing.assert_close(reinforce_pp(reward_SG), normalised(reward_SG), atol=1e-12, rtol=0)
 
 
 @given(binary_groups, st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.booleans())
-@settings(deadline=None)
 def test_calibration_is_the_trainers_iac_with_batches_of_one_group(
     rewards: list[list[float]], alpha: float, scale_matched: bool
 ) -> None:

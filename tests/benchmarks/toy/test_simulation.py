@@ -137,7 +137,7 @@ def test_mle_steps_by_its_closed_form() -> None:
     temperature=st.floats(0.2, 20.0),
     world=st.sampled_from([cat_world("mid"), tabular_world(), bandit_world(), bandit_world(peaks=())]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_probabilities_sum_to_one(world: World, **settings: Any) -> None:
     config = ToyConfig(steps=10, seeds=3, **settings)
     prob_STK = run(world, config).prob_STK

@@ -1,11 +1,25 @@
-"""Loads TRL and verl, where they are installed, before the tests make errors of the warnings of their imports."""
+"""Audits beside a training that are forked; loads TRL and verl before the warnings of their imports become errors."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+
+from tests.preloaded import ForkedAudit, ForkServer
+from trainers.integrations import live
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import_module("trainers.integrations.trl")
     import_module("trainers.integrations.verl")
+
+
+@pytest.fixture
+def _forked_audits(commands: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audits that this test starts do not take the seconds of their imports; ``test_live`` has real ones."""
+    started = functools.partial(ForkedAudit, commands.socket_path)
+    monkeypatch.setattr(live, "subprocess", SimpleNamespace(**vars(live.subprocess) | {"Popen": started}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -76,6 +77,7 @@ def sampled(store_path: Path) -> dict[str, int]:
     return dict(zip(frame["checkpoint"], frame["n"].tolist(), strict=True))
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
     run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,15 +112,18 @@ def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
     assert sampled(live.store_path) == {"checkpoint-0": 5 * 64, "checkpoint-20": 5 * 32, "checkpoint-40": 5 * 32}
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_one_audit_runs_at_a_time_and_one_more_covers_all_that_waited(run: Path, easy_problems: Path) -> None:
     live = live_audit(run, easy_problems, wait=False)
     write(run / "checkpoint-10", 1.1)
     assert live.saved(10) == []
     first = live.process_id
     assert first is not None
+    os.killpg(first, signal.SIGSTOP)  # it takes as long as the training has more to save
     for step in (20, 30):
         write(run / f"checkpoint-{step}", 1 + step / 100)
         live.saved(step)
+    os.killpg(first, signal.SIGCONT)
     found = live.finish()
     assert [one.step for one in found] == [10, 20, 30]
     assert [one.verdict is not None for one in found[1:]] == [False, True]
@@ -148,6 +153,7 @@ def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
     assert len(warned(caplog)) == 1
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_what_does_not_end_by_itself_is_ended_with_the_training(
     run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +165,7 @@ def test_what_does_not_end_by_itself_is_ended_with_the_training(
     while "sample checkpoint-0" not in live.log_path.read_text():
         assert not is_gone(process_id)
         time.sleep(0.02)
+    os.killpg(process_id, signal.SIGSTOP)  # and so it does not end
     live.budget_s = 0.1
     assert live.finish() == []
     assert is_gone(process_id)

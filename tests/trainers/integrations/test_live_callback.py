@@ -65,6 +65,7 @@ def logged(trainer: Trainer) -> dict[int, dict[str, Any]]:
     return {entry["step"]: entry for entry in trainer.state.log_history if "oversharp/pass@1" in entry}
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
     model_path: Path,
     tmp_path: Path,
@@ -110,6 +111,7 @@ def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
     assert "train/oversharp/verdict/text_summary" in board.Tags()["tensors"]
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_a_callback_of_the_user_can_stop_the_training_by_the_verdict(model_path: Path, tmp_path: Path) -> None:
     trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(model_path), tmp_path / "run", model_path)
     trainer.add_callback(OversharpCallback(trainer, budget_s=300, wait=True, **SMALL))
@@ -122,6 +124,7 @@ def test_a_callback_of_the_user_can_stop_the_training_by_the_verdict(model_path:
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2]
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_a_training_goes_on_whatever_becomes_of_the_audit(
     model_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,89 @@
+"""What is said of an engine that ended, without one: ``Ended`` stands in for its process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from diagnostics.samplers import vllm_engine
+from diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
+from diagnostics.samplers.vllm_messages import Answer, Failed, Reply, ResetPrefixCache
+
+DUMP = (
+    "ERROR 11-22 19:43:01 [dump_input.py:79] Dumping scheduler output for model execution: SchedulerOutput("
+    + "NewRequestData(req_id=28_0,error=None,sampling_params=SamplingParams(n=1)), " * 200
+    + ")\n"
+)
+RAISED = "MemoryError: out of memory with 32 rows"
+LOGGED = f"(EngineCore pid=7) ERROR 11-22 19:43:01 [core.py:708] {RAISED}\n"
+
+
+class Ended:
+    """Takes the place of ``subprocess.Popen``: a process that left a log and replies, and is gone."""
+
+    def __init__(self, log: str, replies: Sequence[Reply], returncode: int) -> None:
+        self.pid, self._log, self._replies, self.returncode = 2**22 + 1, log, replies, returncode  # nobody's id
+
+    def __call__(self, _: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, **__: Any) -> Ended:
+        stdout.write(self._log.encode())
+        with Connection(os.dup(pass_fds[0])) as connection:
+            for reply in self._replies:
+                connection.send(reply)
+        return self
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.returncode
+
+
+def said_of(
+    log: str, replies: Sequence[Reply], monkeypatch: pytest.MonkeyPatch, *, returncode: int = 0, at_send: bool = False
+) -> EngineLostError:
+    plain = vllm_engine.subprocess
+    stand_in = SimpleNamespace(**vars(plain) | {"Popen": Ended(log, replies, returncode)})
+    monkeypatch.setattr(vllm_engine, "subprocess", stand_in)
+    process = EngineProcess({})
+    try:
+        with pytest.raises(EngineLostError) as lost:  # noqa: PT012  # whichever of the two notices
+            if at_send:
+                process.send(ResetPrefixCache())
+            while process.receive() is not None:
+                pass
+    finally:
+        process.close()
+    return lost.value
+
+
+@pytest.mark.parametrize("at_send", [False, True])
+def test_what_an_engine_raised_is_the_reason_whoever_notices_first(
+    monkeypatch: pytest.MonkeyPatch, *, at_send: bool
+) -> None:
+    lost = said_of(DUMP, [Answer(value=None), Failed(error=RAISED)], monkeypatch, at_send=at_send)
+    assert (str(lost), lost.short_of_memory) == (RAISED, True)
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (f"{LOGGED}{DUMP}", RAISED),
+        (f"Traceback (most recent call last):\n  File x\n{RAISED}\nsecond line of its message\n", RAISED),
+        (f"{DUMP}engine is going down\n\n", "engine is going down"),
+        (DUMP, DUMP[:200]),
+        ("", "exit code 0"),
+    ],
+    ids=["logger", "traceback", "no exception", "nothing but a long line", "nothing"],
+)
+def test_an_engine_that_ended_without_a_word_is_read_from_its_log(
+    log: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = said_of(log, [], monkeypatch)
+    assert (str(lost), lost.short_of_memory) == (reason, "memory" in reason)
+
+
+def test_a_signal_is_named_whatever_the_log_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = said_of(LOGGED, [], monkeypatch, returncode=-9)
+    assert (str(lost), lost.short_of_memory) == ("killed by SIGKILL", True)
