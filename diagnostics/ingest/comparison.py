@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats.contract import ToolScore, Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ToolScore
 from diagnostics.ingest.place import problem_of, step_of
 from diagnostics.ingest.plan import PlannedFile
 from diagnostics.records.errors import ImportFileError

@@ -115,9 +115,7 @@ def import_samples(
                 series.append(_without_audit(name, _nothing_usable(results)))
                 continue
             used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
-            samples = _Samples(
-                series=name, settings=reader.settings, verifier=reader.verifier, files=used, terms=terms
-            )
+            samples = _Samples(series=name, settings=reader.settings, verifier=reader.verifier, files=used, terms=terms)
             series.append(_audit(store, samples, config, command, progress))
     audited = any(one.verdict is not None for one in series)
     return ImportResult(

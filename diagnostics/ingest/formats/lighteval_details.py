@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import ToolScore, Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
 from diagnostics.ingest.formats.fields import BadField, finite, inner, numeric, optional_text, sampling_settings, text
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import ToolScore, Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
 from diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from diagnostics.ingest.formats import find_files
 from diagnostics.ingest.formats import lm_eval_harness as lm_eval
-from diagnostics.ingest.formats.contract import ToolScore, Fault, FilePlace, Recorded
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded, ToolScore
 from diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples, write_lines
