@@ -270,6 +270,17 @@ def test_a_damaged_sample_is_a_fault_and_the_others_are_read(tmp_path: Path) -> 
     assert len(items) == 12
 
 
+def test_a_byte_that_flipped_in_a_packed_sample_costs_that_sample_alone(tmp_path: Path) -> None:
+    packed = bytearray(LOGS[0].read_bytes())
+    with zipfile.ZipFile(LOGS[0]) as archive:
+        member = archive.getinfo("samples/sum-1_epoch_2.json")
+    packed[member.header_offset + 30 + len(member.filename) + member.compress_size // 2] ^= 1
+    path = tmp_path / "log.eval"
+    path.write_bytes(packed)
+    assert [one.why for one in read(path) if isinstance(one, Fault)] == [DAMAGED]
+    assert len(samples(read(path))) == 11
+
+
 @pytest.mark.parametrize("n_bytes", [0, 30, 5000, -30, -1])
 def test_a_log_that_is_cut_short_is_said_to_be(tmp_path: Path, n_bytes: int) -> None:
     path = tmp_path / "log.eval"
