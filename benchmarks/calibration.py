@@ -44,11 +44,12 @@ from planted import Kind
 from results import RESULTS, circumstances
 
 from diagnostics.records.types import content_hash
-from diagnostics.statistics import keys, pass_at_k
+from diagnostics.statistics import clusters, keys, pass_at_k
+from diagnostics.verdict import explanations, steps
 from diagnostics.verdict import rule as rule_module
-from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL
+from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL
 
-PROBLEMS, SAMPLES = (30, 100, 200, 500), (64, 256, 1024)
+PROBLEMS, SAMPLES = (30, 100, 500), (64, 256, 1024)
 SEED = 21
 #: Series of one task of a worker; each task has its own generator, so that the workers' number changes nothing.
 SERIES_AT_ONCE = 25
@@ -72,7 +73,7 @@ def rows_of(cells: Sequence[tuple[Cell, int, int]], *, workers: int) -> Iterator
 
 def fingerprint() -> str:
     """Identifies what the results rest on: the rule, its statistics, the laws, and how series are drawn."""
-    modules = (rule_module, keys, pass_at_k, planted, calibration_series)
+    modules = (rule_module, explanations, steps, keys, clusters, pass_at_k, planted, calibration_series)
     sources = [ast.unparse(ast.parse(inspect.getsource(one))) for one in modules]  # without comments and layout
     return content_hash(*sources, SEED, SERIES_AT_ONCE)
 
@@ -109,20 +110,17 @@ def _from_json(row: dict[str, Any]) -> Row:
 def planned(*, series: int, quick: bool, kinds: Sequence[Kind] = SIMULATED) -> list[tuple[Cell, int]]:
     """Every cell with its number of series, small and cheap ones first.
 
-    Nulls get ``series``, "no change" twice as many, because it lies closest to the bar; alternatives get a fifth.
+    Nulls get ``series``, alternatives a tenth.
     """
     grid = [(64, 30)] if quick else list(product(SAMPLES, PROBLEMS))
-    of_kind = {kind: max(1, series // 5) if kind in ALTERNATIVES else series for kind in SIMULATED}
-    of_kind["no_change"] = 2 * series
+    of_kind = {kind: max(1, series // 10) if kind in ALTERNATIVES else series for kind in SIMULATED}
     return [(Cell(kind=kind, n_problems=n_problems, n=n), of_kind[kind]) for n, n_problems in grid for kind in kinds]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if every strict null held the bar in every cell, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--series", type=int, default=1000, help="per cell and null; no change twice, alternatives a fifth"
-    )
+    parser.add_argument("--series", type=int, default=2000, help="per cell and null; alternatives a tenth")
     parser.add_argument("--cells", nargs="+", choices=SIMULATED, default=SIMULATED, help="what to simulate")
     parser.add_argument("--quick", action="store_true", help="30 problems, n = 64 only")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
@@ -164,7 +162,7 @@ def _write(path: Path, rows: Sequence[Row], of: str) -> None:
     result = {
         "what": "labels that the verdict's rule gives to simulated series; see calibration.md",
         "checkpoints": f"{N_CHECKPOINTS} after the base, the last {WINDOW} pooled; the base has 2n samples",
-        "levels": {"keys": KEY_LEVEL, "minority": MINORITY_LEVEL},
+        "levels": {"keys": KEY_LEVEL, "minority": MINORITY_LEVEL, "steps": STEP_LEVEL},
         "bar": f"at most {100 * BAR:.0f} % false positives for {', '.join(STRICT_NULLS)}",
         "bar_held": all(row.bar_held for row in rows),
         "seed": SEED,

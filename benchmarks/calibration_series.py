@@ -14,13 +14,12 @@ from planted import KINDS, N_MODES, Kind, PlantedProblems, dominant_modes, draw_
 from scipy.stats import binomtest
 
 from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, rule
+from diagnostics.verdict.record import POSITIVE
+from diagnostics.verdict.rule import KEY_LEVEL, Evidence, Label, Ruling, rule
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")
 SIMULATED: tuple[Kind, ...] = (*STRICT_NULLS, "churn", *ALTERNATIVES)
-#: Labels that say something was lost.
-POSITIVE: tuple[Label, ...] = ("over_sharpened", "over_sharpened_here", "mode_collapse")
 #: Most false positives under a strict null.
 BAR = 0.05
 N_CHECKPOINTS, WINDOW = 9, 3
@@ -132,7 +131,11 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
     changes = []
     for _ in range(series):
         drawn = draw_series(cell, rng)
-        ruling = judge(drawn.total, window=drawn.window, ks=ks, minority=drawn.minority, minority_ks=ks, rng=rng)
+        seen = Evidence(
+            total=drawn.total, window=drawn.window, steps=drawn.window, ks=ks, step_ks=ks,
+            minority=drawn.minority, minority_ks=ks,
+        )  # fmt: skip
+        ruling = judge(seen, rng=rng)
         labels[ruling.label] += 1
         exact += ruling.p_exact <= KEY_LEVEL
         population += ruling.p_population <= KEY_LEVEL

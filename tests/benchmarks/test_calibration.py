@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import calibration
 import numpy as np
@@ -29,8 +28,7 @@ from planted import Kind, dominant_modes, draw_problems, mass_at, mean_pass_at_k
 from scipy.special import logit
 from scipy.stats import binom
 
-from diagnostics.statistics.keys import PairedCounts
-from diagnostics.verdict.rule import Ruling, rule
+from diagnostics.verdict.rule import Evidence, Ruling, rule
 
 SERIES = 200
 #: A rule at the bar exceeds this in 1 % of such runs; one with 15 % false positives stays below it in 1 %.
@@ -62,21 +60,21 @@ def relabelled(ruling: Ruling, *, positive: bool) -> Ruling:
     return replace(ruling, label="over_sharpened_here") if positive else ruling
 
 
-def lenient(total: PairedCounts, **others: Any) -> Ruling:
+def lenient(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     """Rejects at .3 instead of .03."""
-    ruling = rule(total, **others)
+    ruling = rule(seen, rng=rng)
     return relabelled(ruling, positive=ruling.p_exact <= 0.3)
 
 
-def naive(total: PairedCounts, **others: Any) -> Ruling:
+def naive(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     """Calls it a loss where any point estimate lies below the base."""
-    fell = bool((total.changes(others["ks"]).mean(axis=0) < 0).any())
-    return relabelled(rule(total, **others), positive=fell)
+    fell = bool((seen.total.changes(seen.ks).mean(axis=0) < 0).any())
+    return relabelled(rule(seen, rng=rng), positive=fell)
 
 
-def short_of_samples(total: PairedCounts, **others: Any) -> Ruling:
+def short_of_samples(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     """Forgets what one of the window's three checkpoints solved, but not its samples."""
-    return rule(replace(total, late_P=2 * total.late_P // 3), **others)
+    return rule(replace(seen, total=replace(seen.total, late_P=2 * seen.total.late_P // 3)), rng=rng)
 
 
 @pytest.mark.parametrize("broken", [lenient, naive, short_of_samples])

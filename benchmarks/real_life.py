@@ -1,0 +1,161 @@
+"""How often the verdict is led astray by what real runs have: lenient graders, guesses, relations, losses that pass.
+
+``python benchmarks/real_life.py`` (a part of ``make calibration``) draws series of each case below as an audit would
+see them, and labels them by the shipped rule (``diagnostics/verdict/rule.py``). Nulls are cases in which a certain
+label would be wrong; it may be given to at most 5 % of the series. Results go into ``benchmarks/results/real_life.json``
+after every case, the table into ``real_life.md``; the same command continues. It ends with 1 where a bound is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "speed"))
+
+import numpy as np
+import real_life_cases
+from calibration import fingerprint as fingerprint_of_the_rule
+from calibration_series import BAR, interval
+from real_life_cases import CASES, Case, Outcome
+from results import RESULTS, circumstances
+
+from diagnostics.records.types import content_hash
+
+SEED = 22
+#: Series of one task of a worker; each task has its own generator, so that the workers' number changes nothing.
+SERIES_AT_ONCE = 25
+
+
+def _part(arguments: tuple[str, int]) -> tuple[list[Outcome], float]:
+    name, first = arguments
+    start = time.process_time()
+    case = CASES[name]
+    rng = np.random.default_rng([SEED, list(CASES).index(name), first])
+    return [case.draw(rng) for _ in range(SERIES_AT_ONCE)], time.process_time() - start
+
+
+def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float) -> dict[str, Any]:
+    """What is written of one case: how many series were labelled wrongly, or rightly, with a 95 % interval."""
+    counted = sum(case.counts(one) for one in outcomes)
+    low, high = interval(counted, len(outcomes))
+    sizes = [one.sizes for one in outcomes if one.sizes is not None]
+    return {
+        "name": case.name,
+        "what": case.what,
+        "counted": case.counted,
+        "null": case.null,
+        "series": len(outcomes),
+        "count": counted,
+        "rate": round(counted / len(outcomes), 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "labels": dict(Counter(one.label for one in outcomes)),
+        "sizes_points": None if not sizes else [round(100 * float(size), 2) for size in np.mean(sizes, axis=0)],
+        "cpu_s": round(cpu_s, 1),
+    }
+
+
+def broken(row: Mapping[str, Any]) -> bool:
+    """Whether a null's bound is broken."""
+    return bool(row["null"]) and row["count"] > BAR * row["series"]
+
+
+def fingerprint() -> str:
+    """Identifies what the results rest on: the rule with its statistics, and the cases."""
+    return content_hash(fingerprint_of_the_rule(), Path(real_life_cases.__file__).read_text(), SEED, SERIES_AT_ONCE)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The Markdown file."""
+    missed = [row["name"] for row in rows if broken(row)]
+    held = "held in every case" if not missed else f"broken in: {', '.join(missed)}"
+    parts = [
+        "# The verdict under the conditions of real life",
+        f"Made by `make calibration` (seed {SEED}); machine, versions and counts are in `real_life.json`. The bound of "
+        f"{100 * BAR:.0f} % on wrong labels is {held}.",
+    ]
+    for null, title in ((True, "## Labels that would be wrong"), (False, "## What is found, and what is said of it")):
+        lines = ["| case | counted | series | % (95 % interval) | labels, % |", "|---|---|---:|---:|---|"]
+        for row in rows:
+            if row["null"] != null:
+                continue
+            labels = ", ".join(
+                f"{label} {100 * n / row['series']:.0f}"
+                for label, n in sorted(row["labels"].items(), key=lambda of: -of[1])
+            )
+            sizes = row["sizes_points"]
+            told = (
+                ""
+                if sizes is None
+                else f"; true {sizes[0]:.1f}, printed {sizes[1]:.1f}, given the label {sizes[2]:.1f} points"
+            )
+            rate = f"{100 * row['rate']:.1f} ({100 * row['low']:.1f}–{100 * row['high']:.1f})"
+            lines.append(f"| {row['what']} | {row['counted']} | {row['series']} | {rate} | {labels}{told} |")
+        parts += [title, "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if every bound held, else 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--series", type=int, default=2000, help="per null; a tenth of it for the other cases")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what to simulate")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--out", type=Path, default=RESULTS / "real_life.json")
+    given = parser.parse_args(arguments)
+    held = _held(given.out)
+    with ProcessPoolExecutor(max_workers=given.workers) as pool:
+        for name in given.cases:
+            case = CASES[name]
+            wanted = given.series if case.null else max(SERIES_AT_ONCE, given.series // 10)
+            if name in held and held[name]["series"] >= wanted:
+                continue
+            starts = range(0, wanted, SERIES_AT_ONCE)
+            parts = list(pool.map(_part, [(name, first) for first in starts]))
+            outcomes = [one for part, _ in parts for one in part]
+            held[name] = row_of(case, outcomes, sum(cpu_s for _, cpu_s in parts))
+            print(json.dumps(held[name]), flush=True)
+            _write(given.out, held)
+    _write(given.out, held)
+    missed = [row["name"] for row in held.values() if broken(row)]
+    for name in missed:
+        print(f"{name}: more than {100 * BAR:.0f} % of its series were labelled wrongly", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _held(path: Path) -> dict[str, dict[str, Any]]:
+    """Rows of an earlier run, if they rest on the same code."""
+    if not path.is_file():
+        return {}
+    result = json.loads(path.read_text())
+    return {row["name"]: row for row in result["rows"]} if result["fingerprint"] == fingerprint() else {}
+
+
+def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:
+    rows = [held[name] for name in CASES if name in held]
+    result = {
+        "what": "labels that the verdict's rule gives where real runs lead astray; see real_life.md",
+        "seed": SEED,
+        "fingerprint": fingerprint(),
+        "bound_held": not any(broken(row) for row in rows),
+        "cpu_s": round(sum(row["cpu_s"] for row in rows)),
+        **circumstances(("oversharp", "numpy", "scipy")),
+        "rows": rows,
+    }
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    partial.replace(path)
+    path.with_suffix(".md").write_text(table(rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,332 @@
+"""Cases of real life as series with a known truth, labelled by the verdict's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+from planted import draw_problems, mass_at
+from scipy.special import expit
+
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
+from diagnostics.verdict.claims import size_given_label
+from diagnostics.verdict.explanations import Unread
+from diagnostics.verdict.power import window_size
+from diagnostics.verdict.record import POSITIVE
+from diagnostics.verdict.rule import KEY_LEVEL, Evidence, Ruling, rule, spent_share
+
+Rates = Float[np.ndarray, " problem"]
+#: Half a per cent of wrong answers may be accepted where nobody knows better.
+ASSUMED_GUESSES = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The label of one series, the checkpoints (by position) that were called lost, and sizes where they are studied.
+
+    ``sizes``: the true fall, the printed one and the one given the label, in probability; of positive labels alone.
+    """
+
+    label: str
+    lost: tuple[int, ...] = ()
+    sizes: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is drawn, what is counted of it, and whether that would be wrong (``null``) or right."""
+
+    name: str
+    what: str
+    counted: str
+    null: bool
+    draw: Callable[[np.random.Generator], Outcome] = field(repr=False)
+    counts: Callable[[Outcome], bool] = field(repr=False)
+
+
+def called(*labels: str) -> Callable[[Outcome], bool]:
+    return lambda one: one.label in labels
+
+
+a_loss = called(*POSITIVE)
+
+
+def evidence(
+    base_P: Rates, late_TP: Sequence[Rates], n: int, rng: np.random.Generator, *, n_base: int | None = None
+) -> Evidence:
+    """Counts of an audit: ``n`` samples of each checkpoint, twice as many of the base."""
+    n_base = 2 * n if n_base is None else n_base
+    base_hits_P = rng.binomial(n_base, base_P)
+    late_hits = [rng.binomial(n, rate_P) for rate_P in late_TP]
+    return of_counts(base_hits_P, late_hits, n_base=n_base, n=n)
+
+
+def of_counts(base_P: Int[np.ndarray, " problem"], late: Sequence[np.ndarray], *, n_base: int, n: int) -> Evidence:
+    """The same from hits."""
+    steps = [PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=n) for late_P in late]
+    window = window_size(len(late))
+    ks = inference_ks(min(n_base, n))
+    return Evidence(
+        total=PairedCounts(base_P=base_P, late_P=np.sum(late[-window:], axis=0), n_base=n_base, n_late=window * n),
+        window=steps[-window:], steps=steps, ks=ks, step_ks=ks,
+    )  # fmt: skip
+
+
+def ruled(seen: Evidence, rng: np.random.Generator) -> tuple[Ruling, Outcome]:
+    ruling = rule(seen, rng=rng)
+    lost = tuple(position for position, step in enumerate(ruling.steps) if step.lost)
+    return ruling, Outcome(label=ruling.label, lost=lost)
+
+
+def logit_normal(n_problems: int, rng: np.random.Generator) -> Rates:
+    """The calibration's own problems: a tenth out of reach, pass@1 about .2."""
+    return draw_problems(n_problems, rng).mass_PJ.sum(axis=1)
+
+
+def easy(n_problems: int, rng: np.random.Generator) -> Rates:
+    return rng.beta(6, 2, n_problems)
+
+
+def hard(n_problems: int, rng: np.random.Generator) -> Rates:
+    return rng.beta(0.3, 12, n_problems)
+
+
+def bimodal(n_problems: int, rng: np.random.Generator) -> Rates:
+    return np.where(rng.random(n_problems) < 0.5, rng.beta(1, 30, n_problems), rng.beta(30, 3, n_problems))
+
+
+def mostly_unsolvable(n_problems: int, rng: np.random.Generator) -> Rates:
+    return np.where(rng.random(n_problems) < 0.7, 0.0, rng.beta(0.6, 3, n_problems))
+
+
+Law = Callable[[int, np.random.Generator], Rates]
+LAWS: Mapping[str, Law] = {
+    "easy": easy, "hard": hard, "bimodal": bimodal, "70 % unsolvable": mostly_unsolvable, "logit-normal": logit_normal,
+}  # fmt: skip
+
+
+def unchanged(law: Law, n_problems: int, n: int, n_checkpoints: int) -> Callable[[np.random.Generator], Outcome]:
+    def draw(rng: np.random.Generator) -> Outcome:
+        rate_P = law(n_problems, rng)
+        return ruled(evidence(rate_P, [rate_P] * n_checkpoints, n, rng), rng)[1]
+
+    return draw
+
+
+def permuted(law: Law, n_problems: int, n: int, *, drifting: bool = False) -> Callable[[np.random.Generator], Outcome]:
+    """Problems swap their rates: once, or anew at every checkpoint. pass@k moves at no k."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        rate_P = law(n_problems, rng)
+        swapped_P = rng.permutation(rate_P)
+        late = [rng.permutation(rate_P) if drifting else swapped_P for _ in range(9)]
+        return ruled(evidence(rate_P, late, n, rng), rng)[1]
+
+    return draw
+
+
+def guessed(accepted: float, n_problems: int, n: int) -> Callable[[np.random.Generator], Outcome]:
+    """The base's grader accepts so many of the wrong answers, later none: training made them other ones."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        rate_P = logit_normal(n_problems, rng)
+        seen = evidence(rate_P + accepted * (1 - rate_P), [rate_P] * 9, n, rng)
+        return ruled(replace(seen, guess_share=ASSUMED_GUESSES), rng)[1]
+
+    return draw
+
+
+def related(n_problems: int, size: int, drift: float, *, named: bool) -> Callable[[np.random.Generator], Outcome]:
+    """Groups of problems with nearly the same rate whose log-odds move together, by 0 on average over groups."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        cluster_P = np.arange(n_problems) // size
+        n_clusters = int(cluster_P[-1]) + 1
+        centre_P = rng.normal(0.5, 1.5, n_clusters)[cluster_P] + 0.3 * rng.normal(size=n_problems)
+        moved_P = centre_P + drift * rng.normal(size=n_clusters)[cluster_P]
+        # both sides scatter alike, so that no pass@k moves on average over clusters
+        centre_P = centre_P + drift * rng.normal(size=n_clusters)[cluster_P]
+        seen = evidence(expit(centre_P), [expit(moved_P)] * 9, 256, rng)
+        return ruled(replace(seen, cluster_P=cluster_P if named else None), rng)[1]
+
+    return draw
+
+
+def killed(
+    n_problems: int, n: int, points: float, at: Sequence[int], *, n_checkpoints: int = 9, law: Law = easy
+) -> Callable[[np.random.Generator], Outcome]:
+    """So many points of the problems, of all within reach, are never solved at the checkpoints ``at``."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        rate_P = law(n_problems, rng)
+        gone_P = np.arange(n_problems) < round(points / 100 * n_problems)
+        late = [np.where(gone_P, 0.0, rate_P) if t in at else rate_P for t in range(n_checkpoints)]
+        seen = replace(evidence(rate_P, late, n, rng), guess_share=ASSUMED_GUESSES)
+        ruling, outcome = ruled(seen, rng)
+        k = seen.ks[-1]
+        true = float(np.mean(np.where(gone_P, -np.expm1(k * np.log1p(-np.minimum(rate_P, 1 - 1e-12))), 0.0)))
+        return replace(outcome, sizes=_sizes(seen, ruling, true))
+
+    return draw
+
+
+def _sizes(seen: Evidence, ruling: Ruling, true: float) -> tuple[float, float, float] | None:
+    if ruling.label not in POSITIVE:
+        return None
+    change_PK = mean_changes(seen.window, seen.ks)
+    worst = int(change_PK.mean(axis=0).argmin())
+    of_worst = share_interval(change_PK[:, worst], bounds=(-1.0, 1.0))
+    if of_worst.mean >= 0:
+        return None
+    n_problems = len(change_PK)
+    error = float(np.sqrt((n_problems - 1) * change_PK[:, worst].var(ddof=1) + 1.0) / n_problems)
+    return true, -of_worst.mean, -size_given_label(of_worst.mean, error, level=KEY_LEVEL * seen.spent)
+
+
+def cut_off(share: float, *, known: bool) -> Callable[[np.random.Generator], Outcome]:
+    """Late, a share of the samples that would be correct, and as many of the others, cannot be read."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        n_problems, n = 100, 256
+        rate_P = logit_normal(n_problems, rng)
+        base_P = rng.binomial(2 * n, rate_P)
+        hits = [rng.binomial(n, rate_P) for _ in range(9)]
+        unread_hits = [rng.binomial(hit_P, share) for hit_P in hits]
+        unread_misses = [rng.binomial(n - hit_P, share) for hit_P in hits]
+        seen = of_counts(base_P, [hit - lost for hit, lost in zip(hits, unread_hits, strict=True)], n_base=2 * n, n=n)
+        if known:
+            late_P = np.sum([a + b for a, b in zip(unread_hits[-3:], unread_misses[-3:], strict=True)], axis=0)
+            seen = replace(seen, unread=Unread(base_P=np.zeros(n_problems, dtype=np.int64), late_P=late_P))
+        return ruled(seen, rng)[1]
+
+    return draw
+
+
+def looked_at(n_looks: int, *, declared: int | None, n_runs: int = 1) -> Callable[[np.random.Generator], Outcome]:
+    """Nothing changes; the verdict is read after each checkpoint, of each run. The first loss counts."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        outcome = Outcome(label="inconclusive")
+        for _ in range(n_runs):
+            rate_P = logit_normal(60, rng)
+            base_P = rng.binomial(128, rate_P)
+            hits = [rng.binomial(64, rate_P) for _ in range(n_looks)]
+            for look in range(1, n_looks + 1) if n_runs == 1 else (n_looks,):
+                seen = of_counts(base_P, hits[:look], n_base=128, n=64)
+                number = look if n_runs == 1 else 1
+                spent = spent_share(number=number, declared=declared, runs=n_runs)
+                outcome = ruled(replace(seen, spent=spent), rng)[1]
+                if outcome.label in POSITIVE:
+                    return outcome
+        return outcome
+
+    return draw
+
+
+def read_while_it_sharpens(n_looks: int, *, declared: int | None) -> Callable[[np.random.Generator], Outcome]:
+    """A medium over-sharpening (``planted.py``), read after each of the checkpoints, or at the end alone."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        problems = draw_problems(200, rng)
+        rates = [mass_at("over_severe", problems, t / 9).sum(axis=1) for t in range(10)]
+        base_P = rng.binomial(512, rates[0])
+        hits = [rng.binomial(256, rate_P) for rate_P in rates[1:]]
+        outcome = Outcome(label="inconclusive")
+        for look in range(1, 10) if n_looks > 1 else (9,):
+            spent = spent_share(number=look if n_looks > 1 else 1, declared=declared, runs=1)
+            outcome = ruled(replace(of_counts(base_P, hits[:look], n_base=512, n=256), spent=spent), rng)[1]
+            if outcome.label in POSITIVE:
+                return outcome
+        return outcome
+
+    return draw
+
+
+def lost_exactly(*at: int) -> Callable[[Outcome], bool]:
+    return lambda one: one.lost == at
+
+
+def lost_wrongly(*at: int) -> Callable[[Outcome], bool]:
+    return lambda one: bool(set(one.lost) - set(at))
+
+
+BARE = called("over_sharpened", "over_sharpened_here", "degraded", "mode_collapse", "lost_at_steps")
+_ANY = "called a loss"
+
+
+def _cases() -> list[Case]:
+    nulls = [
+        Case(name=f"guesses {accepted}, n={n}", null=True, counts=BARE, counted="a bare loss",
+             what=f"the base's grader accepts {100 * accepted:g} % of wrong answers, later none; 100 problems, n = {n}",
+             draw=guessed(accepted, 100, n))
+        for accepted, n in ((0.001, 1024), (0.001, 256), (0.0003, 1024), (0.005, 256), (0.005, 1024))
+    ]  # fmt: skip
+    nulls += [
+        Case(name=f"permuted {law}{' at each checkpoint' if drifting else ''} {n_problems}/{n}", null=True, counts=a_loss,
+             counted=_ANY, what=f"rates swapped among {n_problems} {law} problems"
+             f"{' anew at each checkpoint' if drifting else ''}, n = {n}: pass@k unchanged",
+             draw=permuted(LAWS[law], n_problems, n, drifting=drifting))
+        for law, n_problems, n, drifting in (
+            ("easy", 40, 256, False), ("easy", 100, 1024, False), ("easy", 40, 256, True),
+            ("bimodal", 40, 256, False), ("bimodal", 100, 1024, False), ("logit-normal", 100, 1024, False),
+        )
+    ]  # fmt: skip
+    nulls += [
+        Case(name=f"related {size} of {n_problems}", null=True, counts=called("over_sharpened"), counted="Over-sharpened",
+             what=f"{n_problems} problems in clusters of {size} that drift together, by nothing on average, n = 256",
+             draw=related(n_problems, size, 0.5, named=True))
+        for n_problems, size in ((100, 5), (100, 10), (300, 10))
+    ]  # fmt: skip
+    nulls += [
+        Case(name="cut off", null=True, counts=BARE, counted="a bare loss", draw=cut_off(0.2, known=True),
+             what="a fifth of the late samples cannot be read; 100 problems, n = 256"),
+        Case(name="looks, any number", null=True, counts=a_loss, counted=_ANY, draw=looked_at(10, declared=None),
+             what="no change, read after each of ten checkpoints, their number not declared; 60 problems, n = 64"),
+        Case(name="looks, ten", null=True, counts=a_loss, counted=_ANY, draw=looked_at(10, declared=10),
+             what="no change, read after each of ten declared checkpoints; 60 problems, n = 64"),
+        Case(name="runs, eight", null=True, counts=a_loss, counted=_ANY, draw=looked_at(9, declared=1, n_runs=8),
+             what="no change, any of eight declared runs; 60 problems, n = 64"),
+    ]  # fmt: skip
+    nulls += [
+        Case(name=f"no change {law} {n_problems}/{n}/{checkpoints}", null=True, counts=a_loss, counted=_ANY,
+             what=f"no change; {n_problems} problems, {law}, n = {n}, checkpoints: {checkpoints}",
+             draw=unchanged(LAWS[law], n_problems, n, checkpoints))
+        for law, n_problems, n, checkpoints in (
+            ("bimodal", 100, 256, 9), ("70 % unsolvable", 100, 256, 9), ("easy", 100, 256, 9), ("hard", 100, 256, 9),
+            ("70 % unsolvable", 30, 32, 2), ("logit-normal", 100, 256, 40), ("logit-normal", 1000, 32, 2),
+        )
+    ]  # fmt: skip
+    at_the_end = (8,)
+    found = [
+        Case(name="permuted, clusters not named", null=False, counts=called("over_sharpened"), counted="Over-sharpened",
+             what="100 problems in clusters of 10 that drift together, no cluster named: what is to be expected",
+             draw=related(100, 10, 0.5, named=False)),
+        Case(name="cut off, unknown", null=False, counts=called("degraded"), counted="Degraded",
+             what="a fifth of the late samples cannot be read, and nobody knows which", draw=cut_off(0.2, known=False)),
+        Case(name="last alone", null=False, counts=lost_exactly(8), counted="the last checkpoint, and no other",
+             what="5 points of 500 problems are lost at the last of 9 checkpoints, n = 256",
+             draw=killed(500, 256, 5, at_the_end)),
+        Case(name="transient", null=False, counts=lost_exactly(2, 3, 4, 5), counted="steps 3 to 6, and no other",
+             what="5 points of 500 problems are lost at steps 3 to 6 of 9 and come back, n = 256",
+             draw=killed(500, 256, 5, (2, 3, 4, 5))),
+        Case(name="transient, wrong", null=True, counts=lost_wrongly(2, 3, 4, 5), counted="another step called lost",
+             what="the same", draw=killed(500, 256, 5, (2, 3, 4, 5))),
+        Case(name="killed 2/500", null=False, counts=a_loss, counted=_ANY,
+             what="2 points of 500 problems are lost in the last third, n = 256", draw=killed(500, 256, 2, (6, 7, 8))),
+        Case(name="killed 2/100", null=False, counts=a_loss, counted=_ANY,
+             what="2 points of 100 problems are lost in the last third, n = 256", draw=killed(100, 256, 2, (6, 7, 8))),
+        Case(name="killed 5/100", null=False, counts=a_loss, counted=_ANY,
+             what="5 points of 100 problems are lost in the last third, n = 256", draw=killed(100, 256, 5, (6, 7, 8))),
+        Case(name="sharpening, one look", null=False, counts=a_loss, counted=_ANY,
+             what="severe over-sharpening of 200 problems, n = 256, read once", draw=read_while_it_sharpens(1, declared=1)),
+        Case(name="sharpening, any look", null=False, counts=a_loss, counted=_ANY,
+             what="the same, read after each checkpoint, their number not declared",
+             draw=read_while_it_sharpens(9, declared=None)),
+    ]  # fmt: skip
+    return [*nulls, *found]
+
+
+CASES: Mapping[str, Case] = {case.name: case for case in _cases()}
