@@ -75,10 +75,10 @@ Made by `make calibration` (seed {seed}); machine, versions and counts are in `c
 Each series has P problems with four correct modes each, and {N_CHECKPOINTS} checkpoints after the base. A tenth of the
 problems is out of the base's reach, the success of the others is logit-normal (mean −2.6, standard deviation 2.6),
 divided among the modes by a uniform Dirichlet law. The rule sees n samples of each of the last {WINDOW} checkpoints,
-pooled, and 2n of the base, all graded rightly; levels {KEY_LEVEL} for both keys, {MINORITY_LEVEL} for the minority channel
-and {STEP_LEVEL} for single checkpoints. The key for these very problems and the minority channel are exact tests: under
-a strict null the rate is at most the sum of the levels, but for the luck of the simulation. What real runs have beside
-that is in [real_life.md](real_life.md)."""
+pooled, and 2n of the base, all graded rightly; levels {KEY_LEVEL} for both keys, {MINORITY_LEVEL} for the minority
+channel and {STEP_LEVEL} for single checkpoints. The key for these very problems and the minority channel are exact
+tests: under a strict null the rate is at most the sum of the levels, but for the luck of the simulation. What real runs
+have beside that is in [real_life.md](real_life.md)."""
 
 
 def _table(rows: Sequence[Row], kinds: Sequence[Kind], columns: dict[str, Callable[[dict[Kind, Row]], str]]) -> str:

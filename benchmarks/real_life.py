@@ -1,9 +1,10 @@
 """How often the verdict is led astray by what real runs have: lenient graders, guesses, relations, losses that pass.
 
-``python benchmarks/real_life.py`` (a part of ``make calibration``) draws series of each case below as an audit would
-see them, and labels them by the shipped rule (``diagnostics/verdict/rule.py``). Nulls are cases in which a certain
-label would be wrong; it may be given to at most 5 % of the series. Results go into ``benchmarks/results/real_life.json``
-after every case, the table into ``real_life.md``; the same command continues. It ends with 1 where a bound is broken.
+``python benchmarks/real_life.py`` (a part of ``make calibration``) draws series of each case in ``real_life_cases.py``
+as an audit would see them, and labels them by the shipped rule (``diagnostics/verdict/rule.py``). Nulls are cases in
+which a certain label would be wrong; it may be given to at most 5 % of the series. Results go into
+``benchmarks/results/real_life.json`` after every case, the table into ``real_life.md``; the same command continues. It
+ends with 1 where a bound is broken.
 """
 
 from __future__ import annotations

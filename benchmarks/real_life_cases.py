@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
-from diagnostics.verdict.claims import size_given_label
+from diagnostics.verdict.claims import error_of_fall, size_given_label
 from diagnostics.verdict.explanations import Unread
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import POSITIVE
@@ -156,19 +156,20 @@ def related(n_problems: int, size: int, drift: float, *, named: bool) -> Callabl
 
 
 def killed(
-    n_problems: int, n: int, points: float, at: Sequence[int], *, n_checkpoints: int = 9, law: Law = easy
+    n_problems: int, n: int, points: float, at: Sequence[int], *, n_checkpoints: int = 9, sizes: bool = False
 ) -> Callable[[np.random.Generator], Outcome]:
     """So many points of the problems, of all within reach, are never solved at the checkpoints ``at``."""
 
     def draw(rng: np.random.Generator) -> Outcome:
-        rate_P = law(n_problems, rng)
-        gone_P = np.arange(n_problems) < round(points / 100 * n_problems)
+        rate_P = logit_normal(n_problems, rng)
+        gone_P = np.zeros(n_problems, dtype=bool)
+        gone_P[np.flatnonzero(rate_P > 0.05)[: round(points / 100 * n_problems)]] = True
         late = [np.where(gone_P, 0.0, rate_P) if t in at else rate_P for t in range(n_checkpoints)]
         seen = replace(evidence(rate_P, late, n, rng), guess_share=ASSUMED_GUESSES)
         ruling, outcome = ruled(seen, rng)
         k = seen.ks[-1]
         true = float(np.mean(np.where(gone_P, -np.expm1(k * np.log1p(-np.minimum(rate_P, 1 - 1e-12))), 0.0)))
-        return replace(outcome, sizes=_sizes(seen, ruling, true))
+        return replace(outcome, sizes=_sizes(seen, ruling, true)) if sizes else outcome
 
     return draw
 
@@ -181,8 +182,7 @@ def _sizes(seen: Evidence, ruling: Ruling, true: float) -> tuple[float, float, f
     of_worst = share_interval(change_PK[:, worst], bounds=(-1.0, 1.0))
     if of_worst.mean >= 0:
         return None
-    n_problems = len(change_PK)
-    error = float(np.sqrt((n_problems - 1) * change_PK[:, worst].var(ddof=1) + 1.0) / n_problems)
+    error = error_of_fall(seen, ruling, seen.ks[worst])
     return true, -of_worst.mean, -size_given_label(of_worst.mean, error, level=KEY_LEVEL * seen.spent)
 
 
@@ -265,8 +265,8 @@ def _cases() -> list[Case]:
         for accepted, n in ((0.001, 1024), (0.001, 256), (0.0003, 1024), (0.005, 256), (0.005, 1024))
     ]  # fmt: skip
     nulls += [
-        Case(name=f"permuted {law}{' at each checkpoint' if drifting else ''} {n_problems}/{n}", null=True, counts=a_loss,
-             counted=_ANY, what=f"rates swapped among {n_problems} {law} problems"
+        Case(name=f"permuted {law}{' at each checkpoint' if drifting else ''} {n_problems}/{n}", null=True,
+             counts=a_loss, counted=_ANY, what=f"rates swapped among {n_problems} {law} problems"
              f"{' anew at each checkpoint' if drifting else ''}, n = {n}: pass@k unchanged",
              draw=permuted(LAWS[law], n_problems, n, drifting=drifting))
         for law, n_problems, n, drifting in (
@@ -275,7 +275,8 @@ def _cases() -> list[Case]:
         )
     ]  # fmt: skip
     nulls += [
-        Case(name=f"related {size} of {n_problems}", null=True, counts=called("over_sharpened"), counted="Over-sharpened",
+        Case(name=f"related {size} of {n_problems}", null=True, counts=called("over_sharpened"),
+             counted="Over-sharpened",
              what=f"{n_problems} problems in clusters of {size} that drift together, by nothing on average, n = 256",
              draw=related(n_problems, size, 0.5, named=True))
         for n_problems, size in ((100, 5), (100, 10), (300, 10))
@@ -301,7 +302,7 @@ def _cases() -> list[Case]:
     ]  # fmt: skip
     at_the_end = (8,)
     found = [
-        Case(name="permuted, clusters not named", null=False, counts=called("over_sharpened"), counted="Over-sharpened",
+        Case(name="related, not named", null=False, counts=called("over_sharpened"), counted="Over-sharpened",
              what="100 problems in clusters of 10 that drift together, no cluster named: what is to be expected",
              draw=related(100, 10, 0.5, named=False)),
         Case(name="cut off, unknown", null=False, counts=called("degraded"), counted="Degraded",
@@ -315,13 +316,17 @@ def _cases() -> list[Case]:
         Case(name="transient, wrong", null=True, counts=lost_wrongly(2, 3, 4, 5), counted="another step called lost",
              what="the same", draw=killed(500, 256, 5, (2, 3, 4, 5))),
         Case(name="killed 2/500", null=False, counts=a_loss, counted=_ANY,
-             what="2 points of 500 problems are lost in the last third, n = 256", draw=killed(500, 256, 2, (6, 7, 8))),
+             what="2 points of 500 problems are lost in the last third, n = 256",
+             draw=killed(500, 256, 2, (6, 7, 8), sizes=True)),
         Case(name="killed 2/100", null=False, counts=a_loss, counted=_ANY,
-             what="2 points of 100 problems are lost in the last third, n = 256", draw=killed(100, 256, 2, (6, 7, 8))),
+             what="2 points of 100 problems are lost in the last third, n = 256",
+             draw=killed(100, 256, 2, (6, 7, 8), sizes=True)),
         Case(name="killed 5/100", null=False, counts=a_loss, counted=_ANY,
-             what="5 points of 100 problems are lost in the last third, n = 256", draw=killed(100, 256, 5, (6, 7, 8))),
+             what="5 points of 100 problems are lost in the last third, n = 256",
+             draw=killed(100, 256, 5, (6, 7, 8), sizes=True)),
         Case(name="sharpening, one look", null=False, counts=a_loss, counted=_ANY,
-             what="severe over-sharpening of 200 problems, n = 256, read once", draw=read_while_it_sharpens(1, declared=1)),
+             what="severe over-sharpening of 200 problems, n = 256, read once",
+             draw=read_while_it_sharpens(1, declared=1)),
         Case(name="sharpening, any look", null=False, counts=a_loss, counted=_ANY,
              what="the same, read after each checkpoint, their number not declared",
              draw=read_while_it_sharpens(9, declared=None)),

@@ -32,13 +32,12 @@ def crossing(
     change_PK: Float[np.ndarray, "problem k"],
     ks: Sequence[int],
     *,
-    rng: np.random.Generator | None = None,
     confidence: float = 0.95,
 ) -> Crossing:
     """k* of one checkpoint: where the mean over problems of the change of pass@k falls below 0 for good.
 
     For good: it stays below 0 up to the largest k. Interpolated linearly on log₂ k; 1 where the mean is below 0 at
-    every k, beyond the range where it is not at the largest. ``ks`` ascend. ``rng`` is not used.
+    every k, beyond the range where it is not at the largest. ``ks`` ascend.
 
     The interval holds every k at which the interval of the mean change (``intervals.share_interval``) holds 0, from the
     first to the last: what the crossing is, the change is 0 there, so this covers k* as often as that covers 0. A

@@ -9,9 +9,19 @@ from jaxtyping import Bool, Float
 from scipy.optimize import brentq
 from scipy.stats import hypergeom, norm
 
-from diagnostics.statistics.keys import PairedCounts, exact_key
+from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.keys import PairedCounts, Studentised, exact_key, mean_changes
 from diagnostics.verdict.record import Claim, Estimate
-from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, MARGIN_CONFIDENCE, MINORITY_LEVEL, STEP_LEVEL, Evidence, Ruling
+from diagnostics.verdict.rule import (
+    EXPLAINED_LEVEL,
+    KEY_LEVEL,
+    MARGIN,
+    MARGIN_CONFIDENCE,
+    MINORITY_LEVEL,
+    STEP_LEVEL,
+    Evidence,
+    Ruling,
+)
 
 HERE, LIKE_THESE = "these problems", "problems like these"
 #: How many standard errors below 0 a fall must lie for the keys to see it, over the usual k: at their level, normal
@@ -128,9 +138,9 @@ def _no_loss(seen: Evidence, ruling: Ruling) -> Claim:
 
 def _otherwise(seen: Evidence, ruling: Ruling) -> Iterator[str]:
     """Causes that this very data leave open."""
-    if ruling.p_guessing is not None and ruling.p_guessing > KEY_LEVEL * seen.spent:
+    if ruling.p_guessing is not None and ruling.p_guessing > EXPLAINED_LEVEL:
         yield "wrong answers that were accepted at the base"
-    if ruling.p_read is not None and ruling.p_read > KEY_LEVEL * seen.spent:
+    if ruling.p_read is not None and ruling.p_read > EXPLAINED_LEVEL:
         yield "samples that were cut off, not parsed or out of the grader's time"
     if seen.unread is None:
         yield "cut-off samples: nobody knows how they ended"
@@ -156,6 +166,19 @@ def _holm(p_P: Float[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
     adjusted_P = np.empty_like(p_P)
     adjusted_P[order_P] = np.minimum(1.0, np.maximum.accumulate(p_P[order_P] * np.arange(len(p_P), 0, -1)))
     return adjusted_P
+
+
+def error_of_fall(seen: Evidence, ruling: Ruling, k: int) -> float:
+    """Standard error of the change of pass@k by which it was called a loss, a probability.
+
+    Over problems where the population key found it; else that of the samples of these very problems.
+    """
+    if ruling.p_population <= KEY_LEVEL * seen.spent:
+        change_G = by_cluster(mean_changes(seen.window, [k]), seen.cluster_P)[:, 0]
+        return float(np.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G))
+    least = Studentised.of(seen.total.n_base, seen.total.n_late, [k])
+    z = float(least.least(seen.total.base_P[None], seen.total.late_P[None])[0])
+    return abs(float(seen.total.changes([k]).mean()) / z) if z else 1.0
 
 
 def size_given_label(change: float, error: float, *, level: float) -> float:

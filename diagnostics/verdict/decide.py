@@ -5,7 +5,6 @@ Every random draw starts from one constant, so that equal counts give an equal v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
@@ -21,7 +20,7 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.verdict.audit_sizes import settle
 from diagnostics.verdict.caveats import FEW_CLUSTERS, FEW_PROBLEMS, caveats_of, left_out_of
-from diagnostics.verdict.claims import claims_of, size_given_label
+from diagnostics.verdict.claims import claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
 from diagnostics.verdict.explanations import (
     Unread,
@@ -73,10 +72,10 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         return _with_sentence(replace(said, why=why))
     window = compared[-window_size(len(compared)) :]
     seen = _evidence(counts, compared, window)
-    rule_rng, star_rng, decline_rng, remedy_rng, claim_rng = np.random.default_rng(SEED).spawn(5)
+    rule_rng, decline_rng, remedy_rng, claim_rng = np.random.default_rng(SEED).spawn(4)
     ruling = rule(seen, rng=rule_rng)
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
-    star = crossing(change_GK, seen.ks, rng=star_rng)
+    star = crossing(change_GK, seen.ks)
     said = replace(
         said,
         label=_label(ruling.label, counts),
@@ -93,7 +92,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
         steps=_step_claims(compared, ruling),
     )
-    said = _with_claims(said, seen, ruling, change_GK, counts.guess_rate, claim_rng)
+    said = _with_claims(said, seen, ruling, counts.guess_rate, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):
         said = _with_decline(said, seen, compared, base.step, decline_rng)
     if said.label == "inconclusive":
@@ -153,7 +152,6 @@ def _with_claims(
     said: Verdict,
     seen: Evidence,
     ruling: Ruling,
-    change_GK: Float[np.ndarray, "problem k"],
     guess_rate: GuessRate,
     rng: np.random.Generator,
 ) -> Verdict:
@@ -176,10 +174,9 @@ def _with_claims(
         even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
     )
     said = replace(said, explanation=explanation)
-    if not said.positive or worst.change >= 0 or len(change_GK) < 2:
+    if not said.positive or not fell or worst.change >= 0:
         return said
-    change_G = change_GK[:, seen.ks.index(worst.k)]
-    error = math.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G)
+    error = error_of_fall(seen, ruling, worst.k)
     return replace(said, size_given_label=size_given_label(worst.change, error, level=level))
 
 

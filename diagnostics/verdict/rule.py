@@ -48,6 +48,8 @@ Label = Literal[
 #: Both keys, the minority channel, and single checkpoints. Together they cry wolf in less than 4.5 % of series without
 #: a loss: far enough below 5 % for a simulation to show it.
 KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL = 0.03, 0.005, 0.005
+#: What else explains a loss stands unless the data speak against it at this level.
+EXPLAINED_LEVEL = 0.01
 #: A fall of pass@k that is too small to matter, in probability, and how sure one must be that it is no larger.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95
 #: A rate of cut-off, unread or timed-out samples that rose by more than this (probability) may pass for lost modes.
@@ -55,6 +57,8 @@ NOTABLE_RISE = 0.01
 #: Least draws for every unit of a level: p values must be finer than what they are held against. More than the most
 #: would take minutes; then the smallest p value there is may lie above the level, and no loss is found.
 _DRAWS_PER_LEVEL, _MOST_DRAWS = 18, 50_000
+#: A p value so many times the level needs no more than the usual draws.
+_FAR_ABOVE = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,20 +139,15 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     if seen.total.n_problems == 0:
         raise ValueError("a verdict needs at least one problem")
     key_level, minority_level = KEY_LEVEL * seen.spent, MINORITY_LEVEL * seen.spent
-    draws = min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / key_level)))
-    p_exact = exact_key(seen.total, ks=seen.ks, rng=rng, draws=draws)
-    p_population = population_key(
-        seen.total, ks=seen.ks, rng=rng, draws=max(POPULATION_DRAWS, draws), cluster_P=seen.cluster_P
-    )
+    p_exact = _exact_p(seen.total, seen.ks, key_level, rng)
+    draws = max(POPULATION_DRAWS, _draws(key_level))
+    p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
     p_minority = None
     if seen.minority is not None and seen.minority.n_problems and seen.minority_ks:
-        p_minority = exact_key(seen.minority, ks=seen.minority_ks, rng=rng, draws=draws)
+        p_minority = _exact_p(seen.minority, seen.minority_ks, minority_level, rng)
     least_change, first_most, p_no_loss = _bounds(seen)
     positive = p_exact <= key_level
     collapsed = p_minority is not None and p_minority <= minority_level
-    lost = positive or collapsed
-    p_read = _p_read(seen, rng, draws) if positive else None
-    p_guessing = _p_guessing(seen, rng, draws, pass_at_k_fell=positive) if lost else None
     steps = rule_steps(
         seen.steps,
         ks=seen.step_ks,
@@ -158,10 +157,17 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
         rng=rng,
         cluster_P=seen.cluster_P,
     )
+    lost_late = [pair for pair, step in zip(seen.window, steps[-len(seen.window) :], strict=False) if step.lost]
+    p_read = _p_read(seen, rng) if positive or lost_late else None
+    p_guessing = None
+    if positive or lost_late:
+        p_guessing = _p_guessing(seen.total if positive else lost_late[0], seen.ks, seen.guess_share, rng)
+    elif collapsed and seen.minority is not None:
+        p_guessing = _p_guessing(seen.minority, seen.minority_ks, seen.guess_share, rng)
     label: Label = "inconclusive"
-    if p_read is not None and p_read > key_level:
+    if p_read is not None and p_read > EXPLAINED_LEVEL:
         label = "format"
-    elif p_guessing is not None and p_guessing > key_level:
+    elif p_guessing is not None and p_guessing > EXPLAINED_LEVEL:
         label = "guessing"
     elif positive and first_most is not None and first_most < 0:
         label = "degraded"
@@ -169,7 +175,7 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
         label = "over_sharpened" if p_population <= key_level else "over_sharpened_here"
     elif collapsed:
         label = "mode_collapse"
-    elif any(step.lost for step in steps[-len(seen.window) :]):
+    elif lost_late:
         label = "lost_at_steps"
     elif least_change is not None and least_change > -MARGIN:
         label = "no_loss"
@@ -188,21 +194,28 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     )
 
 
-def _p_read(seen: Evidence, rng: np.random.Generator, draws: int) -> float | None:
+def _draws(level: float) -> int:
+    return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
+
+
+def _exact_p(counts: PairedCounts, ks: Sequence[int], level: float, rng: np.random.Generator) -> float:
+    """The exact key's p value, as fine as ``level`` asks for where it is anywhere near it."""
+    p = exact_key(counts, ks=ks, rng=rng)
+    if p > _FAR_ABOVE * level or _draws(level) <= EXACT_DRAWS:
+        return p
+    return exact_key(counts, ks=ks, rng=rng, draws=_draws(level))
+
+
+def _p_read(seen: Evidence, rng: np.random.Generator) -> float | None:
     """The exact key's p value over read samples alone; None where not notably more of them went unread."""
     if seen.unread is None or seen.unread.rise(seen.total) <= NOTABLE_RISE:
         return None
-    return exact_key(read_alone(seen.total, seen.unread), ks=seen.ks, rng=rng, draws=draws)
+    return exact_key(read_alone(seen.total, seen.unread), ks=seen.ks, rng=rng)
 
 
-def _p_guessing(seen: Evidence, rng: np.random.Generator, draws: int, *, pass_at_k_fell: bool) -> float | None:
-    """p value of accepted guesses as the cause of what was found: of the fall, or of the loss of minority modes."""
-    if seen.guess_share <= 0:
-        return None
-    counts, ks = (seen.total, seen.ks) if pass_at_k_fell else (seen.minority, seen.minority_ks)
-    if counts is None:
-        return None
-    return guessing_p(counts, share=seen.guess_share, ks=ks, rng=rng, draws=draws)
+def _p_guessing(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.random.Generator) -> float | None:
+    """p value of accepted guesses as the cause of what was found; None where none are accepted."""
+    return guessing_p(counts, share=share, ks=ks, rng=rng) if share > 0 else None
 
 
 def _bounds(seen: Evidence) -> tuple[float | None, float | None, float | None]:
