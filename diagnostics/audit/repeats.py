@@ -75,7 +75,7 @@ Responses = UInt64[np.ndarray, "problem sample"]
 class _Copies(NamedTuple):
     """Problems whose samples may be ``n_blocks`` times the same, and the logarithm of the chance of it.
 
-    ``log_chance`` is asked with how often each response would be in one block, and ``n_blocks``.
+    ``log_chance`` is asked with how often a problem's samples hold each response, and ``n_blocks``.
     """
 
     responses: Responses
@@ -180,25 +180,31 @@ def _problems_beyond_chance(copies: _Copies) -> int | None:
     if copied_T.sum() < max(FEWEST_PROBLEMS, LEAST_SHARE * len(copied_T)):
         return None
     counts = (np.unique(ids, return_counts=True)[1] for ids in responses[telling_P])
-    log_p_T = np.array(
-        [-np.inf if (c_V % n_blocks).any() else copies.log_chance(c_V // n_blocks, n_blocks) for c_V in counts]
-    )
+    log_p_T = np.array([copies.log_chance(n_V, n_blocks) for n_V in counts])
     p_T = np.exp(log_p_T)
     bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
     # no more ways to repeat are looked for than there are samples
     return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
 
 
-def _log_chance_of_blocks(c_V: np.ndarray, n_blocks: int) -> float:
-    """That all blocks hold response v ``c_V`` times, given how often all of them together do."""
-    size = c_V.sum()
-    ways = gammaln(n_blocks * c_V + 1) - n_blocks * gammaln(c_V + 1)
+def _log_chance_of_blocks(n_V: np.ndarray, n_blocks: int) -> float:
+    """That every block holds response v equally often, given that all of them together hold it ``n_V`` times."""
+    if (n_V % n_blocks).any():
+        return -np.inf
+    c_V, size = n_V // n_blocks, n_V.sum() // n_blocks
+    ways = gammaln(n_V + 1) - n_blocks * gammaln(c_V + 1)
     return float(ways.sum() - gammaln(n_blocks * size + 1) + n_blocks * gammaln(size + 1))
 
 
-def _log_chance_in_a_row(c_V: np.ndarray, n_blocks: int) -> float:
-    """About that of every response occurring a multiple of ``n_blocks`` times: sorted samples are in a row anyway."""
-    return -(len(c_V) - 1) * log(n_blocks)
+def _log_chance_in_a_row(n_V: np.ndarray, n_blocks: int) -> float:
+    """About that of every response occurring a multiple of ``n_blocks`` times: sorted samples are in a row anyway.
+
+    A count is such a multiple with a chance of one in ``n_blocks``, or of its likeliest value where it varies by less:
+    that of a normal distribution with the binomial's variance. The last count follows from the others.
+    """
+    variance_V = n_V * (1 - n_V / n_V.sum())
+    chance_V = np.clip(1 / np.sqrt(2 * np.pi * variance_V), 1 / n_blocks, 1.0)
+    return float(np.sort(np.log(chance_V))[1:].sum())
 
 
 def _copies_of_unlikely(store: Store, series: str) -> Mapping[int, str]:

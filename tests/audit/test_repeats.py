@@ -68,6 +68,14 @@ def test_models_that_repeat_themselves_are_left_alone(drawn: Callable[..., np.nd
     assert repeated_in_blocks(drawn(np.random.default_rng(seed))) is None
 
 
+@pytest.mark.parametrize("seed", [57, 66, 69])
+def test_answers_that_a_tool_sorted_are_no_copies_though_many_counts_can_be_divided(seed: int) -> None:
+    rng = np.random.default_rng([64, 200, seed, 6])
+    assert (
+        repeated_in_blocks(np.sort(rng.choice(2, size=(200, 64), p=[2 / 3, 1 / 3]).astype(np.uint64), axis=1)) is None
+    )
+
+
 def _letters(rng: np.random.Generator, n: int = N) -> dict[int, str]:
     """Responses to each problem, of which none says much about another."""
     return {problem: "".join(rng.choice(list("ABCDEFGHIJKLM......"), size=n)) for problem in range(N_PROBLEMS)}
