@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from planted import draw_problems, mass_at
 from scipy.special import expit
 
-from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.verdict.claims import error_of_fall, size_given_label
 from diagnostics.verdict.explanations import Unread
@@ -158,18 +157,22 @@ def related(n_problems: int, size: int, drift: float, *, named: bool) -> Callabl
 def killed(
     n_problems: int, n: int, points: float, at: Sequence[int], *, n_checkpoints: int = 9, sizes: bool = False
 ) -> Callable[[np.random.Generator], Outcome]:
-    """So many points of the problems, of all within reach, are never solved at the checkpoints ``at``."""
+    """Problems within reach are never solved at the checkpoints ``at``: each by chance, so many points of all of them.
+
+    The true size is that of the population where the label speaks of it, else that of these very problems.
+    """
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = logit_normal(n_problems, rng)
-        gone_P = np.zeros(n_problems, dtype=bool)
-        gone_P[np.flatnonzero(rate_P > 0.05)[: round(points / 100 * n_problems)]] = True
+        within_P = rate_P > 0.05
+        gone_P = within_P & (rng.random(n_problems) < points / 100 * n_problems / max(1, within_P.sum()))
         late = [np.where(gone_P, 0.0, rate_P) if t in at else rate_P for t in range(n_checkpoints)]
         seen = replace(evidence(rate_P, late, n, rng), guess_share=ASSUMED_GUESSES)
         ruling, outcome = ruled(seen, rng)
-        k = seen.ks[-1]
-        true = float(np.mean(np.where(gone_P, -np.expm1(k * np.log1p(-np.minimum(rate_P, 1 - 1e-12))), 0.0)))
-        return replace(outcome, sizes=_sizes(seen, ruling, true)) if sizes else outcome
+        if not sizes:
+            return outcome
+        of_these = ruling.p_population > KEY_LEVEL
+        return replace(outcome, sizes=_sizes(seen, ruling, gone_P.mean() if of_these else points / 100))
 
     return draw
 
@@ -177,13 +180,13 @@ def killed(
 def _sizes(seen: Evidence, ruling: Ruling, true: float) -> tuple[float, float, float] | None:
     if ruling.label not in POSITIVE:
         return None
-    change_PK = mean_changes(seen.window, seen.ks)
-    worst = int(change_PK.mean(axis=0).argmin())
-    of_worst = share_interval(change_PK[:, worst], bounds=(-1.0, 1.0))
-    if of_worst.mean >= 0:
+    change_K = mean_changes(seen.window, seen.ks).mean(axis=0)
+    worst = int(change_K.argmin())
+    if change_K[worst] >= 0:
         return None
     error = error_of_fall(seen, ruling, seen.ks[worst])
-    return true, -of_worst.mean, -size_given_label(of_worst.mean, error, level=KEY_LEVEL * seen.spent)
+    given = size_given_label(float(change_K[worst]), error)
+    return float(true), -float(change_K[worst]), -given
 
 
 def cut_off(share: float, *, known: bool) -> Callable[[np.random.Generator], Outcome]:

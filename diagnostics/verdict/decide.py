@@ -177,7 +177,7 @@ def _with_claims(
     if not said.positive or not fell or worst.change >= 0:
         return said
     error = error_of_fall(seen, ruling, worst.k)
-    return replace(said, size_given_label=size_given_label(worst.change, error, level=level))
+    return replace(said, size_given_label=size_given_label(worst.change, error))
 
 
 def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str | None:

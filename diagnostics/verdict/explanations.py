@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import binom
 
+from diagnostics.statistics.confirmation import holm
 from diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
@@ -18,6 +20,8 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 _GUESSES, _HALVINGS = (1e-5, 0.5), 8
 #: Beyond so many standard errors a problem rose, and what is drawn differs by so much at least (problems).
 _SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
+#: Up to so many times the share of accepted guesses a success rate is rare.
+_RARE = 10.0
 #: Draws of what is left of the base's hits if every problem loses the same share.
 _THINNINGS = 20
 
@@ -37,13 +41,15 @@ class Unread:
 def guessing_p(
     counts: PairedCounts, *, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS
 ) -> float:
-    """p value of "``share`` of the base's wrong responses were accepted, none later, and nothing else was lost".
+    """p value of "up to ``share`` of the base's wrong responses were accepted, none later, and nothing else was lost".
 
-    The fall of pass@k that lucky guesses leave behind when training makes wrong answers fewer or other ones. Success
-    rates are those of the greatest likelihood under that hypothesis, p late and p + share · (1 − p) at the base;
-    problems that surely rose (``_SURELY_ROSE`` standard errors) keep their own two, for what they gain must not hide
-    what others lost. Counts are drawn from these rates, and the least standardised change over k is counted among
-    theirs.
+    The fall of pass@k that lucky guesses leave behind when training makes wrong answers fewer or other ones. Given the
+    hits of both sides together, those that fall to the late side are drawn as if the base's success rate were higher by
+    accepted guesses alone (p late, p + share · (1 − p) at the base, of the greatest likelihood): hits that were never
+    seen are not expected either. Problems that surely rose (``_SURELY_ROSE`` standard errors) stay as they are, for
+    what they gain must not hide what others lost. The observed least standardised change over k is counted among the
+    drawn ones. Where single problems lost more than guesses explain (Holm over all problems), and they make up half of
+    the largest fall, their p value counts if it is smaller.
 
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
@@ -51,22 +57,63 @@ def guessing_p(
     >>> [guessing_p(one, share=0.002, ks=[1, 32, 512], rng=rng) > 0.5 for one in (guessed, known)]
     [True, False]
     """
-    base_rate_P, late_rate_P = _rates_with_guesses(counts, share)
+    total_P = counts.base_P + counts.late_P
+    late_DP = _redistributed(counts, share, rng, draws)
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
-    size = (draws, counts.n_problems)
-    drawn_DK = sums_of_rows(late_CK, rng.binomial(counts.n_late, late_rate_P, size=size)) - sums_of_rows(
-        base_CK, rng.binomial(counts.n_base, base_rate_P, size=size)
-    )
+    drawn_DK = sums_of_rows(late_CK, late_DP) - sums_of_rows(base_CK, total_P - late_DP)
     mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
     observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
     least_D = ((drawn_DK - mean_K) / scale_K).min(axis=1)
-    return float((1 + (least_D <= observed + 1e-12).sum()) / (draws + 1))
+    p = float((1 + (least_D <= observed + 1e-12).sum()) / (draws + 1))
+    return min(p, _p_of_single_problems(counts, share, ks))
 
 
-def _rates_with_guesses(
-    counts: PairedCounts, share: float
-) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """Success rates of base and late, of the greatest likelihood if the base's is higher by accepted guesses alone.
+def _p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int]) -> float:
+    """The largest adjusted p value among the problems, the surest first, that make up half of the largest fall."""
+    change_PK = counts.changes(ks)
+    change_P = change_PK[:, change_PK.sum(axis=0).argmin()]
+    total_P = counts.base_P + counts.late_P
+    p_P = holm(np.asarray(binom.cdf(counts.late_P, total_P, _late_shares(counts, share))))
+    order_P = np.argsort(p_P, kind="stable")
+    enough_P = change_P[order_P].cumsum() <= change_P.sum() / 2
+    return float(p_P[order_P][enough_P.argmax()]) if change_P.sum() < 0 and enough_P.any() else 1.0
+
+
+def _redistributed(
+    counts: PairedCounts, share: float, rng: np.random.Generator, draws: int
+) -> Int[np.ndarray, "draw problem"]:
+    """Late hits given the hits of both sides, if guesses alone made the base better.
+
+    Rare hits are shared by the ratio of the rates. Where they are frequent, guesses are few beside them: as if nothing
+    had changed, less what the guesses shift.
+    """
+    n_base, n_late = counts.n_base, counts.n_late
+    n_total, total_P = n_base + n_late, counts.base_P + counts.late_P
+    rate_P = _late_rates(counts, share)
+    rare_P = rate_P < _RARE * share
+    size = (draws, counts.n_problems)
+    shift_P = n_late * (rate_P - total_P / n_total)
+    frequent_DP = rng.hypergeometric(total_P, n_total - total_P, n_late, size=size) + shift_P + rng.random(size)
+    late_DP = np.where(
+        rare_P, rng.binomial(total_P, _late_shares(counts, share), size=size), np.floor(frequent_DP).astype(np.int64)
+    )
+    own_base_P, own_late_P, pooled_P = counts.base_P / n_base, counts.late_P / n_late, total_P / n_total
+    error_P = np.sqrt(pooled_P * (1 - pooled_P) * (1 / n_base + 1 / n_late))
+    rose_P = own_late_P - own_base_P > _SURELY_ROSE * error_P
+    late_DP = np.where(rose_P, counts.late_P, late_DP)
+    return np.clip(late_DP, np.maximum(0, total_P - n_base), np.minimum(total_P, n_late))
+
+
+def _late_shares(counts: PairedCounts, share: float) -> Float[np.ndarray, " problem"]:
+    """The part of every problem's hits that falls to the late side, if guesses alone made the base better."""
+    rate_P = _late_rates(counts, share)
+    expected_late_P = counts.n_late * rate_P
+    expected_base_P = counts.n_base * (rate_P + share * (1.0 - rate_P))
+    return np.asarray(expected_late_P / np.maximum(expected_late_P + expected_base_P, 1e-300))
+
+
+def _late_rates(counts: PairedCounts, share: float) -> Float[np.ndarray, " problem"]:
+    """Late success rates, of the greatest likelihood if the base's are higher by accepted guesses alone.
 
     With a = 1 − share the likelihood is (share + a p)^base · p^late · (1 − p)^rest; its derivative is a quadratic.
     """
@@ -75,12 +122,7 @@ def _rates_with_guesses(
     rest_P = n_total - counts.base_P - counts.late_P
     linear_P = counts.base_P * kept + counts.late_P * (kept - share) - rest_P * share
     root_P = np.sqrt(linear_P**2 + 4.0 * kept * n_total * counts.late_P * share)
-    late_P = np.clip((linear_P + root_P) / (2.0 * max(kept, 1e-12) * n_total), 0.0, 1.0)
-    own_base_P, own_late_P = counts.base_P / counts.n_base, counts.late_P / counts.n_late
-    pooled_P = (counts.base_P + counts.late_P) / n_total
-    error_P = np.sqrt(pooled_P * (1 - pooled_P) * (1 / counts.n_base + 1 / counts.n_late))
-    rose_P = own_late_P - own_base_P > _SURELY_ROSE * error_P
-    return np.where(rose_P, own_base_P, late_P + share * (1.0 - late_P)), np.where(rose_P, own_late_P, late_P)
+    return np.clip((linear_P + root_P) / (2.0 * max(kept, 1e-12) * n_total), 0.0, 1.0)
 
 
 def guess_rate_that_explains(

@@ -167,9 +167,9 @@ def test_a_loss_at_the_last_checkpoint_alone_is_told_though_the_window_hides_it(
 
 
 def test_related_problems_count_as_clusters():
-    # every problem of three clusters in ten loses: certain for thirty problems of their own, not for ten clusters
+    # every problem of two clusters in ten loses: certain for twelve problems of their own, not for two clusters
     cluster_P = np.arange(60) // 6
-    lost = paired(np.full(60, 30), np.where(cluster_P < 3, 0, 40))
+    lost = paired(np.full(60, 30), np.where(cluster_P < 2, 0, 40))
     assert ruled(lost).p_population <= KEY_LEVEL < ruled(lost, cluster_P=cluster_P).p_population
     assert ruled(lost, cluster_P=np.arange(60)).p_population == ruled(lost).p_population
 
