@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VERDICT = Parameter(group=Group("Verdict", sort_key=6))
 #: Of ``--looks``: nobody knows how often the verdict will be read.
-ANY = "any"
+ANY: Literal["any"] = "any"
 
 
 @dataclass(frozen=True, kw_only=True)
