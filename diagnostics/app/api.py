@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from diagnostics.audit.config import ConfirmConfig as ConfirmConfig
     from diagnostics.audit.confirm import ConfirmResult as ConfirmResult
     from diagnostics.audit.plan import Plan as Plan
-    from diagnostics.audit.plan import PlannedAudit as PlannedAudit
     from diagnostics.audit.regrade import RegradeResult as RegradeResult
     from diagnostics.export.contract import Asked, Format
     from diagnostics.export.contract import Exported as Exported
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from diagnostics.records.progress import ProgressSink
     from diagnostics.store import Store as Store
     from diagnostics.store.merge import MergeResult as MergeResult
+    from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
     from diagnostics.verdict.record import Verdict as Verdict
     from trainers.config import TrainConfig as TrainConfig
 
@@ -80,7 +80,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Verdict": "diagnostics.verdict.record",
         "ImportResult": "diagnostics.ingest.ingest",
         "Plan": "diagnostics.audit.plan",
-        "PlannedAudit": "diagnostics.audit.plan",
+        "PlannedAudit": "diagnostics.verdict.audit_sizes",
         "ConfirmResult": "diagnostics.audit.confirm",
         "RegradeResult": "diagnostics.audit.regrade",
         "ExportResult": "diagnostics.export.contract",
@@ -209,10 +209,11 @@ def plan(
     """Say how many problems and samples an audit needs to find a loss that you name, and how many tokens it costs.
 
     Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
-    several sizes in which pass@k falls by DROP, and counts how often the verdict would be over-sharpened. Samples
-    nothing and changes nothing. The loss is a winner-take-all expansion: rarely solved problems become rarer, the
-    others more frequent. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint
-    is not simulated: take the power for an upper estimate.
+    several sizes in which pass@k falls by DROP, and counts how often the verdict would say that it fell. Samples
+    nothing and changes nothing. The fall is planted in two ways: diffuse, where rarely solved problems become rarer and
+    the others more frequent, and concentrated, where a few problems are never solved again; an audit is large enough if
+    it finds both. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint is not
+    simulated: take the power for an upper estimate.
 
     Parameters
     ----------

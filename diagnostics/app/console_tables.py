@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -10,15 +11,14 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
-    from diagnostics.audit.plan import Plan, PlannedAudit
+    from diagnostics.audit.plan import Plan, PlantedLoss
+    from diagnostics.verdict.audit_sizes import PlannedAudit
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40
 #: Columns of numbers and the widest text in each; the least that is left to the problem.
 _NUMBERS = (("seemed", 6), ("base", 11), ("late", 11), ("p", 8), ("adjusted p", 10), ("confirmed", 9))
 _LEAST_TEXT = 16
-#: A power from fewer simulated audits is known to 10 points or worse: nothing closer to what is wanted was given up.
-_ROUGH_BELOW_RUNS = 100
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
@@ -26,7 +26,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     out = console or Console(highlight=False)
     numbers_of_samples = sorted({audit.n for audit in plan.audits})
     by_size = {(audit.n_problems, audit.n): audit for audit in plan.audits}
-    table = Table("problems", box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table("problems", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for n in numbers_of_samples:
         table.add_column(f"n = {n}", justify="right")
     for n_problems in sorted({audit.n_problems for audit in plan.audits}):
@@ -43,18 +43,20 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     out.print(table)
     _say(
         out,
-        f"each size: its power, and all {_cost(plan)} drawn; ~ rough: it was plainly above or below what is wanted",
-        f"planted change of pass@k in points: {_planted(plan)}; the largest fall at k = {plan.k_largest}",
+        f"each size: its power for {_laws(plan)}, known to 10 points or better, and below it all {_cost(plan)} drawn",
+        *(_planted(one) for one in plan.planted),
+        *_out_of_sight(plan),
         "real losses scatter more and checkpoint-to-checkpoint churn is not simulated: the power is an upper estimate",
         "",
         _cheapest(plan),
+        *_guessed(plan),
     )
     if plan.present is not None:
         present = plan.present
         _say(
             out,
             f"the audit in the store ({present.n_problems:,} problems, n = {present.n}, {present.n_base} of the base): "
-            f"power {_power(present)}",
+            f"power {_power(present)} for {_laws(plan)}",
         )
 
 
@@ -103,7 +105,7 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
 
 def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
     mark = " ◀" if audit is cheapest else "  "
-    return f"{_power(audit):>5} {_drawn(audit):>8}{mark}"
+    return f"{_power(audit)}{mark}\n{_drawn(audit)}  "
 
 
 def _drawn(audit: PlannedAudit) -> str:
@@ -121,22 +123,52 @@ def _length(plan: Plan) -> str:
 
 
 def _power(audit: PlannedAudit) -> str:
-    power = _percent(audit.power)
-    return f"~{power}" if power[0].isdigit() and audit.runs < _ROUGH_BELOW_RUNS else power
+    return " / ".join(f"{_percent(one.power):>5}" for one in audit.by_law).strip()
+
+
+def _laws(plan: Plan) -> str:
+    laws = [one.law for one in plan.planted]
+    if len(laws) == 1:
+        other = "concentrated" if laws == ["diffuse"] else "diffuse"
+        return f"a {laws[0]} loss (no {other} one takes that much)"
+    return f"a {laws[0]} / a {laws[1]} loss"
 
 
 def _cheapest(plan: Plan) -> str:
     cheapest = plan.cheapest
+    both = " for both" if len(plan.planted) > 1 else ""
     if cheapest is None:
-        return f"none of these reaches a power of {100 * plan.wanted:g} %: name a larger --drop, or add problems"
+        return f"none of these reaches a power of {100 * plan.wanted:g} %{both}: name a larger --drop, or add problems"
     return (
-        f"◀ cheapest with a power of {100 * plan.wanted:g} % or more: {_plural(cheapest.n_problems, 'problem')}, "
+        f"◀ cheapest with a power of {100 * plan.wanted:g} % or more{both}: {_plural(cheapest.n_problems, 'problem')}, "
         f"n = {cheapest.n} ({cheapest.n_base} of the base), {_drawn(cheapest)} {_cost(plan)}"
     )
 
 
-def _planted(plan: Plan) -> str:
-    return ", ".join(f"{100 * one.change:+.1f} at k = {one.k}".replace("-", "\u2212") for one in plan.planted)
+def _planted(loss: PlantedLoss) -> str:
+    """What a loss does, in one line."""
+    changes = ", ".join(f"{100 * one.change:+.1f} at k = {one.k}".replace("-", "\u2212") for one in loss.changes)
+    what = "rarely solved problems become rarer, the others more frequent"
+    if loss.share_lost is not None:
+        what = f"{100 * loss.share_lost:.3g} % of the problems are never solved again, the others rise"
+    return f"{loss.law}: {what}; pass@k in points: {changes}; the largest fall at k = {loss.k_largest}"
+
+
+def _out_of_sight(plan: Plan) -> Iterator[str]:
+    """The sizes that do not look at the named k."""
+    for n, k_most in sorted({(one.n, one.k_most) for one in plan.audits if 2 * one.k_most <= plan.k}):
+        yield f"n = {n} looks at k up to {k_most} alone: at pass@{plan.k} it sees nothing, only what is lost below"
+
+
+def _guessed(plan: Plan) -> Iterator[str]:
+    """What becomes of the falls that the cheapest audit finds, else the one of the greatest power."""
+    told = [f"{_percent(one.guessed)} of the {one.law} falls" for one in plan.planted if one.guessed]
+    if told:
+        yield (
+            f"accepted guesses ({100 * plan.guess_rate:g} % of wrong answers, {plan.guess_source}) would explain "
+            f"{' and '.join(told)} that {'it' if plan.cheapest else 'the best of them'} finds: their label is guessing "
+            "unless the grader is known to accept fewer (--guess-rate)"
+        )
 
 
 def _percent(power: float) -> str:

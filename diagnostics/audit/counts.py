@@ -154,6 +154,11 @@ def _n_near_duplicates(problems: pd.DataFrame) -> int:
     return int(near_duplicates(problems["prompt"].tolist(), problems["task"].tolist()).sum())
 
 
+def stored_guess_rate(store: Store, key: AuditKey) -> GuessRate:
+    """The guess rate that a verdict on the audit ``key`` reckons with. Raises ``StoreError``."""
+    return _guess_rate(store, key, store.frame(_PROBLEMS, audit_id=key.audit_id))
+
+
 def _guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> GuessRate:
     """The largest share of wrong responses that a grader accepts: as the user says, else as the graders know."""
     if key.terms.guess_rate is not None:

@@ -9,18 +9,20 @@ import numpy as np
 from jaxtyping import Int
 from pandas import isna
 
+from diagnostics.audit.counts import stored_guess_rate
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.store import Store
-from diagnostics.store.load import chosen_series
-from diagnostics.verdict.audit_sizes import SAMPLES, audit_design, problem_numbers, sampled_tokens, samples_drawn
-from diagnostics.verdict.power import BaseRates, Design, Loss, Power, power, window_size
+from diagnostics.store.load import chosen_series, stored_key
+from diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
+from diagnostics.verdict.counts import GuessRate
+from diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
+from diagnostics.verdict.power import BaseRates, Design, guessed, window_size
 
-#: Simulated audits per design; power near 80 % is then known to 2 points (one standard error).
-RUNS = 400
+#: Simulated audits of one size that are asked whether guesses explain what they found, and where their chance starts.
+_GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000
 DEFAULT_CHECKPOINTS = 8
-_SEED = 20_260_101
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,32 +40,31 @@ class Pilot:
     n_base: int
     n_checkpoints: int
     tokens_per_sample: float | None
+    guess_rate: GuessRate
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedChange:
-    """The mean change of pass@``k`` that the planted loss makes, a probability; below 0 where it falls."""
+    """The mean change of pass@``k`` that a planted loss makes, a probability; below 0 where it falls."""
 
     k: int
     change: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedAudit:
-    """One size of an audit: its power for the named loss, and all the samples and tokens that would be drawn for it.
+class PlantedLoss:
+    """What a planted loss does to pass@k: at smaller k than the named one, there, and at ``k_largest``, where most.
 
-    ``runs`` is 0 where the power was not simulated: fewer problems found the loss every time already.
+    ``k_largest`` is up to half of the base's samples. ``share_lost`` of the problems are never solved again, None for
+    a diffuse loss, which is a little of many. Of the falls that the cheapest audit finds (else the one of the greatest
+    power), ``guessed`` are labelled guessing; None where it finds none.
     """
 
-    n_problems: int
-    n: int
-    n_base: int
-    samples: int
-    tokens: float | None
-    power: float
-    low: float
-    high: float
-    runs: int
+    law: Law
+    share_lost: float | None
+    changes: tuple[PlantedChange, ...]
+    k_largest: int
+    guessed: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +72,17 @@ class Plan:
     """Audits that were considered, by problems and samples, and the cheapest with the wanted power, None if none has.
 
     ``present`` is the power of the audit in the store, None where it has no trained checkpoint. ``drop`` is the fall of
-    pass@``k`` in probability, from ``base_pass_at_k``. ``planted`` says what the loss does at smaller k, at
-    ``k`` itself, and at ``k_largest``, up to half of the base's samples, where it takes most.
+    pass@``k`` in probability, from ``base_pass_at_k``, that each loss in ``planted`` makes. ``guess_rate`` of wrong
+    responses may be accepted, says ``guess_source``.
     """
 
     series: str
     drop: float
     k: int
     base_pass_at_k: float
-    planted: tuple[PlantedChange, ...]
-    k_largest: int
+    planted: tuple[PlantedLoss, ...]
+    guess_rate: float
+    guess_source: str
     wanted: float
     n_checkpoints: int
     window: int
@@ -101,12 +103,18 @@ def plan(
 ) -> Plan:
     """Power and cost of audits of several sizes for a fall of pass@``k`` by ``drop_points`` (percentage points).
 
-    ``k``: by default half of the audit's n. The loss is the same in every audit of the plan: one winner-take-all
-    expansion of the base's success rates, as strong as it takes. The same store gives the same plan.
+    ``k``: by default half of the audit's n. Two losses of that size are planted, each the same in every audit of the
+    plan: a diffuse one (a winner-take-all expansion of the base's success rates, as strong as it takes) and a
+    concentrated one (as few problems as it takes are never solved again, the others rise). An audit has the wanted
+    power if it has it for both. A loss that cannot take that much is left out. The same store gives the same plan.
 
-    The power is an upper estimate. Real losses scatter more from problem to problem than the planted one, and the churn
-    from checkpoint to checkpoint is not simulated: all late checkpoints have the same success rates, so that a fall of
-    their pooled samples is also the mean of their falls, which is what a verdict states.
+    Found means that both keys hold, so that the verdict says that pass@k fell on problems like these; it is read once.
+    Whether accepted guesses explain the fall does not depend on the size of the audit where the lost rates are as small
+    as the guess rate: ``PlantedLoss.guessed`` says which part of the falls would be labelled guessing.
+
+    The power is an upper estimate. Real losses scatter more from problem to problem than the planted ones, and the
+    churn from checkpoint to checkpoint is not simulated: all late checkpoints have the same success rates, so that a
+    fall of their pooled samples is also the mean of their falls, which is what a verdict states.
 
     Raises:
         ConfigError: a number outside its range, or a fall that no loss of this kind can cause.
@@ -124,33 +132,42 @@ def plan(
         pilot = read_pilot(store, chosen_series(store, series))
     used_k = _used_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
-    loss = rates.loss(fall=drop_points / 100, k=used_k)
-    if loss is None:
+    losses = rates.losses(fall=drop_points / 100, k=used_k)
+    if not losses:
         raise ConfigError(
             f"--drop {drop_points:g}: pass@{used_k} of the base is {100 * rates.pass_at_k(used_k):.1f} points, too few "
             "to lose that many; name a smaller --drop or another --k"
         )
     used_checkpoints = n_checkpoints or pilot.n_checkpoints or DEFAULT_CHECKPOINTS
-    planted, k_largest = _planted(rates, loss, used_k, most_k=max(1, pilot.n_base // 2))
-    audits = _grid(rates, loss, pilot, used_checkpoints, wanted)
+    sizes = AuditSizes(
+        rates=rates,
+        losses=losses,
+        wanted=wanted,
+        tokens_per_sample=pilot.tokens_per_sample,
+    )
+    audits = sizes.grid(pilot.n, used_checkpoints)
     enough = [audit for audit in audits if audit.power >= wanted]
+    cheapest = min(enough, key=lambda audit: audit.samples, default=None)
+    best = cheapest or max(audits, key=lambda audit: audit.power)
+    told = audit_design(best.n_problems, best.n, used_checkpoints)
     present = None
     if pilot.n_checkpoints:
         design = audit_design(rates.n_problems, pilot.n, pilot.n_checkpoints, n_base=pilot.n_base)
-        present = _planned(rates, loss, design, pilot.tokens_per_sample, pilot.n_checkpoints, wanted)
+        present = sizes.planned(design, pilot.n_checkpoints)
     return Plan(
         series=pilot.series,
         drop=drop_points / 100,
         k=used_k,
         base_pass_at_k=rates.pass_at_k(used_k),
-        planted=planted,
-        k_largest=k_largest,
+        planted=tuple(_planted(rates, loss, used_k, pilot, told) for loss in losses),
+        guess_rate=pilot.guess_rate.share,
+        guess_source=pilot.guess_rate.source,
         wanted=wanted,
         n_checkpoints=used_checkpoints,
         window=window_size(used_checkpoints),
         tokens_per_sample=pilot.tokens_per_sample,
         audits=tuple(audits),
-        cheapest=min(enough, key=lambda audit: audit.samples, default=None),
+        cheapest=cheapest,
         present=present,
     )
 
@@ -186,6 +203,7 @@ def read_pilot(store: Store, series: str) -> Pilot:
         n_base=int(audit["n_base"]),
         n_checkpoints=int(sampled["n_checkpoints"]),
         tokens_per_sample=None if isna(sampled["tokens_per_sample"]) else float(sampled["tokens_per_sample"]),
+        guess_rate=stored_guess_rate(store, stored_key(store, series)),
     )
 
 
@@ -201,52 +219,17 @@ def _used_k(k: int | None, pilot: Pilot) -> int:
     return k
 
 
-def _planted(rates: BaseRates, loss: Loss, k: int, *, most_k: int) -> tuple[tuple[PlantedChange, ...], int]:
-    """What the loss does at k = 1, 8, 32, 128, … and at ``k``, and the k up to ``most_k`` where it takes most."""
-    looked_at = sorted({k, *inference_ks(2 * most_k)})
+def _planted(rates: BaseRates, loss: Loss, k: int, pilot: Pilot, told: Design) -> PlantedLoss:
+    """What the loss does at k = 1, 8, 32, 128, … and at ``k``, and what guesses explain in audits of ``told``."""
+    looked_at = sorted({k, *inference_ks(max(2, pilot.n_base))})
     change_at = dict(zip(looked_at, rates.changes(loss, looked_at), strict=True))
     k_largest = min(change_at, key=lambda at: change_at[at])
     shown = sorted({1, k, k_largest, *(2 * 4**power for power in range(1, k.bit_length()) if 2 * 4**power < k)})
-    return tuple(PlantedChange(k=at, change=change_at[at]) for at in shown), k_largest
-
-
-def _grid(rates: BaseRates, loss: Loss, pilot: Pilot, n_checkpoints: int, wanted: float) -> list[PlannedAudit]:
-    """By samples, then by problems, in ascending order."""
-    audits: list[PlannedAudit] = []
-    for n in sorted({*SAMPLES, pilot.n}):
-        certain: Power | None = None
-        for n_problems in problem_numbers(rates.n_problems):
-            design = audit_design(n_problems, n, n_checkpoints)
-            audit = _planned(rates, loss, design, pilot.tokens_per_sample, n_checkpoints, wanted, at_least=certain)
-            if audit.runs and audit.power == 1.0:
-                certain = Power(found=audit.runs, runs=audit.runs)
-            audits.append(audit)
-    return audits
-
-
-def _planned(
-    rates: BaseRates,
-    loss: Loss,
-    design: Design,
-    tokens_per_sample: float | None,
-    n_checkpoints: int,
-    wanted: float,
-    *,
-    at_least: Power | None = None,
-) -> PlannedAudit:
-    """``at_least``: the power of a smaller audit that is not worth to be simulated again."""
-    # a size's own generator: the same power whatever other sizes are asked for
-    rng = np.random.default_rng([_SEED, design.n_problems, design.n, design.n_base, design.n_late])
-    estimate = at_least or power(rates, loss, design, wanted=wanted, runs=RUNS, rng=rng)
-    low, high = estimate.interval()
-    return PlannedAudit(
-        n_problems=design.n_problems,
-        n=design.n,
-        n_base=design.n_base,
-        samples=samples_drawn(design, n_checkpoints),
-        tokens=sampled_tokens(design, tokens_per_sample, n_checkpoints),
-        power=estimate.share,
-        low=low,
-        high=high,
-        runs=0 if at_least else estimate.runs,
+    rng = np.random.default_rng([_SEED, told.n_problems, told.n])
+    return PlantedLoss(
+        law=loss.law,
+        share_lost=rates.share_lost(loss) if isinstance(loss, ConcentratedLoss) else None,
+        changes=tuple(PlantedChange(k=at, change=change_at[at]) for at in shown),
+        k_largest=k_largest,
+        guessed=guessed(rates, loss, told, guess_share=pilot.guess_rate.share, runs=_GUESSED_RUNS, rng=rng),
     )

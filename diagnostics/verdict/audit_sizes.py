@@ -2,18 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Int
 
-from diagnostics.verdict.power import BaseRates, Design, power, window_size
+from diagnostics.statistics.keys import inference_ks
+from diagnostics.verdict.losses import Law, Loss
+from diagnostics.verdict.power import BaseRates, Design, Power, power, window_size
 from diagnostics.verdict.record import Remedy
 
 #: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
 #: Samples per problem and checkpoint; the base has twice as many.
 SAMPLES = (64, 256, 1024)
-#: Simulated audits per design where the power need not be known well.
+#: Simulated audits per design of ``settle``, where the power need not be known well.
 COARSE_RUNS = 100
+#: Simulated audits per design and loss; a power near what is wanted is then known to 2 points (one standard error).
+#: One that is plainly above or below takes fewer, until it is known to so much (95 %): sizes can still be compared.
+RUNS, KNOWN_TO = 400, 0.1
+_SEED = 20_260_101
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawPower:
+    """Power for one loss, with its 95 % interval.
+
+    ``runs`` is 0 where the power was not simulated: fewer problems found the loss every time already.
+    """
+
+    law: Law
+    power: float
+    low: float
+    high: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedAudit:
+    """One size of an audit: its power, and all the samples and tokens that would be drawn for it.
+
+    ``power`` is the less of those in ``by_law``, a planted loss each. pass@k is compared at k up to ``k_most``.
+    """
+
+    n_problems: int
+    n: int
+    n_base: int
+    k_most: int
+    samples: int
+    tokens: float | None
+    power: float
+    by_law: tuple[LawPower, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSizes:
+    """What audits of several sizes are worth against ``losses``, and what they cost.
+
+    ``tokens_per_sample`` is None where nobody knows it.
+    """
+
+    rates: BaseRates
+    losses: Sequence[Loss]
+    wanted: float
+    tokens_per_sample: float | None
+
+    def grid(self, n: int, n_checkpoints: int) -> list[PlannedAudit]:
+        """``n`` and ``SAMPLES`` of multiples of the own problems: by samples, then by problems, in ascending order."""
+        audits: list[PlannedAudit] = []
+        numbers = problem_numbers(self.rates.n_problems)
+        for used_n in sorted({*SAMPLES, n}):
+            certain: dict[Law, Power] = {}
+            designs = [audit_design(n_problems, used_n, n_checkpoints) for n_problems in numbers]
+            audits.extend(self.planned(design, n_checkpoints, certain) for design in designs)
+        return audits
+
+    def planned(self, design: Design, n_checkpoints: int, certain: dict[Law, Power] | None = None) -> PlannedAudit:
+        """One size. ``certain``: the laws that a smaller audit found every time; those that this one does are added."""
+        by_law = tuple(self._by_law(loss, design, {} if certain is None else certain) for loss in self.losses)
+        return PlannedAudit(
+            n_problems=design.n_problems,
+            n=design.n,
+            n_base=design.n_base,
+            k_most=inference_ks(min(design.n, design.n_base))[-1],
+            samples=samples_drawn(design, n_checkpoints),
+            tokens=sampled_tokens(design, self.tokens_per_sample, n_checkpoints),
+            power=min(one.power for one in by_law),
+            by_law=by_law,
+        )
+
+    def _by_law(self, loss: Loss, design: Design, certain: dict[Law, Power]) -> LawPower:
+        known = certain.get(loss.law)
+        # a number of problems' own generator: the same power whatever else is asked for, the same problems for every n
+        rng = np.random.default_rng([_SEED, design.n_problems])
+        found = known or power(
+            self.rates,
+            loss,
+            design,
+            wanted=self.wanted,
+            runs=RUNS,
+            known_to=KNOWN_TO,
+            rng=rng,
+        )
+        if found.found == found.runs:
+            certain[loss.law] = found
+        low, high = found.interval()
+        return LawPower(
+            law=loss.law,
+            power=found.share,
+            low=low,
+            high=high,
+            runs=0 if known else found.runs,
+        )
 
 
 def settle(
@@ -30,6 +131,8 @@ def settle(
 ) -> Remedy | None:
     """The cheapest audit, no smaller than the one in hand, that finds a fall of pass@``k`` by ``drop``.
 
+    It finds a diffuse loss and a concentrated one with the wanted power each, as far as they can take that much.
+
     ``n`` and ``n_base`` are the samples per problem of one checkpoint and of the base in that audit. ``drop`` is a
     probability; ``k`` by default half of the less of the two. The audit in hand itself is an answer: then such a fall
     would most likely have been found. Coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits a
@@ -39,8 +142,8 @@ def settle(
     if not len(base_correct_P) or n_checkpoints < 1:
         return None
     rates = BaseRates.of(base_correct_P, np.full(len(base_correct_P), n_base))
-    loss = rates.loss(fall=drop, k=k or max(1, min(n, n_base) // 2))
-    if loss is None:
+    losses = rates.losses(fall=drop, k=k or max(1, min(n, n_base) // 2))
+    if not losses:
         return None
     samples = [(n, n_base), *((more, max(2 * more, n_base)) for more in SAMPLES if more > n)]
     designs = [
@@ -49,7 +152,8 @@ def settle(
         for used_n, used_n_base in samples
     ]
     for design in sorted(designs, key=lambda design: samples_drawn(design, n_checkpoints)):
-        if power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng).share >= wanted:
+        found = (power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng) for loss in losses)
+        if all(one.share >= wanted for one in found):
             return Remedy(
                 drop=drop,
                 n_problems=design.n_problems,

@@ -7,60 +7,28 @@ loss of a named size is planted in it; the rule's two keys look at simulated cou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.polynomial.hermite_e import hermegauss
-from scipy.optimize import brentq, minimize
-from scipy.special import betaln, expit, logit
+from scipy.optimize import minimize
+from scipy.special import betaln
 from scipy.stats import beta as beta_distribution
 
-from diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks, population_key
+from diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
+from diagnostics.verdict.caveats import FEW_PROBLEMS
+from diagnostics.verdict.explanations import guessing_p
+from diagnostics.verdict.losses import ConcentratedLoss, Loss, concentrated_loss, diffuse_loss, fall_of, pass_at_k
 from diagnostics.verdict.rule import KEY_LEVEL
 
-#: Winner-take-all expansion: after a rise of ``LIFT`` log-odds move away from a pivot, with a scatter from problem to
-#: problem. It is the loss that the rule was calibrated with.
-LIFT, SCATTER, MOST_LOG_ODDS = 0.6, 0.3, 8.0
-#: Where the pivot lies: problems below it hold this share of the base's pass@k. The first with which the named fall is
-#: possible is taken, so that as few problems as possible lose. Training makes some problems impossible in every set:
-#: a pivot at one fixed rate would leave sets without hard problems with nothing to lose.
-_PIVOT_SHARES = (0.25, 0.5, 0.75, 0.95)
-#: Where expectations are summed up: quantiles of each posterior, and nodes of the scatter.
-_QUANTILES, _NODES = 32, 7
-#: Where the strength of a loss is looked for before it is solved for: the fall may rise and sink again.
-_STRENGTHS = np.concatenate([np.linspace(0.0, 4.0, 33), np.geomspace(5.0, 100.0, 8)])
-#: A short look at the exact key suffices where its p value lies outside these.
+#: Quantiles of each posterior where expectations are summed up.
+_QUANTILES = 32
+#: A short look at a test suffices where its p value lies outside these.
 _SHORT_DRAWS, _SURELY_BELOW, _SURELY_ABOVE = 99, 0.01, 0.15
 #: Runs after which it is asked whether the power is surely above or below what is wanted, and how sure that is.
 _RUNS_AT_ONCE, _SURE_Z = 20, 2.2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """A winner-take-all expansion: log-odds move away from those of ``pivot`` (a success rate), ``strength`` times.
-
-    Strength 0 is training that helps, and loses nothing but by scatter.
-    """
-
-    pivot: float
-    strength: float
-
-    def late(
-        self, rate_P: Float[np.ndarray, "*problem"], scatter_P: Float[np.ndarray, "*problem"]
-    ) -> Float[np.ndarray, "*problem"]:
-        """Success rates after the loss: the frequent become more frequent, the rare rarer.
-
-        ``scatter_P`` are standard normal numbers.
-
-        >>> Loss(pivot=0.025, strength=1.0).late(np.array([0.001, 0.3]), np.zeros(2)).round(5).tolist()
-        [7e-05, 0.92884]
-        """
-        log_odds_P = logit(np.clip(rate_P, 1e-12, 1 - 1e-12))
-        pivot = logit(np.clip(self.pivot, 1e-12, 1 - 1e-12))
-        moved_P = log_odds_P + LIFT + self.strength * (log_odds_P - pivot) + SCATTER * scatter_P
-        return np.asarray(expit(np.minimum(moved_P, MOST_LOG_ODDS)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,45 +72,40 @@ class BaseRates:
 
     def pass_at_k(self, k: int) -> float:
         """Expected pass@k of the base, a probability."""
-        rate_Q, weight_Q = self._points()
-        return float((weight_Q * _pass(rate_Q, k)).sum())
+        rate_Q, weight_Q = self._points
+        return float((weight_Q * pass_at_k(rate_Q, k)).sum())
 
     def changes(self, loss: Loss, ks: Sequence[int]) -> tuple[float, ...]:
         """Expected change of pass@k under ``loss`` at each of ``ks``, a probability; below 0 where it falls.
 
         >>> rates = BaseRates.of(np.array([0, 0, 1, 3, 20, 50, 64]), np.full(7, 64))
-        >>> [round(change, 3) for change in rates.changes(Loss(pivot=0.1, strength=1.0), [1, 32])]
-        [0.093, -0.054]
+        >>> [[round(change, 3) for change in rates.changes(loss, [1, 32])] for loss in rates.losses(fall=0.1, k=32)]
+        [[0.131, -0.1], [-0.049, -0.1]]
         """
-        rate_Q, weight_Q = self._points()
-        return tuple(-_fall(rate_Q, weight_Q, k, loss) for k in ks)
+        rate_Q, weight_Q = self._points
+        return tuple(-fall_of(loss, rate_Q, weight_Q, k) for k in ks)
 
-    def loss(self, *, fall: float, k: int) -> Loss | None:
-        """A loss that takes ``fall`` (probability) from pass@``k`` in expectation; None if that is nearly all there is.
+    def losses(self, *, fall: float, k: int) -> tuple[Loss, ...]:
+        """A diffuse and a concentrated loss that take ``fall`` (probability) from pass@``k`` in expectation.
 
-        Solved on the exact probabilities of the posterior, without a random draw.
+        Without those that cannot take that much. Solved on the exact probabilities of the posterior, without a random
+        draw.
         """
-        rate_Q, weight_Q = self._points()
-        held_Q = weight_Q * _pass(rate_Q, k)
-        order_Q = np.argsort(rate_Q, kind="stable")
-        share_Q = np.cumsum(held_Q[order_Q]) / held_Q.sum()
-        for share in _PIVOT_SHARES:
-            pivot = float(rate_Q[order_Q][np.searchsorted(share_Q, share)])
+        rate_Q, weight_Q = self._points
+        both = (solve(rate_Q, weight_Q, fall=fall, k=k) for solve in (diffuse_loss, concentrated_loss))
+        return tuple(loss for loss in both if loss is not None)
 
-            def missing(strength: float, pivot: float = pivot) -> float:
-                return _fall(rate_Q, weight_Q, k, Loss(pivot=pivot, strength=strength)) - fall
-
-            first = next((i for i, strength in enumerate(_STRENGTHS) if missing(strength) >= 0), None)
-            if first is not None:
-                strength = brentq(missing, _STRENGTHS[first - 1], _STRENGTHS[first], xtol=1e-4) if first else 0.0
-                return Loss(pivot=pivot, strength=float(strength))
-        return None
+    def share_lost(self, loss: ConcentratedLoss) -> float:
+        """The expected share of problems that are never solved again."""
+        rate_Q, weight_Q = self._points
+        return float(loss.share * weight_Q[rate_Q >= loss.least_rate].sum())
 
     def draw(self, n_problems: int, rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
         """Rates of ``n_problems`` problems like these: drawn with replacement, each rate from its posterior."""
         chosen_P = rng.integers(self.n_problems, size=n_problems)
         return rng.beta(self.a_P[chosen_P], self.b_P[chosen_P])
 
+    @cached_property
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
         """The population as rates with weights that add up to 1."""
         ab_U2, times_U = np.unique(np.stack([self.a_P, self.b_P], axis=1), axis=0, return_counts=True)
@@ -167,7 +130,7 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """In how many of ``runs`` simulated audits the loss was found."""
+    """In how many of ``runs`` simulated audits the fall was found."""
 
     found: int
     runs: int
@@ -176,6 +139,12 @@ class Power:
     def share(self) -> float:
         """The power, a probability."""
         return self.found / self.runs
+
+    @property
+    def known_to(self) -> float:
+        """The distance to the farther end of the interval, a probability."""
+        low, high = self.interval()
+        return max(self.share - low, high - self.share)
 
     def interval(self, z: float = 1.959964) -> tuple[float, float]:
         """Wilson's interval of the power, 95 % unless ``z`` says otherwise.
@@ -198,47 +167,82 @@ def window_size(n_checkpoints: int) -> int:
     return max(1, round(n_checkpoints / 3))
 
 
-def power(rates: BaseRates, loss: Loss, design: Design, *, wanted: float, runs: int, rng: np.random.Generator) -> Power:
-    """How often both keys find ``loss`` in an audit of ``design``: the label over_sharpened.
+def power(
+    rates: BaseRates,
+    loss: Loss,
+    design: Design,
+    *,
+    wanted: float,
+    runs: int,
+    rng: np.random.Generator,
+    known_to: float = 1.0,
+) -> Power:
+    """How often a verdict on an audit of ``design`` says that pass@k fell, on problems like these too, under ``loss``.
 
-    At most ``runs`` audits are simulated; fewer where the power is surely above or below ``wanted``.
+    That is: both keys hold, at the level of a verdict that is read once, and ``FEW_PROBLEMS`` or more are within reach.
+    The label is then over_sharpened (degraded where pass@1 surely fell too) unless guesses explain it (``guessed``). At
+    most ``runs`` audits are simulated; fewer where the power is surely above or below ``wanted`` and its interval ends
+    within ``known_to`` (probability). Equal ``rng`` and numbers of problems give equal problems and losses, whatever n
+    is.
     """
     ks = inference_ks(min(design.n, design.n_base))
-    found = done = 0
-    while done < runs:
-        for _ in range(min(_RUNS_AT_ONCE, runs - done)):
-            rate_P = rates.draw(design.n_problems, rng)
-            late_P = loss.late(rate_P, rng.normal(size=design.n_problems))
-            counts = PairedCounts(
-                base_P=rng.binomial(design.n_base, rate_P),
-                late_P=rng.binomial(design.n_late, late_P),
-                n_base=design.n_base,
-                n_late=design.n_late,
-            )
-            found += _both_keys(counts, ks, rng)
-            done += 1
-        low, high = Power(found=found, runs=done).interval(_SURE_Z)
-        if not low <= wanted <= high:
-            break
-    return Power(found=found, runs=done)
+    found = 0
+    for done, (counts, samples_rng) in enumerate(_audits(rates, loss, design, runs, rng), start=1):
+        found += _both_keys(counts, ks, samples_rng)
+        estimate = Power(found=found, runs=done)
+        if done % _RUNS_AT_ONCE == 0 and estimate.known_to <= known_to:
+            low, high = estimate.interval(_SURE_Z)
+            if not low <= wanted <= high:
+                break
+    return estimate
+
+
+def guessed(
+    rates: BaseRates, loss: Loss, design: Design, *, guess_share: float, runs: int, rng: np.random.Generator
+) -> float | None:
+    """Of the falls that an audit of ``design`` finds, the share that ends as the label guessing; None if it finds none.
+
+    Those that ``guess_share`` of the base's wrong responses would leave behind if its grader accepted them. No size of
+    an audit makes rates below that share surely more than guesses, but knowing the grader does.
+    """
+    ks = inference_ks(min(design.n, design.n_base))
+    explained = [
+        guess_share > 0 and _is_guess(counts, ks, guess_share, own)
+        for counts, own in _audits(rates, loss, design, runs, rng)
+        if _both_keys(counts, ks, own)
+    ]
+    return float(np.mean(explained)) if explained else None
+
+
+def _audits(
+    rates: BaseRates, loss: Loss, design: Design, runs: int, rng: np.random.Generator
+) -> Iterator[tuple[PairedCounts, np.random.Generator]]:
+    """Counts of ``runs`` simulated audits, with the generator for what is done with them."""
+    problems_rng, samples_rng = rng.spawn(2)
+    for _ in range(runs):
+        rate_P = rates.draw(design.n_problems, problems_rng)
+        late_P = loss.late(rate_P, problems_rng)
+        base_P, late_hits_P = samples_rng.binomial(design.n_base, rate_P), samples_rng.binomial(design.n_late, late_P)
+        counts = PairedCounts(base_P=base_P, late_P=late_hits_P, n_base=design.n_base, n_late=design.n_late)
+        yield counts, samples_rng
 
 
 def _both_keys(counts: PairedCounts, ks: Sequence[int], rng: np.random.Generator) -> bool:
-    """Whether both keys are at their level; the cheap one is asked first, the other only as long as it is needed."""
+    """Whether both are at their level; what is cheap is asked first, and the rest only as long as it is needed."""
+    if ((counts.base_P > 0) | (counts.late_P > 0)).sum() < FEW_PROBLEMS:
+        return False
     if population_key(counts, ks=ks, rng=rng) > KEY_LEVEL:
         return False
-    short = exact_key(counts, ks=ks, rng=rng, draws=_SHORT_DRAWS)
+    return _rejects(lambda draws: exact_key(counts, ks=ks, rng=rng, draws=draws))
+
+
+def _is_guess(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.random.Generator) -> bool:
+    return not _rejects(lambda draws: guessing_p(counts, share=share, ks=ks, rng=rng, draws=draws))
+
+
+def _rejects(p_of: Callable[[int], float]) -> bool:
+    """Whether a p value from so many draws is at the level of the keys; from few draws where that is plain."""
+    short = p_of(_SHORT_DRAWS)
     if _SURELY_BELOW < short <= _SURELY_ABOVE:
-        return exact_key(counts, ks=ks, rng=rng) <= KEY_LEVEL
+        return p_of(EXACT_DRAWS) <= KEY_LEVEL
     return short <= KEY_LEVEL
-
-
-def _pass(rate_Q: np.ndarray, k: int) -> np.ndarray:
-    return -np.expm1(k * np.log1p(-np.minimum(rate_Q, 1 - 1e-12)))
-
-
-def _fall(rate_Q: np.ndarray, weight_Q: np.ndarray, k: int, loss: Loss) -> float:
-    """How much of pass@k a loss takes in expectation over problems and scatter."""
-    node_N, share_N = hermegauss(_NODES)
-    late_QN = loss.late(rate_Q[:, None], node_N[None])
-    return float(weight_Q @ (_pass(rate_Q, k) - _pass(late_QN, k) @ (share_N / share_N.sum())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from diagnostics.records.types import (
     response_id,
 )
 from diagnostics.store import Store
+from diagnostics.verdict import audit_sizes
 from diagnostics.verdict.audit_sizes import settle
 
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=8)
@@ -102,8 +104,18 @@ def base_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def planned(base_alone: Path) -> Plan:
-    """The plan that the pilot gives."""
-    return plan(base_alone, drop_points=5.0)
+    """The plan that the pilot gives, without the largest sizes, which show no more and take long."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(audit_sizes, "SAMPLES", (64, 256))
+        patched.setattr(audit_sizes, "PROBLEM_MULTIPLES", (1, 2, 4))
+        return plan(base_alone, drop_points=5.0)
+
+
+@pytest.fixture
+def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two numbers of problems and two of samples: what is shown does not need more."""
+    monkeypatch.setattr(audit_sizes, "SAMPLES", (64,))
+    monkeypatch.setattr(audit_sizes, "PROBLEM_MULTIPLES", (1, 2))
 
 
 def test_the_cheapest_audit_with_the_power_is_named_and_no_cheaper_one_has_it(planned: Plan) -> None:
@@ -120,8 +132,10 @@ def test_the_cost_is_tokens_per_sample_times_problems_times_samples(planned: Pla
 
 
 def test_the_grid_has_the_own_size_and_multiples_and_the_pilots_own_n(planned: Plan) -> None:
-    assert {audit.n_problems for audit in planned.audits} == {40, 80, 160, 320}
-    assert {audit.n for audit in planned.audits} == {32, 64, 256, 1024}
+    assert {audit.n_problems for audit in planned.audits} == {40, 80, 160}
+    assert {audit.n for audit in planned.audits} == {32, 64, 256}
+    assert audit_sizes.problem_numbers(40) == [40, 80, 160, 320]
+    assert audit_sizes.SAMPLES == (64, 256, 1024)
     assert planned.k == 16  # half of the audit's n
 
 
@@ -129,6 +143,7 @@ def test_a_pilot_of_the_base_alone_has_no_power_of_its_own(planned: Plan) -> Non
     assert planned.present is None
 
 
+@pytest.mark.usefixtures("few_sizes")
 def test_the_power_of_the_audit_in_hand_is_that_of_its_own_size(tmp_path: Path) -> None:
     base = _base_counts()
     made = plan(_plant(tmp_path, [base, [c // 2 for c in base], [c // 2 for c in base]]), drop_points=5.0)
@@ -139,21 +154,46 @@ def test_the_power_of_the_audit_in_hand_is_that_of_its_own_size(tmp_path: Path) 
     assert made.present.power == again.power  # the same size, so the same simulation
 
 
-def test_the_same_store_gives_the_same_plan(base_alone: Path, planned: Plan) -> None:
-    assert plan(base_alone, drop_points=5.0) == planned
+@pytest.mark.usefixtures("few_sizes")
+def test_the_same_store_gives_the_same_plan_whatever_other_sizes_are_asked_for(base_alone: Path, planned: Plan) -> None:
+    few = plan(base_alone, drop_points=5.0)
+    assert few == plan(base_alone, drop_points=5.0)
+    assert [one for one in planned.audits if one in few.audits] == list(few.audits)
 
 
+@pytest.mark.usefixtures("few_sizes")
 def test_a_larger_fall_is_found_more_often(base_alone: Path, planned: Plan) -> None:
-    larger = plan(base_alone, drop_points=12.0)
-    powers = [[audit.power for audit in made.audits if audit.n == 32] for made in (planned, larger)]
-    assert sum(powers[1]) > sum(powers[0]) + 0.3
+    larger = plan(base_alone, drop_points=12.0).audits
+    smaller = [next(one for one in planned.audits if (one.n_problems, one.n) == (at.n_problems, at.n)) for at in larger]
+    assert sum(one.power for one in larger) > sum(one.power for one in smaller) + 0.3
 
 
-def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(base_alone: Path) -> None:
-    audits = [audit for audit in plan(base_alone, drop_points=12.0).audits if audit.n == 256]
-    skipped = [audit for audit in audits if audit.runs == 0]
+def test_an_audit_is_worth_what_it_finds_of_the_loss_that_is_harder_to_see(planned: Plan) -> None:
+    assert all(one.power == min(of.power for of in one.by_law) for one in planned.audits)
+    assert {tuple(of.law for of in one.by_law) for one in planned.audits} == {("diffuse", "concentrated")}
+    # the same fall of pass@16, of which 80 problems with 64 samples nearly always show the one and rarely the other
+    one = next(audit for audit in planned.audits if (audit.n_problems, audit.n) == (80, 64))
+    assert one.by_law[0].power > 0.9
+    assert one.by_law[1].power < 0.5
+
+
+def test_every_power_is_known_well_enough_to_compare_sizes(planned: Plan) -> None:
+    simulated = [of for one in planned.audits for of in one.by_law if of.runs]
+    assert max(max(of.power - of.low, of.high - of.power) for of in simulated) <= 0.1
+    assert {of.runs < 400 for of in simulated} == {True, False}
+
+
+def test_more_samples_never_cost_power_of_the_same_problems(planned: Plan) -> None:
+    for n_problems in (40, 80, 160):
+        powers = [one.power for one in planned.audits if one.n_problems == n_problems and one.n >= 64]
+        assert all(more > fewer - 0.1 for fewer, more in pairwise(powers))
+
+
+def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(planned: Plan) -> None:
+    audits = [audit.by_law[0] for audit in planned.audits if audit.n == 256]
+    skipped = [of for of in audits if of.runs == 0]
     assert skipped
-    assert all(audit.power == 1.0 for audit in skipped)
+    assert all(of.power == 1.0 for of in skipped)
     assert audits[0].runs > 0
 
 
@@ -191,6 +231,7 @@ def test_a_base_that_solves_nothing_has_nothing_to_lose(tmp_path: Path) -> None:
         plan(_plant(tmp_path, [[0] * 20]))
 
 
+@pytest.mark.usefixtures("few_sizes")
 def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
     path = _plant(tmp_path, [_base_counts(8)], name="one")
     _plant(tmp_path, [_base_counts(8)], name="two")
@@ -222,13 +263,37 @@ def test_the_audit_in_hand_keeps_its_own_n_and_base_when_it_is_the_answer() -> N
         assert (remedy.n_problems, remedy.n, remedy.n_base) == (60, n, n_base)
 
 
-def test_the_planted_loss_is_told_at_every_k_and_is_what_was_named_at_the_k_asked_for(planned: Plan) -> None:
-    at = {one.k: one.change for one in planned.planted}
-    assert sorted(at) == sorted({1, 8, 16, planned.k_largest})
-    assert at[16] == pytest.approx(-0.05, abs=1e-3)
-    assert at[1] > at[16]  # the frequent become more frequent
-    assert at[planned.k_largest] == min(at.values())
-    assert planned.k_largest <= N_BASE // 2
+def test_the_planted_losses_are_told_at_every_k_and_are_what_was_named_at_the_k_asked_for(planned: Plan) -> None:
+    diffuse, concentrated = planned.planted
+    for loss in planned.planted:
+        at = {one.k: one.change for one in loss.changes}
+        assert sorted(at) == sorted({1, 8, 16, loss.k_largest})
+        assert at[16] == pytest.approx(-0.05, abs=1e-3)
+        assert at[loss.k_largest] == min(at.values())
+        assert loss.k_largest <= N_BASE // 2
+    assert diffuse.changes[0].change > 0.1  # the frequent become more frequent
+    assert diffuse.share_lost is None
+    assert concentrated.share_lost is not None
+    assert concentrated.share_lost > 0.05  # what the others gain has to be lost too
+
+
+@pytest.mark.usefixtures("few_sizes")
+def test_what_guesses_would_explain_is_said_unless_the_grader_accepts_none(tmp_path: Path) -> None:
+    path = _plant(tmp_path, [_base_counts(60, 256)], n_base=256)
+    told = plan(path, drop_points=5.0, k=128)
+    assert (told.guess_rate, told.guess_source) == (0.005, "assumed")
+    assert told.planted[0].guessed is not None
+    assert told.planted[0].guessed > 0.3
+    with Store.open(path) as store:
+        store._database.rows("UPDATE audits SET guess_rate = 0")
+    known = plan(path, drop_points=5.0, k=128)
+    assert {one.guessed for one in known.planted} <= {0.0, None}
+    assert known.audits == told.audits
+    shown, silent = _printed(told), _printed(known)
+    assert "accepted guesses (0.5 % of wrong answers, assumed) would explain" in shown
+    assert "guess" not in silent
+    # k = 128 lies beyond half of 64 samples
+    assert "n = 64 looks at k up to 32 alone: at pass@128 it sees nothing" in shown
 
 
 def test_settling_is_silent_where_nothing_helps() -> None:
@@ -240,23 +305,29 @@ def test_settling_is_silent_where_nothing_helps() -> None:
 
 
 def test_the_table_marks_the_cheapest_and_names_what_it_assumes(planned: Plan) -> None:
-    console = Console(file=io.StringIO(), width=100, highlight=False)
-    print_plan(planned, console)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
+    lines = _printed(planned).splitlines()
     assert "power to find a fall of pass@16 by 5 points" in lines[0]
     assert "the last 3 pooled" in lines[1]
     assert planned.cheapest is not None
-    assert any(
-        line.startswith("planted change of pass@k in points: ") and "\u22125.0 at k = 16" in line for line in lines
-    )
+    assert [line.split(":")[0] for line in lines if "\u22125.0 at k = 16" in line] == ["diffuse", "concentrated"]
+    assert any("for a diffuse / a concentrated loss" in line for line in lines)
     assert any("upper estimate" in line for line in lines)
+    assert not any("looks at k" in line for line in lines)  # every size looks at k = 16
     marked = [line for line in lines if "◀" in line]
     assert len(marked) == 2
     assert marked[0].startswith(f"{planned.cheapest.n_problems}")
     assert f"n = {planned.cheapest.n} " in marked[1]
+    assert max(map(len, lines[3:10])) <= 80  # a pipe's width: a cell that wraps is another number
 
 
+def _printed(made: Plan) -> str:
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_plan(made, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.usefixtures("few_sizes")
 def test_the_command_prints_the_plan_as_json(base_alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["plan", str(base_alone), "--drop", "12", "--json"])
@@ -264,5 +335,6 @@ def test_the_command_prints_the_plan_as_json(base_alone: Path, capsys: pytest.Ca
     made = json.loads(capsys.readouterr().out)
     assert made["k"] == 16
     assert made["cheapest"] in made["audits"]
-    assert {one["k"]: round(one["change"], 3) for one in made["planted"]}[16] == -0.12
-    assert made["k_largest"] in {one["k"] for one in made["planted"]}
+    for loss in made["planted"]:
+        assert {one["k"]: round(one["change"], 3) for one in loss["changes"]}[16] == -0.12
+        assert loss["k_largest"] in {one["k"] for one in loss["changes"]}

@@ -1,0 +1,164 @@
+"""Two ways in which a model can lose the same of pass@k: spread over many problems, or all of it in a few."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from jaxtyping import Float
+from numpy.polynomial.hermite_e import hermegauss
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+
+Law = Literal["diffuse", "concentrated"]
+
+#: By how much the log-odds of a problem rise that loses nothing, with a scatter from problem to problem, and where they
+#: end. It is the rise that the rule was calibrated with.
+LIFT, SCATTER, MOST_LOG_ODDS = 0.6, 0.3, 8.0
+#: Where the pivot of a diffuse loss lies: problems below it hold this share of the base's pass@k. The first with which
+#: the named fall is possible is taken, so that as few problems as possible lose. Training makes some problems
+#: impossible in every set: a pivot at one fixed rate would leave sets without hard problems with nothing to lose.
+_PIVOT_SHARES = (0.25, 0.5, 0.75, 0.95)
+#: A problem is within reach of k samples if they solve it with this chance or more: losing it is losing nearly 1 / P.
+_WITHIN_REACH = 0.5
+#: Nodes of the scatter where expectations are summed up.
+_NODES = 7
+#: Where the strength of a diffuse loss is looked for before it is solved for: the fall may rise and sink again.
+_STRENGTHS = np.concatenate([np.linspace(0.0, 4.0, 33), np.geomspace(5.0, 100.0, 8)])
+
+
+class Loss(Protocol):
+    """What becomes of success rates."""
+
+    law: ClassVar[Law]
+
+    def late(self, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
+        """Success rates after it, drawn at random."""
+
+    def late_pass_at_k(self, rate_Q: Float[np.ndarray, " point"], k: int) -> Float[np.ndarray, " point"]:
+        """Expected pass@``k`` after it, of problems with the rates ``rate_Q`` before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffuseLoss:
+    """A winner-take-all expansion: log-odds move away from those of ``pivot`` (a success rate), ``strength`` times.
+
+    The frequent become more frequent, the rare rarer. Strength 0 is training that helps, and loses nothing but by
+    scatter.
+
+    >>> DiffuseLoss(pivot=0.025, strength=1.0).moved(np.array([0.001, 0.3]), 0.0).round(5).tolist()
+    [7e-05, 0.92884]
+    """
+
+    pivot: float
+    strength: float
+    law: ClassVar[Law] = "diffuse"
+
+    def late(self, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
+        """Success rates after it, drawn at random."""
+        return self.moved(rate_P, rng.normal(size=len(rate_P)))
+
+    def late_pass_at_k(self, rate_Q: Float[np.ndarray, " point"], k: int) -> Float[np.ndarray, " point"]:
+        """Expected pass@``k`` after it, of problems with the rates ``rate_Q`` before."""
+        node_N, share_N = _scatter()
+        return pass_at_k(self.moved(rate_Q[:, None], node_N), k) @ share_N
+
+    def moved(self, rate_P: np.ndarray, scatter_P: np.ndarray | float) -> np.ndarray:
+        """Success rates after it, with ``scatter_P`` in standard deviations."""
+        away_P = self.strength * (_log_odds(rate_P) - _log_odds(self.pivot))
+        return _risen(rate_P, scatter_P, away_P)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConcentratedLoss:
+    """A ``share`` of the problems of success rate ``least_rate`` or more is never solved again; all others rise.
+
+    Which of them, chance decides.
+
+    >>> loss = ConcentratedLoss(least_rate=0.1, share=0.5)
+    >>> loss.late_pass_at_k(np.array([0.001, 0.999]), 64).round(3).tolist()
+    [0.114, 0.5]
+    """
+
+    least_rate: float
+    share: float
+    law: ClassVar[Law] = "concentrated"
+
+    def late(self, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
+        """Success rates after it, drawn at random."""
+        risen_P = _risen(rate_P, rng.normal(size=len(rate_P)))
+        lost_P = (rate_P >= self.least_rate) & (rng.random(len(rate_P)) < self.share)
+        return np.where(lost_P, 0.0, risen_P)
+
+    def late_pass_at_k(self, rate_Q: Float[np.ndarray, " point"], k: int) -> Float[np.ndarray, " point"]:
+        """Expected pass@``k`` after it, of problems with the rates ``rate_Q`` before."""
+        return np.where(rate_Q >= self.least_rate, 1.0 - self.share, 1.0) * _risen_pass_at_k(rate_Q, k)
+
+
+def diffuse_loss(
+    rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], *, fall: float, k: int
+) -> DiffuseLoss | None:
+    """The one that takes ``fall`` (probability) from pass@``k`` in expectation; None where none takes that much."""
+    held_Q = weight_Q * pass_at_k(rate_Q, k)
+    order_Q = np.argsort(rate_Q, kind="stable")
+    share_Q = np.cumsum(held_Q[order_Q]) / held_Q.sum()
+    for share in _PIVOT_SHARES:
+        pivot = float(rate_Q[order_Q][min(np.searchsorted(share_Q, share), len(rate_Q) - 1)])
+
+        def missing(strength: float, pivot: float = pivot) -> float:
+            return fall_of(DiffuseLoss(pivot=pivot, strength=strength), rate_Q, weight_Q, k) - fall
+
+        first = next((i for i, strength in enumerate(_STRENGTHS) if missing(strength) >= 0), None)
+        if first is not None:
+            strength = brentq(missing, _STRENGTHS[first - 1], _STRENGTHS[first], xtol=1e-4) if first else 0.0
+            return DiffuseLoss(pivot=pivot, strength=float(strength))
+    return None
+
+
+def concentrated_loss(
+    rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], *, fall: float, k: int
+) -> ConcentratedLoss | None:
+    """The one that takes ``fall`` (probability) from pass@``k`` in expectation; None where none takes that much.
+
+    It makes up for what the other problems gain, too.
+    """
+    least_rate = -math.expm1(math.log(1.0 - _WITHIN_REACH) / k)
+    late_Q = weight_Q * _risen_pass_at_k(rate_Q, k)
+    at_stake = float(late_Q[rate_Q >= least_rate].sum())
+    needed = float(late_Q.sum() - weight_Q @ pass_at_k(rate_Q, k)) + fall
+    return ConcentratedLoss(least_rate=least_rate, share=needed / at_stake) if needed <= at_stake else None
+
+
+def fall_of(loss: Loss, rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], k: int) -> float:
+    """How much of pass@``k`` a loss takes in expectation over problems and chance; weights add up to 1."""
+    return float(weight_Q @ (pass_at_k(rate_Q, k) - loss.late_pass_at_k(rate_Q, k)))
+
+
+def pass_at_k(rate_Q: np.ndarray, k: int) -> np.ndarray:
+    """pass@``k`` of success rates.
+
+    >>> pass_at_k(np.array([0.0, 0.5, 1.0]), 2).tolist()
+    [0.0, 0.75, 1.0]
+    """
+    return -np.expm1(k * np.log1p(-np.minimum(rate_Q, 1 - 1e-12)))
+
+
+def _risen_pass_at_k(rate_Q: np.ndarray, k: int) -> np.ndarray:
+    node_N, share_N = _scatter()
+    return pass_at_k(_risen(rate_Q[:, None], node_N), k) @ share_N
+
+
+def _risen(rate_P: np.ndarray, scatter_P: np.ndarray | float, away_P: np.ndarray | float = 0.0) -> np.ndarray:
+    return np.asarray(expit(np.minimum(_log_odds(rate_P) + LIFT + away_P + SCATTER * scatter_P, MOST_LOG_ODDS)))
+
+
+def _log_odds(rate: np.ndarray | float) -> np.ndarray:
+    return np.asarray(logit(np.clip(rate, 1e-12, 1 - 1e-12)))
+
+
+def _scatter() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes of a standard normal number, and their weights, which add up to 1."""
+    node_N, share_N = hermegauss(_NODES)
+    return node_N, share_N / share_N.sum()
