@@ -14,6 +14,8 @@ from diagnostics.verdict.record import Claim, Estimate
 from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, MARGIN_CONFIDENCE, MINORITY_LEVEL, STEP_LEVEL, Evidence, Ruling
 
 HERE, LIKE_THESE = "these problems", "problems like these"
+#: Names of the claims that sentences ask for.
+FELL_HERE, FELL = "pass@k fell here", "pass@k fell"
 #: How many standard errors below 0 a fall must lie for the keys to see it, over the usual k: at their level, normal
 #: numbers would need 1.9; the least of several needs this.
 _CALLED_AT = 2.2
@@ -24,9 +26,9 @@ def claims_of(seen: Evidence, ruling: Ruling, size: Estimate, *, rng: np.random.
     otherwise = tuple(_otherwise(seen, ruling))
     here = Estimate(value=size.value, low=None, high=None)
     tests = (
-        ("pass@k fell here", "the mean pass@k of these problems fell at no k", HERE, ruling.p_exact, here),
+        (FELL_HERE, "the mean pass@k of these problems fell at no k", HERE, ruling.p_exact, here),
         (
-            "pass@k fell",
+            FELL,
             "over problems like these, pass@k fell at no k",
             LIKE_THESE,
             ruling.p_population,

@@ -123,6 +123,11 @@ def spent_share(*, number: int, declared: int | None, runs: int) -> float:
     return 1.0 / (number * (number + 1) * runs)
 
 
+def draws_for(level: float) -> int:
+    """Draws that make p values fine enough to be held against ``level``."""
+    return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
+
+
 def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     """The label of a series from its counts. Raises ``ValueError`` without a problem or for a k above the samples.
 
@@ -135,7 +140,7 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     if seen.total.n_problems == 0:
         raise ValueError("a verdict needs at least one problem")
     key_level, minority_level = KEY_LEVEL * seen.spent, MINORITY_LEVEL * seen.spent
-    draws = min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / key_level)))
+    draws = draws_for(key_level)
     p_exact = exact_key(seen.total, ks=seen.ks, rng=rng, draws=draws)
     p_population = population_key(
         seen.total, ks=seen.ks, rng=rng, draws=max(POPULATION_DRAWS, draws), cluster_P=seen.cluster_P
