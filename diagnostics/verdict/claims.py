@@ -16,6 +16,8 @@ from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, MARGIN_CONFIDENCE, MINOR
 HERE, LIKE_THESE = "these problems", "problems like these"
 #: Names of the claims that sentences ask for.
 FELL_HERE, FELL = "pass@k fell here", "pass@k fell"
+#: … and those whose size is no change of pass@k: a share of problems, and a bound.
+SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
 #: How many standard errors below 0 a fall must lie for the keys to see it, over the usual k: at their level, normal
 #: numbers would need 1.9; the least of several needs this.
 _CALLED_AT = 2.2
@@ -59,7 +61,7 @@ def claims_of(seen: Evidence, ruling: Ruling, size: Estimate, *, rng: np.random.
     )
     lost_P = lost_problems(seen.total, KEY_LEVEL * seen.spent)
     yield _claim(
-        "some problem lost",
+        SOME_LOST,
         "no problem's success rate fell",
         HERE,
         KEY_LEVEL * seen.spent,
@@ -117,7 +119,7 @@ def _tail(seen: Evidence, otherwise: tuple[str, ...], rng: np.random.Generator) 
 def _no_loss(seen: Evidence, ruling: Ruling) -> Claim:
     holds = ruling.least_change is not None and ruling.least_change > -MARGIN
     return Claim(
-        name="no fall that matters",
+        name=NO_FALL,
         null=f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
         scope=LIKE_THESE,
         level=1 - MARGIN_CONFIDENCE,
