@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from diagnostics.statistics.keys import PairedCounts, inference_ks
 from diagnostics.verdict.record import POSITIVE
-from diagnostics.verdict.rule import KEY_LEVEL, Evidence, Label, Ruling, rule
+from diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, SeenCounts, rule
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")
@@ -131,7 +131,7 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
     changes = []
     for _ in range(series):
         drawn = draw_series(cell, rng)
-        seen = Evidence(
+        seen = SeenCounts(
             total=drawn.total, window=drawn.window, steps=drawn.window, ks=ks, step_ks=ks,
             minority=drawn.minority, minority_ks=ks,
         )  # fmt: skip

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 import numpy as np
 import real_life_cases
 from calibration import fingerprint as fingerprint_of_the_rule
-from calibration_series import BAR, interval
+from calibration_series import BAR
 from real_life_cases import CASES, Case, Outcome
 from results import RESULTS, circumstances
 
@@ -45,9 +45,7 @@ def _part(arguments: tuple[str, int]) -> tuple[list[Outcome], float]:
 
 
 def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float) -> dict[str, Any]:
-    """What is written of one case: how many series were labelled wrongly, or rightly, with a 95 % interval."""
-    counted = sum(case.counts(one) for one in outcomes)
-    low, high = interval(counted, len(outcomes))
+    """What is written of one case: how many series were labelled wrongly, or rightly; sums of sizes in points."""
     sizes = [one.sizes for one in outcomes if one.sizes is not None]
     return {
         "name": case.name,
@@ -55,14 +53,23 @@ def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float) -> dict[str, A
         "counted": case.counted,
         "null": case.null,
         "series": len(outcomes),
-        "count": counted,
-        "rate": round(counted / len(outcomes), 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
+        "count": sum(case.counts(one) for one in outcomes),
         "labels": dict(Counter(one.label for one in outcomes)),
-        "sizes_points": None if not sizes else [round(100 * float(size), 2) for size in np.mean(sizes, axis=0)],
+        "n_sizes": len(sizes),
+        "sums_of_sizes_points": [round(100 * float(size), 3) for size in np.sum(sizes, axis=0)] if sizes else [],
         "cpu_s": round(cpu_s, 1),
     }
+
+
+def joined(first: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows of one case as one."""
+    if first is None:
+        return dict(more)
+    sums = {key: first[key] + more[key] for key in ("series", "count", "n_sizes", "cpu_s")}
+    pairs = zip(first["sums_of_sizes_points"] or [0] * 3, more["sums_of_sizes_points"] or [0] * 3, strict=True)
+    sizes = [round(a + b, 3) for a, b in pairs] if sums["n_sizes"] else []
+    labels = dict(Counter(first["labels"]) + Counter(more["labels"]))
+    return {**more, **sums, "labels": labels, "sums_of_sizes_points": sizes}
 
 
 def broken(row: Mapping[str, Any]) -> bool:
@@ -118,12 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in given.cases:
             case = CASES[name]
             wanted = given.series if case.null else max(SERIES_AT_ONCE, given.series // 10)
-            if name in held and held[name]["series"] >= wanted:
+            starts = range(held[name]["series"] if name in held else 0, wanted, SERIES_AT_ONCE)
+            if not starts:
                 continue
-            starts = range(0, wanted, SERIES_AT_ONCE)
             parts = list(pool.map(_part, [(name, first) for first in starts]))
             outcomes = [one for part, _ in parts for one in part]
-            held[name] = row_of(case, outcomes, sum(cpu_s for _, cpu_s in parts))
+            held[name] = joined(held.get(name), row_of(case, outcomes, sum(cpu_s for _, cpu_s in parts)))
             print(json.dumps(held[name]), flush=True)
             _write(given.out, held)
     _write(given.out, held)

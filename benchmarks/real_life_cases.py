@@ -15,7 +15,7 @@ from diagnostics.verdict.claims import error_of_fall, size_given_label
 from diagnostics.verdict.explanations import Unread
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import POSITIVE
-from diagnostics.verdict.rule import KEY_LEVEL, Evidence, Ruling, rule, spent_share
+from diagnostics.verdict.rule import KEY_LEVEL, Ruling, SeenCounts, rule, spent_share
 
 Rates = Float[np.ndarray, " problem"]
 #: Half a per cent of wrong answers may be accepted where nobody knows better.
@@ -55,7 +55,7 @@ a_loss = called(*POSITIVE)
 
 def evidence(
     base_P: Rates, late_TP: Sequence[Rates], n: int, rng: np.random.Generator, *, n_base: int | None = None
-) -> Evidence:
+) -> SeenCounts:
     """Counts of an audit: ``n`` samples of each checkpoint, twice as many of the base."""
     n_base = 2 * n if n_base is None else n_base
     base_hits_P = rng.binomial(n_base, base_P)
@@ -63,18 +63,18 @@ def evidence(
     return of_counts(base_hits_P, late_hits, n_base=n_base, n=n)
 
 
-def of_counts(base_P: Int[np.ndarray, " problem"], late: Sequence[np.ndarray], *, n_base: int, n: int) -> Evidence:
+def of_counts(base_P: Int[np.ndarray, " problem"], late: Sequence[np.ndarray], *, n_base: int, n: int) -> SeenCounts:
     """The same from hits."""
     steps = [PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=n) for late_P in late]
     window = window_size(len(late))
     ks = inference_ks(min(n_base, n))
-    return Evidence(
+    return SeenCounts(
         total=PairedCounts(base_P=base_P, late_P=np.sum(late[-window:], axis=0), n_base=n_base, n_late=window * n),
         window=steps[-window:], steps=steps, ks=ks, step_ks=ks,
     )  # fmt: skip
 
 
-def ruled(seen: Evidence, rng: np.random.Generator) -> tuple[Ruling, Outcome]:
+def ruled(seen: SeenCounts, rng: np.random.Generator) -> tuple[Ruling, Outcome]:
     ruling = rule(seen, rng=rng)
     lost = tuple(position for position, step in enumerate(ruling.steps) if step.lost)
     return ruling, Outcome(label=ruling.label, lost=lost)
@@ -177,7 +177,7 @@ def killed(
     return draw
 
 
-def _sizes(seen: Evidence, ruling: Ruling, true: float) -> tuple[float, float, float] | None:
+def _sizes(seen: SeenCounts, ruling: Ruling, true: float) -> tuple[float, float, float] | None:
     if ruling.label not in POSITIVE:
         return None
     change_K = mean_changes(seen.window, seen.ks).mean(axis=0)

@@ -333,6 +333,7 @@ class VerdictText:
     scope: tuple[str, ...]  # how far it reaches: range of k, seed, graders, problems
     caveats: tuple[str, ...] = ()
     overturn: str = ""  # what would change this verdict
+    ship: str = ""  # which checkpoint kept pass@k and has the highest pass@1
     tables: tuple[Table, ...] = ()
 
 

@@ -38,6 +38,11 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
             f"Only {min(n_least, said.n_base)} samples per problem and checkpoint: "
             f"nothing is seen beyond k = {said.k_most}."
         )
+    if said.n_within_reach < FEW_PROBLEMS <= said.n_problems:
+        yield (
+            f"Only {said.n_within_reach} of {said.n_problems} problems were ever solved: below {FEW_PROBLEMS} nothing "
+            "is said of problems like these."
+        )
     yield from _of_size(said)
     yield from _of_guessing(said)
     yield from _of_relations(counts)
@@ -66,39 +71,52 @@ def _of_size(said: Verdict) -> Iterator[str]:
 
 def _of_guessing(said: Verdict) -> Iterator[str]:
     found = said.explanation
+    if said.label == "lost_at_steps":
+        yield (
+            "Losses of single checkpoints are told as they were counted: what accepted guesses or cut-off samples "
+            "explain of them is not examined."
+        )
     if found is None or not said.positive or found.guess_rate is None or found.guess_source != "assumed":
         return
     yield (
-        f"A grader that accepted {share_text(found.guess_rate)} of the base's wrong answers, and fewer later, would "
-        f"leave the same behind; up to {share_text(found.guess_rate_allowed)} was reckoned with. Where yours errs more "
-        "often, give its share with --guess-rate."
+        f"A grader that accepted {share_text(found.guess_rate)} of the base's wrong answers and none later would leave "
+        f"the same behind; up to {share_text(found.guess_rate_allowed)} was reckoned with. Where yours accepts more, "
+        "give its share with --guess-rate."
     )
 
 
 def _of_relations(counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
-        few = f", fewer than {FEW_CLUSTERS}: too few for problems like these" if n_clusters < FEW_CLUSTERS else ""
-        yield f"Related problems are counted as {n_clusters} clusters{few}."
+        clusters = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
+        few = f"; below {FEW_CLUSTERS} nothing is said of problems like these" if n_clusters < FEW_CLUSTERS else ""
+        yield f"Related problems are counted as {clusters}{few}."
     elif counts.n_near_duplicates:
-        yield (
-            f"{counts.n_near_duplicates} problems nearly repeat the text of another and are taken for independent. "
-            "Name the field that groups them with --cluster."
-        )
+        n = counts.n_near_duplicates
+        repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"
+        taken = "is taken for independent" if n == 1 else "are taken for independent"
+        yield f"{repeat} the text of another and {taken}. Name the field that groups them with --cluster."
 
 
 def _of_looks(counts: SeriesCounts) -> Iterator[str]:
     looks = counts.looks
     if looks.declared is not None and looks.number > looks.declared:
         yield (
-            f"This is verdict {looks.number} on a series that was to be read {looks.declared} times: chances of a "
-            "false alarm add up. Declare how often it is read with --looks before the first one."
+            f"This is verdict {looks.number} on a series that was to be read {_times(looks.declared)}: chances of a "
+            "false alarm add up. Declare with --looks how often it is read, before the first time."
         )
     elif (looks.number, looks.declared, looks.runs) != (1, 1, 1):
         spent = spent_share(number=looks.number, declared=looks.declared, runs=looks.runs)
-        read = "any number of looks" if looks.declared is None else f"{looks.declared} looks"
-        runs = f" at each of {looks.runs} runs" if looks.runs > 1 else ""
-        yield f"All levels are {spent:.2g} of those of a single look, so that {read}{runs} together err no more often."
+        read = "any number of times" if looks.declared is None else _times(looks.declared)
+        what = f"each of {looks.runs} runs" if looks.runs > 1 else "it"
+        yield (
+            f"The levels of a loss are {spent:.2g} of those of a single look, so that reading {what} {read} cries wolf "
+            "no more often in all; No loss found is not corrected for that."
+        )
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
 
 
 def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:

@@ -19,21 +19,25 @@ from diagnostics.verdict.rule import (
     MARGIN_CONFIDENCE,
     MINORITY_LEVEL,
     STEP_LEVEL,
-    Evidence,
     Ruling,
+    SeenCounts,
 )
 
 HERE, LIKE_THESE = "these problems", "problems like these"
+#: Names of the claims that sentences ask for.
+FELL_HERE, FELL = "pass@k fell here", "pass@k fell"
+#: … and those whose size is no change of pass@k: a share of problems, and a bound.
+SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
 
 
-def claims_of(seen: Evidence, ruling: Ruling, size: Estimate, *, rng: np.random.Generator) -> Iterator[Claim]:
+def claims_of(seen: SeenCounts, ruling: Ruling, size: Estimate, *, rng: np.random.Generator) -> Iterator[Claim]:
     """All claims, those that the label rests on first. ``size`` is the largest fall over k, as a change."""
     otherwise = tuple(_otherwise(seen, ruling))
     here = Estimate(value=size.value, low=None, high=None)
     tests = (
-        ("pass@k fell here", "the mean pass@k of these problems fell at no k", HERE, ruling.p_exact, here),
+        (FELL_HERE, "the mean pass@k of these problems fell at no k", HERE, ruling.p_exact, here),
         (
-            "pass@k fell",
+            FELL,
             "over problems like these, pass@k fell at no k",
             LIKE_THESE,
             ruling.p_population,
@@ -64,7 +68,7 @@ def claims_of(seen: Evidence, ruling: Ruling, size: Estimate, *, rng: np.random.
     )
     lost_P = lost_problems(seen.total, KEY_LEVEL * seen.spent)
     yield _claim(
-        "some problem lost",
+        SOME_LOST,
         "no problem's success rate fell",
         HERE,
         KEY_LEVEL * seen.spent,
@@ -100,7 +104,7 @@ def _claim(
     )
 
 
-def _tail(seen: Evidence, otherwise: tuple[str, ...], rng: np.random.Generator) -> Claim:
+def _tail(seen: SeenCounts, otherwise: tuple[str, ...], rng: np.random.Generator) -> Claim:
     """Pooled checkpoints have samples enough for k up to half of theirs, where single ones have not."""
     ks, k = [], 2 * seen.ks[-1]
     while 2 * k <= min(seen.total.n_base, seen.total.n_late):
@@ -119,10 +123,10 @@ def _tail(seen: Evidence, otherwise: tuple[str, ...], rng: np.random.Generator) 
     )
 
 
-def _no_loss(seen: Evidence, ruling: Ruling) -> Claim:
+def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
     holds = ruling.least_change is not None and ruling.least_change > -MARGIN
     return Claim(
-        name="no fall that matters",
+        name=NO_FALL,
         null=f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
         scope=LIKE_THESE,
         level=1 - MARGIN_CONFIDENCE,
@@ -133,7 +137,7 @@ def _no_loss(seen: Evidence, ruling: Ruling) -> Claim:
     )
 
 
-def _otherwise(seen: Evidence, ruling: Ruling) -> Iterator[str]:
+def _otherwise(seen: SeenCounts, ruling: Ruling) -> Iterator[str]:
     """Causes that this very data leave open."""
     if ruling.p_guessing is not None and ruling.p_guessing > EXPLAINED_LEVEL:
         yield "wrong answers that were accepted at the base"
@@ -157,7 +161,7 @@ def _p_of_problems(counts: PairedCounts) -> Float[np.ndarray, " problem"]:
     return holm(fisher_fell(counts.base_P, counts.n_base, counts.late_P, counts.n_late))
 
 
-def error_of_fall(seen: Evidence, ruling: Ruling, k: int) -> float:
+def error_of_fall(seen: SeenCounts, ruling: Ruling, k: int) -> float:
     """Standard error of the change of pass@k by which it was called a loss, a probability.
 
     Over problems where the population key found it; else that of the samples of these very problems.

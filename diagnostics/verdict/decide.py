@@ -20,8 +20,8 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.verdict.audit_sizes import settle
 from diagnostics.verdict.caveats import FEW_CLUSTERS, FEW_PROBLEMS, caveats_of, left_out_of
-from diagnostics.verdict.claims import claims_of, error_of_fall, size_given_label
-from diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
+from diagnostics.verdict.claims import LIKE_THESE, claims_of, error_of_fall, size_given_label
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
     Unread,
     guess_rate_that_explains,
@@ -30,8 +30,8 @@ from diagnostics.verdict.explanations import (
     share_of_even_loss,
 )
 from diagnostics.verdict.power import window_size
-from diagnostics.verdict.record import ChangeAtK, Estimate, Explanation, Remedy, StepClaim, Verdict
-from diagnostics.verdict.rule import KEY_LEVEL, Evidence, Label, Ruling, rule, spent_share
+from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
+from diagnostics.verdict.rule import EXPLAINED_LEVEL, KEY_LEVEL, Label, Ruling, SeenCounts, rule, spent_share
 from diagnostics.verdict.sentence import largest_fall, sentence_of
 
 #: Where all randomness of a verdict starts.
@@ -90,9 +90,9 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         changes=_changes(base, change_GK, seen.ks),
         least_change=ruling.least_change,
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
-        steps=_step_claims(compared, ruling),
+        steps=_step_claims(compared, ruling, _too_few(counts)),
     )
-    said = _with_claims(said, seen, ruling, counts.guess_rate, claim_rng)
+    said = _with_claims(said, seen, ruling, counts, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):
         said = _with_decline(said, seen, compared, base.step, decline_rng)
     if said.label == "inconclusive":
@@ -102,12 +102,12 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
 
 def _evidence(
     counts: SeriesCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
-) -> Evidence:
+) -> SeenCounts:
     base = counts.base
     n_least = min(one.n for one in window)
     minority = _minority(counts, window)
     pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
-    return Evidence(
+    return SeenCounts(
         total=PairedCounts(
             base_P=base.correct_P,
             late_P=_summed(one.correct_P for one in window),
@@ -135,46 +135,62 @@ def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unrea
 
 
 def _label(label: Label, counts: SeriesCounts) -> Label:
-    """The label, or what it is worth with few problems that the base ever solved, or few clusters."""
-    n_clusters = FEW_CLUSTERS if counts.cluster_P is None else len(np.unique(counts.cluster_P))
-    few = _n_within_reach(counts) < FEW_PROBLEMS or n_clusters < FEW_CLUSTERS
-    return _OF_FEW.get(label, label) if few else label
+    """The label, or what it is worth with few problems that were ever solved, or few clusters."""
+    return _OF_FEW.get(label, label) if _too_few(counts) else label
 
 
-def _step_claims(compared: Sequence[CheckpointCounts], ruling: Ruling) -> tuple[StepClaim, ...]:
+def _too_few(counts: SeriesCounts) -> str | None:
+    """Why nothing is said of problems like these; None where there are enough of them."""
+    if _n_within_reach(counts) < FEW_PROBLEMS:
+        return f"fewer than {FEW_PROBLEMS} problems were ever solved"
+    if counts.cluster_P is not None and len(np.unique(counts.cluster_P)) < FEW_CLUSTERS:
+        return f"fewer than {FEW_CLUSTERS} clusters"
+    return None
+
+
+def _step_claims(compared: Sequence[CheckpointCounts], ruling: Ruling, few: str | None) -> tuple[StepClaim, ...]:
+    """What is said of single checkpoints: of few problems, none is said to have kept what problems like these show."""
     return tuple(
-        StepClaim(step=one.step, checkpoint=one.checkpoint, **asdict(of))
+        StepClaim(step=one.step, checkpoint=one.checkpoint, **{**asdict(of), "kept": of.kept and few is None})
         for one, of in zip(compared, ruling.steps, strict=False)  # empty where nothing can be said of single ones
     )
 
 
+def _claimed(claim: Claim, few: str | None) -> Claim:
+    """The claim, or what it is worth where nothing is said of problems like these."""
+    if few is None or claim.scope != LIKE_THESE or claim.p is None:
+        return claim
+    return replace(claim, holds=False, otherwise=(), why=few)
+
+
 def _with_claims(
     said: Verdict,
-    seen: Evidence,
+    seen: SeenCounts,
     ruling: Ruling,
-    guess_rate: GuessRate,
+    series: SeriesCounts,
     rng: np.random.Generator,
 ) -> Verdict:
     """The verdict with its claims; where something fell, with what else explains it, and with its likely size."""
     level = KEY_LEVEL * seen.spent
     worst = min(said.changes, key=lambda change: change.change)
     size = Estimate(value=worst.change, low=worst.low, high=worst.high)
-    said = replace(said, claims=tuple(claims_of(seen, ruling, size, rng=rng)))
+    few = _too_few(series)
+    said = replace(said, claims=tuple(_claimed(claim, few) for claim in claims_of(seen, ruling, size, rng=rng)))
     fell = ruling.p_exact <= level
     if not fell and not ruling.modes_collapsed:
         return said
     counts, ks = (seen.total, seen.ks) if fell or seen.minority is None else (seen.minority, seen.minority_ks)
     explanation = Explanation(
-        guess_rate=guess_rate_that_explains(counts, ks=ks, level=level, rng=rng),
-        guess_rate_allowed=guess_rate.share,
-        guess_source=guess_rate.source,
+        guess_rate=guess_rate_that_explains(counts, ks=ks, level=EXPLAINED_LEVEL, rng=rng),
+        guess_rate_allowed=series.guess_rate.share,
+        guess_source=series.guess_rate.source,
         format=None
         if ruling.p_read is None or seen.unread is None
         else share_explained(seen.total, read_alone(seen.total, seen.unread), k=worst.k),
         even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
     )
     said = replace(said, explanation=explanation)
-    if not said.positive or not fell or worst.change >= 0:
+    if few is not None or not said.positive or not fell or worst.change >= 0:
         return said
     error = error_of_fall(seen, ruling, worst.k)
     return replace(said, size_given_label=size_given_label(worst.change, error))
@@ -240,7 +256,7 @@ def _changes(
 
 
 def _with_decline(
-    said: Verdict, seen: Evidence, compared: Sequence[CheckpointCounts], base_step: int, rng: np.random.Generator
+    said: Verdict, seen: SeenCounts, compared: Sequence[CheckpointCounts], base_step: int, rng: np.random.Generator
 ) -> Verdict:
     """When the fall was certain, and when it began, at the k where it is largest."""
     ks = seen.step_ks

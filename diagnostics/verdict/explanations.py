@@ -126,16 +126,17 @@ def _late_rates(counts: PairedCounts, share: float) -> Float[np.ndarray, " probl
 
 
 def guess_rate_that_explains(
-    counts: PairedCounts, *, ks: Sequence[int], level: float, rng: np.random.Generator
+    counts: PairedCounts, *, ks: Sequence[int], level: float, rng: np.random.Generator, draws: int = EXACT_DRAWS
 ) -> float | None:
     """The least share of wrong responses that, accepted at the base alone, would leave such a fall; None above .5.
 
-    Found to within a twentieth of its size; at most 1e-5 is said of anything smaller.
+    Found to within a twentieth of its size; at most 1e-5 is said of anything smaller. ``draws`` must give p values
+    finer than ``level``, or every share would explain it.
     """
     low, high = (float(np.log(bound)) for bound in _GUESSES)
 
     def explains(log_share: float) -> bool:
-        return guessing_p(counts, share=float(np.exp(log_share)), ks=ks, rng=rng) > level
+        return guessing_p(counts, share=float(np.exp(log_share)), ks=ks, rng=rng, draws=draws) > level
 
     if not explains(high):
         return None

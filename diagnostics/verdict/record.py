@@ -77,8 +77,9 @@ class Claim:
     """One statement that a verdict was asked for, and what the data say of it.
 
     ``holds`` where ``p``, how likely such data are under ``null``, is at most ``level``; ``p`` is None where the claim
-    could not be tested, and ``why`` says why. ``size`` is a change of pass@k in probability. ``otherwise`` are other
-    causes that would leave the same data behind.
+    could not be tested, and ``why`` says why; it also says why a claim is not made of too few problems, whatever
+    ``p`` is. ``size`` is a change of pass@k in probability. ``otherwise`` are other causes that would leave the same
+    data behind.
     """
 
     name: str

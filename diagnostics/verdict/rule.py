@@ -62,7 +62,7 @@ _FAR_ABOVE = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class SeenCounts:
     """What the rule looks at.
 
     ``total`` counts correct samples, those of the late checkpoints pooled; ``window`` are the same checkpoints one by
@@ -127,12 +127,17 @@ def spent_share(*, number: int, declared: int | None, runs: int) -> float:
     return 1.0 / (number * (number + 1) * runs)
 
 
-def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
+def draws_for(level: float) -> int:
+    """Draws that make p values fine enough to be held against ``level``."""
+    return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
+
+
+def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     """The label of a series from its counts. Raises ``ValueError`` without a problem or for a k above the samples.
 
     >>> half = np.full(200, 128)
     >>> same = PairedCounts(base_P=half, late_P=half, n_base=256, n_late=256)
-    >>> seen = Evidence(total=same, window=[same], steps=[same], ks=[1, 8, 64], step_ks=[1, 8, 64])
+    >>> seen = SeenCounts(total=same, window=[same], steps=[same], ks=[1, 8, 64], step_ks=[1, 8, 64])
     >>> rule(seen, rng=np.random.default_rng(0)).label
     'no_loss'
     """
@@ -140,7 +145,7 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
         raise ValueError("a verdict needs at least one problem")
     key_level, minority_level = KEY_LEVEL * seen.spent, MINORITY_LEVEL * seen.spent
     p_exact = _exact_p(seen.total, seen.ks, key_level, rng)
-    draws = max(POPULATION_DRAWS, _draws(key_level))
+    draws = max(POPULATION_DRAWS, draws_for(key_level))
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
     p_minority = None
     if seen.minority is not None and seen.minority.n_problems and seen.minority_ks:
@@ -194,19 +199,15 @@ def rule(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
     )
 
 
-def _draws(level: float) -> int:
-    return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
-
-
 def _exact_p(counts: PairedCounts, ks: Sequence[int], level: float, rng: np.random.Generator) -> float:
     """The exact key's p value, as fine as ``level`` asks for where it is anywhere near it."""
     p = exact_key(counts, ks=ks, rng=rng)
-    if p > _FAR_ABOVE * level or _draws(level) <= EXACT_DRAWS:
+    if p > _FAR_ABOVE * level or draws_for(level) <= EXACT_DRAWS:
         return p
-    return exact_key(counts, ks=ks, rng=rng, draws=_draws(level))
+    return exact_key(counts, ks=ks, rng=rng, draws=draws_for(level))
 
 
-def _p_read(seen: Evidence, rng: np.random.Generator) -> float | None:
+def _p_read(seen: SeenCounts, rng: np.random.Generator) -> float | None:
     """The exact key's p value over read samples alone; None where not notably more of them went unread."""
     if seen.unread is None or seen.unread.rise(seen.total) <= NOTABLE_RISE:
         return None
@@ -218,7 +219,7 @@ def _p_guessing(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.r
     return guessing_p(counts, share=share, ks=ks, rng=rng) if share > 0 else None
 
 
-def _bounds(seen: Evidence) -> tuple[float | None, float | None, float | None]:
+def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:
     """Bounds of changes, one-sided each: the least lower one over k, the upper one of pass@1.
 
     Then the p value of a fall by ``MARGIN`` or more at some k, the largest over k.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from diagnostics.verdict.record import TITLES, ChangeAtK, Verdict, bounds_text, points_text
+from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.verdict.record import TITLES, ChangeAtK, Explanation, Verdict, bounds_text, points_text
 from diagnostics.verdict.rule import MARGIN
 
 
@@ -33,6 +34,11 @@ def largest_fall(changes: tuple[ChangeAtK, ...]) -> ChangeAtK | None:
     return None if least is None or least.change >= 0 else least
 
 
+def holds(verdict: Verdict, name: str) -> bool:
+    """Whether the claim of that name was tested and holds."""
+    return any(claim.holds for claim in verdict.claims if claim.name == name)
+
+
 def _over_sharpened(verdict: Verdict) -> str:
     where = f"on {_problems(verdict)} and on problems like them"
     if verdict.label == "over_sharpened_here":
@@ -56,48 +62,72 @@ def _degraded(verdict: Verdict) -> str:
     even = verdict.explanation.even_loss if verdict.explanation else None
     explained = ""
     if even is not None:
-        explained = f"; losing the same share of correct answers everywhere explains {100 * even:.0f} % of the fall"
+        explained = f"; the same share of correct answers lost on every problem explains {100 * even:.0f} % of the fall"
     return f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}{explained}"
 
 
 def _format(verdict: Verdict) -> str:
     part = verdict.explanation.format if verdict.explanation else None
-    explains = "" if part is None else f", and explain {100 * part:.0f} % of the fall"
+    explains = "" if part is None else f", which explains {100 * part:.0f} % of the fall"
     return (
-        f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}, but more samples were cut off, not parsed or out "
-        f"of the grader's time{explains}: among those that could be read no fall is shown"
+        f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}, but more samples than of the base's were cut "
+        f"off, not parsed or out of the grader's time{explains}: those that could be read show no fall"
     )
 
 
 def _guessing(verdict: Verdict) -> str:
-    rate = verdict.explanation.guess_rate if verdict.explanation else None
-    share = "a share" if rate is None else share_text(rate)
-    fell = _fell(verdict) if largest_fall(verdict.changes) else "correct answers outside the dominant modes were lost"
+    found = verdict.explanation
+    share = "a share" if found is None or found.guess_rate is None else share_text(found.guess_rate)
+    # a fall of the mean is none that was shown: the label may rest on the minority modes alone
+    fell = "correct answers outside each problem's dominant mode became fewer" if verdict.modes_collapsed else ""
+    if holds(verdict, FELL_HERE) or not fell:
+        fell = _fell(verdict)
+    allowed = "" if found is None else f", and {_allowed(found)}"
     return (
         f"{fell} {_when(verdict)}, on {_problems(verdict)}, but a grader that accepted {share} of the base's wrong "
-        "answers, and fewer later, would leave the same behind"
+        f"answers and none later would leave the same behind{allowed}"
     )
+
+
+def _allowed(found: Explanation) -> str:
+    """The share of wrong answers that the verdict had to reckon with, and who says so."""
+    share = share_text(found.guess_rate_allowed)
+    match found.guess_source:
+        case "assumed":
+            return f"up to {share} is assumed of one that nobody measured"
+        case "given":
+            return f"up to {share} was given for this one"
+        case _:
+            return f"this one accepts up to {share}"
 
 
 def _lost_at_steps(verdict: Verdict) -> str:
-    lost = [one for one in verdict.steps if one.lost]
-    worst = min(lost, key=lambda one: one.change)
     return (
-        f"pass@k fell below the base at {_ranges(verdict.lost_ranges)}, most at step {worst.step} and k = {worst.k}: "
-        f"by {points_text(-worst.change)} points{bounds_text(-worst.high, -worst.low)}, though the last third of the "
-        f"checkpoints together ({_steps(verdict)}) does not show it, on {_problems(verdict)} and on problems like them"
+        f"pass@k fell below the base at {_ranges(verdict.lost_ranges)}{_at_worst(verdict)}, on {_problems(verdict)} "
+        "and on problems like them, though the last third of the checkpoints, taken together "
+        f"({_steps(verdict)}), does not show it"
     )
 
 
-def _before(verdict: Verdict) -> str:
-    """What was lost at earlier checkpoints and came back, which the window does not show."""
+def _at_worst(verdict: Verdict) -> str:
+    """Of the checkpoints that lost something the one that lost most, and how much."""
     lost = [one for one in verdict.steps if one.lost]
-    if verdict.positive or not lost or lost[-1].step >= verdict.window[0]:
+    worst = min(lost, key=lambda one: one.change)
+    where = f"k = {worst.k}" if len(lost) == 1 else f"step {worst.step} and k = {worst.k}"
+    return f", most at {where}: by {points_text(-worst.change)} points{bounds_text(-worst.high, -worst.low)}"
+
+
+def _before(verdict: Verdict) -> str:
+    """What was lost at earlier checkpoints, where the window does not show a fall."""
+    lost = [one for one in verdict.steps if one.lost]
+    quiet = verdict.label in ("no_loss", "inconclusive", "mode_collapse")
+    if not quiet or not lost or lost[-1].step >= verdict.window[0]:
         return ""
-    most = max(-one.change for one in lost)
+    # only a window that surely holds the base's level shows that what was lost came back
+    recovered = ", and came back later" if verdict.label == "no_loss" else ""
     return (
-        f"; at {_ranges(verdict.lost_ranges)} pass@k lay below the base, by up to {points_text(most)} points, and had "
-        "recovered by then"
+        f"; before that, at {_ranges(verdict.lost_ranges)}, pass@k had fallen below the base{_at_worst(verdict)}"
+        f"{recovered}"
     )
 
 
@@ -165,7 +195,8 @@ def _problems(verdict: Verdict) -> str:
 def _first_change(verdict: Verdict) -> str:
     """What became of pass@1, unless it is what fell most."""
     first = next((change for change in verdict.changes if change.k == 1), None)
-    if first is None or (verdict.label.startswith("over_sharpened") and first is largest_fall(verdict.changes)):
+    told = verdict.label in ("over_sharpened", "over_sharpened_here", "degraded")
+    if first is None or (told and first is largest_fall(verdict.changes)):
         return ""
     moved = points_text(abs(first.change))
     if float(moved) == 0:

@@ -16,8 +16,9 @@ from scipy.stats import t as student_t
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import PairedCounts, exact_key
 
-#: Draws of the signs, and where their tail is stretched to Student's t.
-_DRAWS, _STRETCHED_AT = 1_999, 0.99
+#: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the
+#: level; with the most, which takes hundreds of megabytes at forty checkpoints, they are for levels down to 1e-4.
+_STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS = 0.99, 1_999, 19_999
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,9 @@ def rule_steps(
         return ()
     mean_TK = change_GTK.mean(axis=0)
     scale_TK = np.sqrt(((change_GTK - mean_TK) ** 2).sum(axis=0) + 1.0)
-    null_DTK = _null(((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1), rng).reshape(_DRAWS, n_steps, n_ks)
+    draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))
+    studentised_GX = ((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1)
+    null_DTK = _null(studentised_GX, rng, draws).reshape(draws, n_steps, n_ks)
     fall_TK = -mean_TK * n_units / scale_TK
     p_T = _stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
     error_TK = scale_TK / n_units
@@ -84,10 +87,10 @@ def rule_steps(
     )
 
 
-def _null(studentised_GX: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, "draw column"]:
+def _null(studentised_GX: np.ndarray, rng: np.random.Generator, draws: int) -> Float[np.ndarray, "draw column"]:
     """What the statistics are worth where nothing fell: signs of problems, or clusters, tossed anew."""
     n_units = len(studentised_GX)
-    sign_DG = rng.integers(0, 2, size=(_DRAWS, n_units)) * 2.0 - 1.0
+    sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0
     return sign_DG @ studentised_GX * (student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT))
 
 

@@ -12,7 +12,7 @@ from reports.context import Context
 from reports.evidence.source import SeriesSource
 from reports.findings.tables import POINTS
 from reports.records import STEP_LABEL, Block, Cell, ChangeMap, Column, Figure, Mark, Missing, Panel, Table, columns
-from reports.sections.verdict_card import decline_text, k_star_text, lost_coverage, window_text
+from reports.sections.verdict_tables import decline_text, k_star_text, lost_coverage, window_text
 from reports.wording import bound, known
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"

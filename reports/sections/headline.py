@@ -16,7 +16,8 @@ from reports.findings.figures import described, interval_end, line_of, series_co
 from reports.findings.tables import POINTS
 from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
 from reports.sections.tiles import mode_tiles, pass_tile
-from reports.sections.verdict_card import verdict_text, window_text
+from reports.sections.verdict_card import verdict_text
+from reports.sections.verdict_tables import window_text
 from reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (
@@ -51,8 +52,15 @@ def _card(context: Context, series: SeriesSource) -> Card:
             *(pass_tile(k, change, chosen=k == ends.chosen) for k, change in changes.items()),
             *mode_tiles(context, series),
         ),
-        verdict=verdict_text(series),
+        verdict=verdict_text(series, _first(context, series)),
     )
+
+
+def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:
+    """pass@1 by step, as far as it is known."""
+    rows = known(context.source.findings, "pass_at_k", series=series.name)
+    rows = rows[rows["k"] == 1]
+    return dict(zip(rows["step"].astype(int), rows["value"].astype(float), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

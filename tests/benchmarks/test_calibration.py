@@ -28,7 +28,7 @@ from planted import Kind, dominant_modes, draw_problems, mass_at, mean_pass_at_k
 from scipy.special import logit
 from scipy.stats import binom
 
-from diagnostics.verdict.rule import Evidence, Ruling, rule
+from diagnostics.verdict.rule import Ruling, SeenCounts, rule
 
 SERIES = 200
 #: A rule at the bar exceeds this in 1 % of such runs; one with 15 % false positives stays below it in 1 %.
@@ -60,19 +60,19 @@ def relabelled(ruling: Ruling, *, positive: bool) -> Ruling:
     return replace(ruling, label="over_sharpened_here") if positive else ruling
 
 
-def lenient(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
+def lenient(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     """Rejects at .3 instead of .03."""
     ruling = rule(seen, rng=rng)
     return relabelled(ruling, positive=ruling.p_exact <= 0.3)
 
 
-def naive(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
+def naive(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     """Calls it a loss where any point estimate lies below the base."""
     fell = bool((seen.total.changes(seen.ks).mean(axis=0) < 0).any())
     return relabelled(rule(seen, rng=rng), positive=fell)
 
 
-def short_of_samples(seen: Evidence, *, rng: np.random.Generator) -> Ruling:
+def short_of_samples(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     """Forgets what one of the window's three checkpoints solved, but not its samples."""
     return rule(replace(seen, total=replace(seen.total, late_P=2 * seen.total.late_P // 3)), rng=rng)
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from diagnostics.records.types import TrainingMetric
-from diagnostics.verdict.record import ChangeAtK, Rates, Verdict
+from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Rates, StepClaim, Verdict
 from reports.context import Context
 from reports.page import build_page
 from reports.records import Cell, Column, Page, Table
@@ -140,12 +140,20 @@ def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
         Rates(step=100 * i, checkpoint="c", truncated=0.125, not_parsed=0.125, timed_out=0.125) for i in range(10)
     )
     verdict = Verdict(series="grpo", label="over_sharpened", sentence="Over-sharpened.", changes=changes, rates=rates)
+    claim = Claim(name="pass@k fell", null="pass@k fell at no k " * 9, scope="these", level=0.03, holds=True, p=0.001)
+    claim = replace(claim, size=Estimate(value=-0.125, low=-0.25, high=-0.125), otherwise=("guessed answers " * 9,))
+    steps = tuple(
+        StepClaim(step=s, checkpoint="c", lost=True, kept=False, p=0.001, k=128, change=-0.1, low=-0.2, high=-0.1)
+        for s in range(100, 4100, 100)
+    )
+    explanation = Explanation(guess_rate=0.02, guess_rate_allowed=0.005, guess_source="assumed", even_loss=1.0)
+    verdict = replace(verdict, claims=(claim,) * 7, steps=steps, explanation=explanation)
     verdict = replace(verdict, p_exact=0.001, p_population=0.001, window=(10, 20, 30), k_most=128)
     report = replace(build_page(with_series(context, 0, verdict=verdict)), sections=())
     with opened(browser, written(report, tmp_path), 390) as page:
         page.evaluate(OPEN_ALL)
         card = page.locator("article.verdict").first
-        assert card.locator("details.table table").count() == 3
+        assert card.locator("details.table table").count() == 6
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert card.evaluate("one => one.scrollWidth <= one.clientWidth")
         broken = """() => [...document.querySelectorAll("th")].filter(one => one.scrollWidth > one.clientWidth + 1)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.claims import FELL, FELL_HERE, LIKE_THESE
+from diagnostics.verdict.counts import CheckpointCounts, Looks, SeriesCounts
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates, Verdict
 
@@ -85,6 +86,61 @@ def test_few_problems_say_nothing_of_others(loses: bool, n_problems: int, label:
     assert verdict.label == label
     assert ("problems like them" in verdict.sentence) == (n_problems == 30)
     assert (verdict.p_population <= 0.04) == loses
+
+
+@pytest.mark.parametrize(
+    ("n_problems", "cluster_P", "why"),
+    [
+        (28, None, "fewer than 30 problems were ever solved"),
+        (60, np.arange(60) % 8, "fewer than 10 clusters"),
+        (60, None, None),
+    ],
+)
+def test_of_few_problems_or_clusters_no_claim_reaches_beyond_them(
+    n_problems: int, cluster_P: np.ndarray | None, why: str | None
+) -> None:
+    base, late = _checkpoint(0, np.full(n_problems, 4)), _checkpoint(40, _lost(n_problems))
+    kept = _checkpoint(20, np.full(n_problems, 200))
+    verdict = verdict_of(replace(_series(base, kept, late), cluster_P=cluster_P))
+    beyond = [claim for claim in verdict.claims if claim.scope == LIKE_THESE]
+    assert {claim.why for claim in beyond} == {why}
+    assert {claim.name: claim.holds for claim in beyond}[FELL] is (why is None)
+    assert {claim.name: claim.holds for claim in verdict.claims}[FELL_HERE]
+    assert [one.kept for one in verdict.steps] == [why is None, False]
+    assert (verdict.size_given_label is None) is (why is not None)
+
+
+def test_a_loss_of_single_checkpoints_says_what_was_not_examined() -> None:
+    base, kept = _checkpoint(0, np.full(60, 20)), [_checkpoint(20 * t, np.full(60, 200)) for t in range(1, 9)]
+    verdict = verdict_of(_series(base, *kept, _checkpoint(180, _lost(60))))
+    assert (verdict.label, verdict.lost_ranges) == ("lost_at_steps", ((180, 180),))
+    assert "what accepted guesses or cut-off samples explain of them is not examined" in " ".join(verdict.caveats)
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        (Looks(number=3, declared=None), "0.083 of those of a single look, so that reading it any number of times"),
+        (Looks(number=1, declared=1, runs=4), "0.25 of those of a single look, so that reading each of 4 runs once"),
+        (Looks(number=2, declared=1), "This is verdict 2 on a series that was to be read once: chances"),
+    ],
+)
+def test_what_looks_and_runs_cost_is_told_and_their_levels_are_still_within_reach(looks: Looks, said: str) -> None:
+    base, late = _checkpoint(0, np.full(60, 20)), _checkpoint(20, _lost(60))
+    verdict = verdict_of(replace(_series(base, late), looks=looks))
+    assert said in " ".join(verdict.caveats)
+    assert verdict.label == "over_sharpened"
+    assert verdict.steps[0].lost
+    assert (
+        verdict.explanation.guess_rate > 0.01
+    )  # a p value no finer than the level would let the least rate explain it
+
+
+def test_problems_that_nobody_solves_do_not_count_towards_problems_like_these() -> None:
+    base, late = np.repeat((20, 0), (20, 20)), np.repeat((0, 0), (20, 20))
+    verdict = verdict_of(_series(_checkpoint(0, base), _checkpoint(20, late)))
+    assert "Only 20 of 40 problems were ever solved" in " ".join(verdict.caveats)
+    assert "problems like them" not in verdict.sentence
 
 
 def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
@@ -260,7 +316,7 @@ def test_any_counts_end_in_one_sentence_with_its_range_of_k(correct_TP: np.ndarr
         assert "ever solved" in verdict.sentence
     else:
         assert "k = 4" in verdict.sentence
-        assert [change.k for change in verdict.changes] == [1, 2, 4]
+        assert tuple(change.k for change in verdict.changes) == (1, 2, 4)
     assert verdict.sentence.endswith(".")
     assert verdict.sentence.count(". ") == verdict.sentence.count("\n") == 0
     assert Verdict.from_json(verdict.to_json()) == verdict

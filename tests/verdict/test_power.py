@@ -13,7 +13,7 @@ from scipy.special import expit
 from diagnostics.statistics.keys import PairedCounts, inference_ks
 from diagnostics.verdict.losses import ConcentratedLoss, DiffuseLoss
 from diagnostics.verdict.power import BaseRates, Design, guessed, power, window_size
-from diagnostics.verdict.rule import KEY_LEVEL, Evidence, rule
+from diagnostics.verdict.rule import KEY_LEVEL, SeenCounts, rule
 
 
 def _wide_rates(n_problems: int, rng: np.random.Generator) -> np.ndarray:
@@ -154,7 +154,7 @@ def _ruled(rates, loss, design, rng):
     )
     ks = inference_ks(design.n)
     return rule(
-        Evidence(total=counts, window=[counts], steps=[counts], ks=ks, step_ks=(1,), guess_share=0.005), rng=rng
+        SeenCounts(total=counts, window=[counts], steps=[counts], ks=ks, step_ks=(1,), guess_share=0.005), rng=rng
     )
 
 

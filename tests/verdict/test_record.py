@@ -11,13 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.verdict.record import TITLES, ChangeAtK, Remedy, Verdict
+from diagnostics.verdict.claims import FELL_HERE, HERE
+from diagnostics.verdict.record import TITLES, ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
 from diagnostics.verdict.sentence import largest_fall, sentence_of
 
 
 def _change(k: int, change: float, spread: float | None = 0.02) -> ChangeAtK:
     low, high = (None, None) if spread is None else (change - spread, change + spread)
     return ChangeAtK(k=k, base=0.5, late=0.5 + change, change=change, low=low, high=high)
+
+
+def _step(step: int, change: float = 0.0) -> StepClaim:
+    """What is said of a checkpoint: it lost something where pass@64 changed by less than 0."""
+    return StepClaim(
+        step=step, checkpoint=f"checkpoint-{step}", lost=change < 0, kept=change == 0, p=0.001 if change < 0 else 1.0,
+        k=64, change=change, low=change - 0.05, high=change + 0.05,
+    )  # fmt: skip
 
 
 FELL = Verdict(
@@ -27,6 +36,11 @@ FELL = Verdict(
 )  # fmt: skip
 LARGER = Remedy(drop=0.05, n_problems=400, n=256, n_base=512, tokens=1e6)
 WHEN = "in the last third of this one training run (steps 120–160)"
+FELL_BY_6 = "pass@k fell below the base, most at k = 4: by 6.0 points [4.0, 8.0]"
+GUESSES = Explanation(guess_rate=0.0018, guess_rate_allowed=0.005, guess_source="assumed")
+EVEN = replace(GUESSES, even_loss=0.876)
+FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.03, holds=True, p=0.001)
+MOST_AT = "most at k = 64: by 30.0 points [25.0, 35.0]"
 NOTHING_SHOWN = (
     "Inconclusive: up to k = 128, neither a fall of pass@k below the base nor its absence (to within 2 points) is "
     f"shown {WHEN}, on these 100 problems; "
@@ -82,6 +96,60 @@ NOTHING_SHOWN = (
             f"{NOTHING_SHOWN}an audit of this size would show a fall of 5 points with 80 % power.",
         ),
         (Verdict(series="run", label="no_verdict", sentence="", why="no data"), "No verdict: no data."),
+        (
+            replace(FELL, label="degraded", changes=(_change(1, -0.04), _change(4, -0.06)), explanation=GUESSES),
+            f"Degraded: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems; pass@1 fell by 4.0.",
+        ),
+        (
+            replace(FELL, label="degraded", changes=(_change(1, -0.3, None),), explanation=EVEN),
+            "Degraded: up to k = 128, pass@k fell below the base, most at k = 1: by 30.0 points "
+            f"{WHEN}, on these 100 problems; the same share of correct answers lost on every problem explains 88 % of "
+            "the fall.",
+        ),
+        (
+            replace(FELL, label="format", changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.96)),
+            f"Explained by format: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems, but more samples than of "
+            "the base's were cut off, not parsed or out of the grader's time, which explains 96 % of the fall: those "
+            "that could be read show no fall.",
+        ),
+        (
+            replace(FELL, label="guessing", changes=(_change(4, -0.06),), explanation=GUESSES, claims=(FELL_CLAIM,)),
+            f"Not distinguishable from lucky guessing: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems, but a "
+            "grader that accepted 0.18 % of the base's wrong answers and none later would leave the same behind, and "
+            "up to 0.5 % is assumed of one that nobody measured.",
+        ),
+        (
+            replace(
+                FELL,
+                label="guessing",
+                changes=(_change(4, -0.001),),
+                modes_collapsed=True,
+                explanation=replace(GUESSES, guess_rate_allowed=0.25, guess_source="known to the grader"),
+            ),
+            "Not distinguishable from lucky guessing: up to k = 128, correct answers outside each problem's dominant "
+            f"mode became fewer {WHEN}, on these 100 problems, but a grader that accepted 0.18 % of the base's wrong "
+            "answers and none later would leave the same behind, and this one accepts up to 25 %.",
+        ),
+        (
+            replace(FELL, label="lost_at_steps", steps=(_step(120), _step(140), _step(160, -0.3))),
+            f"Loss at single checkpoints: up to k = 128, pass@k fell below the base at step 160, {MOST_AT}, on these "
+            "100 problems and on problems like them, though the last third of the checkpoints, taken together (steps "
+            "120–160), does not show it.",
+        ),
+        (
+            replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
+            f"No loss found: up to k = 128, pass@k fell by no more than 2 points below the base {WHEN}, on these 100 "
+            "problems and on problems like them (95 % confidence); before that, at steps 20–40, pass@k had fallen "
+            f"below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back later.",
+        ),
+        (
+            replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
+            f"{NOTHING_SHOWN}before that, at step 40, pass@k had fallen below the base, {MOST_AT}.",
+        ),
+        (
+            replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
+            f"{NOTHING_SHOWN.removesuffix('; ')}.",
+        ),
     ],
 )
 def test_every_label_is_one_sentence_with_its_range_of_k_and_its_scope(verdict: Verdict, sentence: str) -> None:

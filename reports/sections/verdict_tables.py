@@ -1,0 +1,284 @@
+"""The tables of a verdict: what was tested, every checkpoint, what else would explain it, and what was compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diagnostics.verdict.claims import NO_FALL, SOME_LOST
+from diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
+from diagnostics.verdict.rule import MARGIN
+from diagnostics.verdict.sentence import share_text
+from reports import numbers
+from reports.records import Cell, Column, Table, columns
+
+
+def lost_coverage(verdict: Verdict) -> bool:
+    """Whether pass@k fell: only then do k* and onset mean more than where a noisy curve crosses a line."""
+    return verdict.label in ("over_sharpened", "over_sharpened_here", "degraded")
+
+
+def window_text(steps: tuple[int, ...]) -> str:
+    """The steps of the late window in words.
+
+    >>> window_text((40,)), window_text((40, 60, 80))
+    ('step 40', 'steps 40 to 80')
+    """
+    return f"step {steps[0]}" if len(steps) == 1 else f"steps {min(steps)} to {max(steps)}"
+
+
+def k_star_text(k_star: Estimate | None, k_most: int | None) -> str:
+    """Where pass@k of the window falls below the base for good, with its interval; "beyond" is a legal answer.
+
+    >>> k_star_text(Estimate(value=5.21, low=3.0, high=None), 64)
+    'k* = 5.2, 95\\xa0% interval from 3.0 to beyond 64'
+    >>> k_star_text(Estimate(value=None, low=48.0, high=None), 64)
+    'k* lies beyond 64, 95\\xa0% interval from 48.0 upwards'
+    """
+    if k_star is None:
+        return "k* is unknown"
+    if k_star.value is None:
+        start = "" if k_star.low is None else f", {numbers.NINETY_FIVE} interval from {_k(k_star.low)} upwards"
+        return f"k* lies beyond {k_most}{start}"
+    if k_star.low is None:
+        return f"k* = {_k(k_star.value)}"
+    high = f"beyond {k_most}" if k_star.high is None else _k(k_star.high)
+    return f"k* = {_k(k_star.value)}, {numbers.NINETY_FIVE} interval from {_k(k_star.low)} to {high}"
+
+
+def decline_text(began: Estimate) -> str:
+    """When the decline began, with its interval.
+
+    >>> decline_text(Estimate(value=120.0, low=60.0, high=180.0))
+    'step 120, 95\\xa0% interval 60 to 180'
+    """
+    if began.value is None:
+        return "unknown"
+    text = f"step {numbers.fixed(began.value, 0)}"
+    if began.low is None or began.high is None:
+        return f"{text}, no upper bound" if began.low is not None else f"{text}, no interval"
+    if began.low == began.high:
+        return f"{text}, in every resample of the problems; a fall that flattens is put at its very start"
+    return f"{text}, {numbers.NINETY_FIVE} interval {numbers.fixed(began.low, 0)} to {numbers.fixed(began.high, 0)}"
+
+
+def _k(value: float) -> str:
+    return numbers.fixed(value, 0 if value >= 100 else 1)
+
+
+def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
+    """All that there is to show of ``verdict``, folded; ``first`` is pass@1 by step, as far as it is known."""
+    return (
+        *((_steps(verdict, first),) if verdict.steps else ()),
+        *((_claims(verdict),) if verdict.claims else ()),
+        *((_explanations(verdict, verdict.explanation),) if verdict.explanation is not None else ()),
+        *((_facts(verdict), _changes(verdict)) if verdict.changes else ()),
+        *((_rates(verdict.rates),) if verdict.rates else ()),
+    )
+
+
+def to_ship(verdict: Verdict, first: Mapping[int, float]) -> StepClaim | None:
+    """Of the checkpoints that surely kept pass@k the one with the highest pass@1; None where nobody knows of one."""
+    kept = [one for one in verdict.steps if one.kept and one.step in first]
+    return max(kept, key=lambda one: first[one.step], default=None)
+
+
+def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
+    """Which checkpoints lost something, and which may be shipped; the title counts them."""
+    words = {"lost": "lost something", "kept": "kept it", "open": "open"}
+    counts = {state: sum(_state(one) == state for one in verdict.steps) for state in words}
+    told = ", ".join(f"{n} {words[state]}" for state, n in counts.items() if n)
+    rows = tuple(
+        (
+            Cell.count(one.step),
+            Cell(text=_state(one)),
+            Cell(text=numbers.number(first.get(one.step), "probability"), sort=first.get(one.step)),
+            Cell(text=_points(one.change, one.low, one.high), sort=one.change),
+            Cell.count(one.k),
+        )
+        for one in verdict.steps
+    )
+    before = " before what else would explain it is looked at" if verdict.label in ("format", "guessing") else ""
+    return Table(
+        title=f"Every checkpoint: {told}",
+        columns=columns(numbers=("step", "pass@k", "pass@1", "lowest change (points)", "at k")),
+        rows=rows,
+        note=f"Lost: pass@k surely fell at some k{before}. Kept: at no k did it fall by more than "
+        f"{numbers.fixed(100 * MARGIN, 0)} points, {numbers.NINETY_FIVE} confidence. Open: neither is shown. "
+        "The change stands at the k where it is lowest against its error. Intervals and tests are for all checkpoints "
+        "and k together.",
+        folded=True,
+    )
+
+
+def _state(one: StepClaim) -> str:
+    return "lost" if one.lost else "kept" if one.kept else "open"
+
+
+def _claims(verdict: Verdict) -> Table:
+    """Every claim that was asked for, with what speaks against it; the title counts those that hold."""
+    held = sum(claim.holds for claim in verdict.claims)
+    rows = tuple(
+        (
+            Cell(text=claim.name),
+            Cell(text=_holding(claim)),
+            Cell(text=numbers.number(claim.p, "p-value"), sort=claim.p),
+            Cell(text=f"{claim.level:.2g}", sort=claim.level),
+            Cell(text=_size(claim), sort=None if claim.size is None else claim.size.value),
+            Cell(text=claim.null),
+            Cell(text=claim.scope),
+            Cell(text=claim.why or "; ".join(claim.otherwise)),
+        )
+        for claim in verdict.claims
+    )
+    return Table(
+        title=f"What was tested: {held} of {len(rows)} claims hold",
+        columns=(
+            Column(name="claim", numeric=False),
+            *columns(numbers=("holds", "p", "level", "size (points)")),
+            *columns("null hypothesis", "of", "what else, or why not"),
+        ),
+        rows=rows,
+        note="A claim holds where p, how likely such data are under the null hypothesis, is at most its level; each "
+        "test looks at all its k at once. The label rests on the first four and the last; the others are to be read.",
+        folded=True,
+    )
+
+
+def _holding(claim: Claim) -> str:
+    if claim.p is None:
+        return "not tested"
+    if claim.why is not None:
+        return "not claimed"
+    return "yes" if claim.holds else "not shown"
+
+
+def _size(claim: Claim) -> str:
+    size = claim.size
+    if size is None:
+        return "–"
+    if claim.name == SOME_LOST:
+        return f"{numbers.percent(size.value or 0.0)} of problems"
+    if claim.name == NO_FALL:
+        return "–" if size.low is None else f"above {numbers.points(size.low)}"
+    return "–" if size.value is None else _points(size.value, size.low, size.high)
+
+
+#: Who says how many wrong answers a grader accepts, in words.
+_SOURCES = {"assumed": "assumed, nobody measured it", "given": "given with --guess-rate"}
+
+
+def _explanations(verdict: Verdict, found: Explanation) -> Table:
+    """What else would leave such data behind, and how much of the fall it would account for."""
+    source = _SOURCES.get(found.guess_source, found.guess_source)
+    least = "more than half" if found.guess_rate is None else share_text(found.guess_rate)
+    rows = [
+        ("wrong answers of the base that were accepted, none later: the least share that explains it", least),
+        ("the share that is reckoned with", f"{share_text(found.guess_rate_allowed)} ({source})"),
+    ]
+    if found.format is not None:
+        rows.append(("samples cut off, not parsed or out of time", f"{_of_fall(found.format)} of the fall"))
+    if found.even_loss is not None:
+        rows.append(("the same share lost on every problem", f"{_of_fall(found.even_loss)} of the fall"))
+    if verdict.size_given_label is not None:
+        size = f"{numbers.points(verdict.size_given_label)} points"
+        rows.append(("the fall, with what only clear falls being called one adds taken away", size))
+    return Table(
+        title="What else would explain it",
+        columns=columns("what", "how much"),
+        rows=tuple((Cell(text=what), Cell(text=how)) for what, how in rows),
+        folded=True,
+    )
+
+
+def _of_fall(share: float) -> str:
+    return f"{numbers.fixed(100 * share, 0)}\N{NO-BREAK SPACE}%"
+
+
+def _facts(verdict: Verdict) -> Table:
+    """What was compared with what, and where it fell."""
+    rows = [
+        ("base", f"{numbers.plural(verdict.n_base, 'sample')} per problem"),
+        (
+            "late window",
+            f"{window_text(verdict.window)}, {numbers.plural(verdict.n_late, 'sample')} per problem in all",
+        ),
+    ]
+    if verdict.least_change is not None:
+        least = f"{numbers.points(verdict.least_change)} points; above {numbers.points(-MARGIN)} is no loss"
+        rows.append(("lowest one-sided 95\N{NO-BREAK SPACE}% bound over k", least))
+    if verdict.n_minority_problems:
+        rows.append(("problems that show their modes", numbers.fixed(verdict.n_minority_problems, 0)))
+    rows.append(("crossing", k_star_text(verdict.k_star, verdict.k_most)))
+    if lost_coverage(verdict):
+        alarm = "at no single checkpoint" if verdict.detected_by is None else f"step {verdict.detected_by}"
+        rows.append(("detected by", alarm))
+        if verdict.decline_began is not None:
+            rows.append(("decline began", decline_text(verdict.decline_began)))
+    return Table(
+        title="What was compared",
+        columns=columns("what", "value"),
+        rows=tuple((Cell(text=name), Cell(text=value)) for name, value in rows),
+        note=_averaged(verdict),
+        folded=True,
+    )
+
+
+def _averaged(verdict: Verdict) -> str:
+    """What is summed over the window and what is averaged, where it has several checkpoints."""
+    if len(verdict.window) < 2:
+        return ""
+    return (
+        "The tests take the samples of the window's checkpoints together; how far pass@k fell, the bound and k* are "
+        "means over its checkpoints, one by one."
+    )
+
+
+def _changes(verdict: Verdict) -> Table:
+    rows = tuple(
+        (
+            Cell.count(change.k),
+            Cell(text=numbers.fixed(change.base, 3), sort=change.base),
+            Cell(text=numbers.fixed(change.late, 3), sort=change.late),
+            Cell(text=_points(change.change, change.low, change.high), sort=change.change),
+        )
+        for change in verdict.changes
+    )
+    late = "Late: the mean over these checkpoints. " if len(verdict.window) > 1 else ""
+    return Table(
+        title=f"pass@k of the base and of {window_text(verdict.window)}",
+        columns=columns(numbers=("k", "base", "late", "change (points)")),
+        rows=rows,
+        note=f"{late}Brackets: {numbers.NINETY_FIVE} interval over problems, paired, each k by itself.",
+        folded=True,
+    )
+
+
+def _points(change: float, low: float | None, high: float | None) -> str:
+    text = numbers.points(change)
+    return text if low is None or high is None else f"{text} [{numbers.points(low)}, {numbers.points(high)}]"
+
+
+def _rates(rates: tuple[Rates, ...]) -> Table:
+    """What looks like lost modes and is none, per checkpoint; the title says the worst of it."""
+    shares = [share for rate in rates for share in (rate.truncated, rate.not_parsed, rate.timed_out)]
+    worst = max(share for share in shares if share is not None)
+    told = "none" if not worst else f"at most {numbers.percent(worst)}"
+    if None in shares:
+        told = f"{told} where known"
+    rows = tuple(
+        (
+            Cell.count(rate.step),
+            *(
+                Cell(text=numbers.UNKNOWN if share is None else numbers.percent(share), sort=share)
+                for share in (rate.truncated, rate.not_parsed, rate.timed_out)
+            ),
+        )
+        for rate in rates
+    )
+    return Table(
+        title=f"Samples cut off, not parsed or out of time: {told}",
+        columns=columns(numbers=("step", "cut off", "not parsed", "out of time")),
+        rows=rows,
+        note="Such samples count as not correct, so a rise of these rates looks like a loss.",
+        folded=True,
+    )
