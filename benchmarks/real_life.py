@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 import numpy as np
 import real_life_cases
 from calibration import fingerprint as fingerprint_of_the_rule
-from calibration_series import BAR
+from calibration_series import BAR, interval
 from real_life_cases import CASES, Case, Outcome
 from results import RESULTS, circumstances
 
@@ -100,13 +100,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 f"{label} {100 * n / row['series']:.0f}"
                 for label, n in sorted(row["labels"].items(), key=lambda of: -of[1])
             )
-            sizes = row["sizes_points"]
-            told = (
-                ""
-                if sizes is None
-                else f"; true {sizes[0]:.1f}, printed {sizes[1]:.1f}, given the label {sizes[2]:.1f} points"
-            )
-            rate = f"{100 * row['rate']:.1f} ({100 * row['low']:.1f}–{100 * row['high']:.1f})"
+            told = ""
+            if row["n_sizes"]:
+                true, printed, given = (size / row["n_sizes"] for size in row["sums_of_sizes_points"])
+                told = f"; true {true:.1f}, printed {printed:.1f}, given the label {given:.1f} points"
+            low, high = interval(row["count"], row["series"])
+            rate = f"{100 * row['count'] / row['series']:.1f} ({100 * low:.1f}–{100 * high:.1f})"
             lines.append(f"| {row['what']} | {row['counted']} | {row['series']} | {rate} | {labels}{told} |")
         parts += [title, "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
