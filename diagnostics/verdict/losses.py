@@ -105,7 +105,7 @@ def diffuse_loss(
     order_Q = np.argsort(rate_Q, kind="stable")
     share_Q = np.cumsum(held_Q[order_Q]) / held_Q.sum()
     for share in _PIVOT_SHARES:
-        pivot = float(rate_Q[order_Q][min(np.searchsorted(share_Q, share), len(rate_Q) - 1)])
+        pivot = float(rate_Q[order_Q][min(int(np.searchsorted(share_Q, share)), len(rate_Q) - 1)])
 
         def missing(strength: float, pivot: float = pivot) -> float:
             return fall_of(DiffuseLoss(pivot=pivot, strength=strength), rate_Q, weight_Q, k) - fall
