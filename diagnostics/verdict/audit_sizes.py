@@ -15,6 +15,8 @@ from diagnostics.verdict.record import Remedy
 
 #: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
+#: ``settle`` goes further, for a dozen problems need many times as many before anything is said of others.
+SETTLING_MULTIPLES = (1, 2, 4, 8, 16, 32)
 #: Samples per problem and checkpoint; the base has twice as many.
 SAMPLES = (64, 256, 1024)
 #: Simulated audits per design of ``settle``, where the power need not be known well.
@@ -148,7 +150,7 @@ def settle(
     samples = [(n, n_base), *((more, max(2 * more, n_base)) for more in SAMPLES if more > n)]
     designs = [
         audit_design(n_problems, used_n, n_checkpoints, n_base=used_n_base)
-        for n_problems in problem_numbers(len(base_correct_P))
+        for n_problems in problem_numbers(len(base_correct_P), SETTLING_MULTIPLES)
         for used_n, used_n_base in samples
     ]
     for design in sorted(designs, key=lambda design: samples_drawn(design, n_checkpoints)):
@@ -164,13 +166,13 @@ def settle(
     return None
 
 
-def problem_numbers(own: int) -> list[int]:
-    """Sizes of the problem set that are considered for ``own`` problems, ascending.
+def problem_numbers(own: int, multiples: Sequence[int] | None = None) -> list[int]:
+    """Sizes of the problem set that are considered for ``own`` problems, ascending; ``PROBLEM_MULTIPLES`` by default.
 
     >>> problem_numbers(3_000)
     [3000, 6000, 12000]
     """
-    return [times * own for times in PROBLEM_MULTIPLES if times == 1 or times * own <= MOST_PROBLEMS]
+    return [times * own for times in multiples or PROBLEM_MULTIPLES if times == 1 or times * own <= MOST_PROBLEMS]
 
 
 def audit_design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | None = None) -> Design:

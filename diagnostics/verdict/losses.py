@@ -128,7 +128,10 @@ def concentrated_loss(
     late_Q = weight_Q * _risen_pass_at_k(rate_Q, k)
     at_stake = float(late_Q[rate_Q >= least_rate].sum())
     needed = float(late_Q.sum() - weight_Q @ pass_at_k(rate_Q, k)) + fall
-    return ConcentratedLoss(least_rate=least_rate, share=needed / at_stake) if needed <= at_stake else None
+    # what is nearly always solved rises no further than MOST_LOG_ODDS, which alone may be a tiny fall
+    if not 0 < at_stake >= needed:
+        return None
+    return ConcentratedLoss(least_rate=least_rate, share=max(0.0, needed) / at_stake)
 
 
 def fall_of(loss: Loss, rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], k: int) -> float:
