@@ -47,6 +47,7 @@ def show_audit(result: AuditResult, as_json: bool) -> int:
         )
     else:
         print(f"report  {result.report_path}\nstore   {result.store_path}\nverdict  {result.verdict.sentence}")
+        _print_checkpoints(result.verdict)
     _warn_left_out(result.left_out)
     for label, reason in result.without_kernel.items():
         _warn(f"no gradient kernel of {label}: {reason}")
@@ -79,6 +80,7 @@ def show_import(result: ImportResult, as_json: bool) -> int:
             else:
                 print(f"series  {one.name}: {len(one.steps)} steps, {one.n_problems} problems, {one.n} samples each")
                 print(f"verdict of {one.name}: {one.verdict.sentence}")
+                _print_checkpoints(one.verdict)
         if result.report_path is not None:
             print(f"report  {result.report_path}")
         print(f"store   {result.store_path}")
@@ -228,6 +230,13 @@ def _warn(text: str) -> None:
 def _warn_left_out(left_out: Mapping[str, str]) -> None:
     for label, reason in left_out.items():
         _warn(f"left out {label}: {reason}")
+
+
+def _print_checkpoints(verdict: Verdict) -> None:
+    from diagnostics.verdict.sentence import checkpoints_text
+
+    if told := checkpoints_text(verdict):
+        print(f"steps   {told}")
 
 
 def _verdict(verdict: Verdict) -> Any:

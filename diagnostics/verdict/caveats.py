@@ -138,7 +138,7 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
 
 
 def left_out_of(counts: SeriesCounts) -> Iterator[str]:
-    """Every checkpoint that cannot be compared, with the reason."""
+    """Checkpoints that cannot be compared, each with the reason."""
     known = {one.checkpoint: one.why for one in counts.trained if one.why is not None}
     for checkpoint, why in {**counts.skipped, **known}.items():
         yield f"{checkpoint} ({why})"

@@ -69,7 +69,9 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     )
     why = _why_none(counts, compared)
     if why is not None:
-        return _with_sentence(replace(said, why=why))
+        # without anything compared, the reasons are the sentence
+        caveats = tuple(f"Left out: {one}." for one in left_out_of(counts)) if compared else ()
+        return _with_sentence(replace(said, why=why, caveats=caveats))
     window = compared[-window_size(len(compared)) :]
     seen = _evidence(counts, compared, window)
     rule_rng, decline_rng, remedy_rng, claim_rng = np.random.default_rng(SEED).spawn(4)

@@ -200,6 +200,11 @@ class Verdict:
         """Neighbouring checkpoints that lost something, as (first, last) step."""
         return ranges([one.lost for one in self.steps], [one.step for one in self.steps])
 
+    @property
+    def kept_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Neighbouring checkpoints that surely kept pass@k, as (first, last) step."""
+        return ranges([one.kept for one in self.steps], [one.step for one in self.steps])
+
     def to_json(self) -> str:
         """All fields as one JSON object; ``from_json`` gives an equal verdict."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)

@@ -28,6 +28,22 @@ def sentence_of(verdict: Verdict) -> str:
     return f"{title}: up to k = {verdict.k_most}, {said}{_before(verdict)}."
 
 
+def checkpoints_text(verdict: Verdict) -> str:
+    """Which checkpoints surely kept pass@k and which lost something; empty where nothing is said of single ones.
+
+    >>> from diagnostics.verdict.record import StepClaim
+    >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
+    >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
+    >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))
+    'pass@k surely kept to within 2 points at steps 20–40, lost at some k at step 60'
+    """
+    if not verdict.steps:
+        return ""
+    kept = f"at {_ranges(verdict.kept_ranges)}" if verdict.kept_ranges else "at no checkpoint"
+    lost = f", lost at some k at {_ranges(verdict.lost_ranges)}" if verdict.lost_ranges else ""
+    return f"pass@k surely kept to within {100 * MARGIN:.0f} points {kept}{lost}"
+
+
 def largest_fall(changes: tuple[ChangeAtK, ...]) -> ChangeAtK | None:
     """The change at the k where pass@k fell most; None where it fell at no k."""
     least = min(changes, key=lambda change: change.change, default=None)

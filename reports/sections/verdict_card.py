@@ -145,7 +145,7 @@ def _ship(verdict: Verdict, series: SeriesSource, first: Mapping[int, float]) ->
 def _to_show_more(verdict: Verdict) -> str:
     """What it would take, unless all checkpoints lost something."""
     if all(one.lost for one in verdict.steps):
-        return " All of them lost something."
+        return " At all of them it lies below the base's."
     if verdict.n_within_reach < FEW_PROBLEMS:
         return f" With fewer than {FEW_PROBLEMS} problems none can be shown to."
     if verdict.n_problems < _SURE_OF_KEPT:

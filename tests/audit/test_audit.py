@@ -64,8 +64,8 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verdict = audit([countdown_series], config(tmp_path, **OF_COMMAND)).verdict
-    assert verdict.label == "inconclusive"  # untrained models solve nothing, before and after
-    assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (40,), 5)
+    assert verdict.sentence.startswith("No verdict: none of these 5 problems was ever solved")  # by untrained models
+    assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (), 5)
     assert [rates.step for rates in verdict.rates] == [0, 20, 40]
     with open_store(tmp_path / "audit.duckdb") as store:
         assert store.verdict("run") == verdict
@@ -78,7 +78,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
         if more:
             assert Verdict.from_json(json.dumps(json.loads(said)["verdict"])) == verdict
         else:
-            assert said.splitlines()[-1] == f"verdict  {verdict.sentence}"
+            assert f"verdict  {verdict.sentence}" in said.splitlines()
 
 
 def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
@@ -268,7 +268,6 @@ def test_a_checkpoint_that_is_cut_short_is_left_out_with_a_caveat_until_it_is_me
         assert list(recorded["labels"].iloc[0]) == labels == list(result.left_out)
         steps = frame(result.store_path, "SELECT DISTINCT step FROM findings ORDER BY step")["step"].tolist()
         assert steps == ([0, 20] if labels else [0, 20, 40])
-        assert result.verdict.window == ((20,) if labels else (40,))
         left_out = [caveat for caveat in result.verdict.caveats if caveat.startswith("Left out: ")]
         assert [caveat.partition(" (model.safetensors")[0] for caveat in left_out] == [f"Left out: {_}" for _ in labels]
 

@@ -157,7 +157,7 @@ FIRST = {0: 0.25, 10: 0.4, 20: 0.3, 30: 0.5}
          "points, so only the base is known to be safe. With 40 problems only a checkpoint that rose at every k can be "
          "shown to."),
         (("lost", "lost", "lost"), FIRST, "3 lost something", "none is shown to have kept pass@k to within 2 points, "
-         "so only the base is known to be safe. All of them lost something."),
+         "so only the base is known to be safe. At all of them it lies below the base's."),
     ],
 )  # fmt: skip
 def test_the_checkpoint_to_ship_is_that_of_the_highest_pass_at_1_among_those_that_surely_kept_pass_at_k(
