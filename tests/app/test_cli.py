@@ -265,3 +265,13 @@ def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, comman
     code, said = process.communicate()
     assert code == 130, said
     assert said.strip().splitlines()[-1].startswith("stopped: what was committed is kept")
+
+
+def test_settings_of_one_command_do_not_reach_the_next_one_of_the_process(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text("[explain]\n")
+    assert run("explain", "--config", "run.toml")[0] == 0
+    Path("run.toml").unlink()
+    assert run("explain")[0] == 0

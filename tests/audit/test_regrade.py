@@ -102,7 +102,7 @@ def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_
     result, store = regraded, regraded.store_path
     assert (result.series, result.of_series, result.own_verifiers) == ("val (math)", "val", ("recorded:verl",))
     assert result.of_verdict is not None
-    assert result.of_verdict.label == "over_sharpened"
+    assert result.of_verdict.label == "degraded"
     assert not result.verdict.positive
     assert result.verdict.graders == ("math",)
     assert result.n_samples == PROBLEMS * REPEATS * len(STEPS)
@@ -137,7 +137,7 @@ def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: Re
     assert "Responses on which two verifiers disagree, val (math)" in page
     assert "the reward that verl recorded" in page
     assert "recorded:verl" not in page
-    assert page.count("Over-sharpened: ") > 0
+    assert page.count("Degraded: ") > 0
     again = build_report(store, tmp_path / "both.html", series=("val", "val (math)"))  # needs no --allow
     assert "not audited alike" not in again.read_text(encoding="utf-8")
 
@@ -187,7 +187,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert done.value.code == 3
     assert "warning: 2 problems left out, the first is" in printed.err
     assert "the answer is blank" in printed.err
-    assert "verdict of val, by the reward that verl recorded: Over-sharpened" in printed.out
+    assert "verdict of val, by the reward that verl recorded: Degraded" in printed.out
     assert "verdict of val (exact): " in printed.out
     n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
               "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip
@@ -251,4 +251,4 @@ def test_a_plan_from_recorded_samples_counts_samples_where_tokens_are_unknown(
     assert done.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "how many tokens a sample has is not known" in said
-    assert "its power, and all samples drawn" in said
+    assert "all samples drawn" in said

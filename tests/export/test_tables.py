@@ -66,4 +66,4 @@ def test_the_verdicts_page_has_sentence_and_numbers(audited_store: Path) -> None
         text = verdicts_markdown(verdicts(store, ["grpo", "iac, seed 1"]))
         sentence = store.frame("SELECT sentence FROM verdicts WHERE series = 'iac, seed 1'")["sentence"].iloc[0]
     assert f"- **iac, seed 1**: {sentence}" in text
-    assert "| grpo | inconclusive |" in text
+    assert "| grpo | no_verdict |" in text
