@@ -16,8 +16,8 @@ from diagnostics.verdict.sentence import largest_fall, share_text
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
 #: Below so many clusters nothing is said of problems like these.
 FEW_CLUSTERS = 10
-#: Sizes that differ by less (probability) are one.
-_NOTABLE_SIZE = 0.005
+#: Of the size of a fall, the least part that is worth telling to be the luck of its calling.
+_NOTABLE_PART = 0.1
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
 _MISTAKEN = (
     (attrgetter("rates.truncated"), "were cut off", "a cut-off one"),
@@ -61,7 +61,7 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
 
 def _of_size(said: Verdict) -> Iterator[str]:
     fall = largest_fall(said.changes)
-    if fall is None or said.size_given_label is None or said.size_given_label - fall.change < _NOTABLE_SIZE:
+    if fall is None or said.size_given_label is None or said.size_given_label < (1 - _NOTABLE_PART) * fall.change:
         return
     yield (
         f"Only clear falls are called a loss, and those look larger than they are: about "
