@@ -71,12 +71,10 @@ def _of_size(said: Verdict) -> Iterator[str]:
 
 def _of_guessing(said: Verdict) -> Iterator[str]:
     found = said.explanation
-    if said.label == "lost_at_steps":
-        yield (
-            "Losses of single checkpoints are told as they were counted: what accepted guesses or cut-off samples "
-            "explain of them is not examined."
-        )
     if found is None or not said.positive or found.guess_rate is None or found.guess_source != "assumed":
+        return
+    # one that was reckoned with was refuted, though the search, by draws of its own, may end beside it
+    if found.guess_rate <= found.guess_rate_allowed:
         return
     yield (
         f"A grader that accepted {share_text(found.guess_rate)} of the base's wrong answers and none later would leave "
@@ -95,7 +93,8 @@ def _of_relations(counts: SeriesCounts) -> Iterator[str]:
         n = counts.n_near_duplicates
         repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"
         taken = "is taken for independent" if n == 1 else "are taken for independent"
-        yield f"{repeat} the text of another and {taken}. Name the field that groups them with --cluster."
+        mend = "Name the field that groups them with --cluster (of an import: --map cluster=FIELD)."
+        yield f"{repeat} the text of another and {taken}. {mend}"
 
 
 def _of_looks(counts: SeriesCounts) -> Iterator[str]:
@@ -120,6 +119,8 @@ def _times(n: int) -> str:
 
 
 def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+    if any(one.rates is None for one in (base, *window)):
+        return
     n_late = sum(one.n for one in window)
     for rate_of, what, mistaken in _MISTAKEN:
         before = rate_of(base)

@@ -97,7 +97,8 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     said = _with_claims(said, seen, ruling, counts, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):
         said = _with_decline(said, seen, compared, base.step, decline_rng)
-    if said.label == "inconclusive":
+    # no number of problems settles it where they make up a few clusters
+    if said.label == "inconclusive" and counts.cluster_P is None:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
     return _with_sentence(replace(said, caveats=tuple(caveats_of(said, counts, window))))
 
@@ -151,9 +152,10 @@ def _too_few(counts: SeriesCounts) -> str | None:
 
 
 def _step_claims(compared: Sequence[CheckpointCounts], ruling: Ruling, few: str | None) -> tuple[StepClaim, ...]:
-    """What is said of single checkpoints: of few problems, none is said to have kept what problems like these show."""
+    """What is said of single checkpoints: of few problems nothing, for it would be said of problems like these."""
+    said = {} if few is None else {"lost": False, "kept": False}
     return tuple(
-        StepClaim(step=one.step, checkpoint=one.checkpoint, **{**asdict(of), "kept": of.kept and few is None})
+        StepClaim(step=one.step, checkpoint=one.checkpoint, **{**asdict(of), **said})
         for one, of in zip(compared, ruling.steps, strict=False)  # empty where nothing can be said of single ones
     )
 
@@ -215,9 +217,10 @@ def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:
     n_problems, n_solved = len(counts.base.correct_P), _n_within_reach(counts)
     if n_solved >= min(LEAST_SOLVED, n_problems):
         return None
+    solved = f"{'was' if n_solved < 2 else 'were'} ever solved by the base"
     return (
-        f"{n_solved or 'none'} of these {_problems(n_problems)} {'was' if n_solved < 2 else 'were'} ever solved, and "
-        "what is out of reach cannot be lost: take easier problems or more samples, or look at what the grader reads"
+        f"{n_solved or 'none'} of these {_problems(n_problems)} {solved}, and what is out of reach cannot be lost: "
+        "take easier problems or more samples, or look at what the grader reads"
     )
 
 
@@ -226,9 +229,8 @@ def _problems(n: int) -> str:
 
 
 def _n_within_reach(counts: SeriesCounts) -> int:
-    """Problems that some checkpoint solved at least once: of the others no sample can tell whether they were lost."""
-    compared = [one.correct_P for one in (counts.base, *counts.trained) if one.why is None]
-    return int((np.max(compared, axis=0) > 0).sum()) if compared else 0
+    """Problems that the base solved at least once: of the others no sample can tell whether they were lost."""
+    return int((counts.base.correct_P > 0).sum())
 
 
 def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:

@@ -149,10 +149,11 @@ def guess_rate_that_explains(
 def read_alone(counts: PairedCounts, unread: Unread) -> PairedCounts:
     """The counts as if unread samples had been answered as well as the read ones of their problem.
 
-    A problem none of whose samples was read keeps its count.
+    A problem of which less than half was read on either side says nothing: both of its counts are 0.
     """
-    base_P = _scaled(counts.base_P, unread.base_P, counts.n_base)
-    late_P = _scaled(counts.late_P, unread.late_P, counts.n_late)
+    read_P = (2 * unread.base_P <= counts.n_base) & (2 * unread.late_P <= counts.n_late)
+    base_P = np.where(read_P, _scaled(counts.base_P, unread.base_P, counts.n_base), 0)
+    late_P = np.where(read_P, _scaled(counts.late_P, unread.late_P, counts.n_late), 0)
     return PairedCounts(base_P=base_P, late_P=late_P, n_base=counts.n_base, n_late=counts.n_late)
 
 

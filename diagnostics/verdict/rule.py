@@ -202,7 +202,8 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
 def _exact_p(counts: PairedCounts, ks: Sequence[int], level: float, rng: np.random.Generator) -> float:
     """The exact key's p value, as fine as ``level`` asks for where it is anywhere near it."""
     p = exact_key(counts, ks=ks, rng=rng)
-    if p > _FAR_ABOVE * level or draws_for(level) <= EXACT_DRAWS:
+    # the least p that so few draws can give is no sign of being far above
+    if p > max(_FAR_ABOVE * level, _FAR_ABOVE / EXACT_DRAWS) or draws_for(level) <= EXACT_DRAWS:
         return p
     return exact_key(counts, ks=ks, rng=rng, draws=draws_for(level))
 

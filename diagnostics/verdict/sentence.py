@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.verdict.claims import FELL, FELL_HERE
 from diagnostics.verdict.record import TITLES, ChangeAtK, Explanation, Verdict, bounds_text, points_text
 from diagnostics.verdict.rule import MARGIN
 
@@ -31,11 +31,12 @@ def sentence_of(verdict: Verdict) -> str:
 def checkpoints_text(verdict: Verdict) -> str:
     """Which checkpoints surely kept pass@k and which lost something; empty where nothing is said of single ones.
 
-    >>> from diagnostics.verdict.record import StepClaim
-    >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
-    >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
-    >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))
-    'pass@k surely kept to within 2 points at steps 20–40, lost at some k at step 60'
+        >>> from diagnostics.verdict.claims import FELL
+    from diagnostics.verdict.record import StepClaim
+        >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
+        >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
+        >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))
+        'pass@k surely kept to within 2 points at steps 20–40, lost at some k at step 60'
     """
     if not verdict.steps:
         return ""
@@ -69,7 +70,9 @@ def _fell(verdict: Verdict) -> str:
         return "pass@k fell below the base"
     # an interval over problems says nothing about these very problems
     interval = ""
-    if verdict.label != "over_sharpened_here" and fall.low is not None and fall.high is not None:
+    of_these = verdict.label == "over_sharpened_here"
+    of_these |= any(claim.name == FELL and not claim.holds for claim in verdict.claims)
+    if not of_these and fall.low is not None and fall.high is not None:
         interval = bounds_text(-fall.high, -fall.low)
     return f"pass@k fell below the base, most at k = {fall.k}: by {points_text(-fall.change)} points{interval}"
 
@@ -142,8 +145,7 @@ def _before(verdict: Verdict) -> str:
     # only a window that surely holds the base's level shows that what was lost came back
     recovered = ", and came back later" if verdict.label == "no_loss" else ""
     return (
-        f"; before that, at {_ranges(verdict.lost_ranges)}, pass@k had fallen below the base{_at_worst(verdict)}"
-        f"{recovered}"
+        f"; earlier, at {_ranges(verdict.lost_ranges)}, pass@k had fallen below the base{_at_worst(verdict)}{recovered}"
     )
 
 

@@ -70,8 +70,14 @@ def rule_steps(
     fall_TK = -mean_TK * n_units / scale_TK
     p_T = _stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
     error_TK = scale_TK / n_units
-    one_sided = float(np.quantile(null_DTK.max(axis=(1, 2)), confidence))
-    two_sided = float(np.quantile(np.abs(null_DTK).max(axis=(1, 2)), confidence))
+    # problems that all move alike show no spread: never less than one k of one checkpoint would need
+    one_sided = max(
+        float(np.quantile(null_DTK.max(axis=(1, 2)), confidence)), float(student_t.ppf(confidence, n_units - 1))
+    )
+    two_sided = max(
+        float(np.quantile(np.abs(null_DTK).max(axis=(1, 2)), confidence)),
+        float(student_t.ppf((1 + confidence) / 2, n_units - 1)),
+    )
     kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
     return tuple(
         StepRuling(

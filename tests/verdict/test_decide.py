@@ -81,7 +81,7 @@ def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() 
     ],
 )
 def test_few_problems_say_nothing_of_others(loses: bool, n_problems: int, label: str) -> None:
-    base, late = (20, _lost(n_problems)) if loses else (0, np.full(n_problems, N))
+    base, late = (20, _lost(n_problems)) if loses else (1, np.full(n_problems, N))
     verdict = verdict_of(_series(_checkpoint(0, np.full(n_problems, base)), _checkpoint(20, late)))
     assert verdict.label == label
     assert ("problems like them" in verdict.sentence) == (n_problems == 30)
@@ -110,11 +110,11 @@ def test_of_few_problems_or_clusters_no_claim_reaches_beyond_them(
     assert (verdict.size_given_label is None) is (why is not None)
 
 
-def test_a_loss_of_single_checkpoints_says_what_was_not_examined() -> None:
+def test_a_loss_of_single_checkpoints_names_them() -> None:
     base, kept = _checkpoint(0, np.full(60, 20)), [_checkpoint(20 * t, np.full(60, 200)) for t in range(1, 9)]
     verdict = verdict_of(_series(base, *kept, _checkpoint(180, _lost(60))))
     assert (verdict.label, verdict.lost_ranges) == ("lost_at_steps", ((180, 180),))
-    assert "what accepted guesses or cut-off samples explain of them is not examined" in " ".join(verdict.caveats)
+    assert "at step 180" in verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -320,3 +320,26 @@ def test_any_counts_end_in_one_sentence_with_its_range_of_k(correct_TP: np.ndarr
     assert verdict.sentence.endswith(".")
     assert verdict.sentence.count(". ") == verdict.sentence.count("\n") == 0
     assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+@pytest.mark.parametrize("number", [2, 18, 24])
+def test_a_total_loss_is_seen_at_a_late_look_too(number: int) -> None:
+    base, late = _checkpoint(0, np.full(60, 200)), _checkpoint(20, np.zeros(60))
+    looked = replace(_series(base, late), looks=Looks(number=number, declared=None))
+    assert verdict_of(looked).label == "degraded"
+
+
+def test_a_checkpoint_is_not_kept_where_the_verdict_cannot_show_it() -> None:
+    same = np.full(40, 128)
+    verdict = verdict_of(_series(_checkpoint(0, same), _checkpoint(20, same)))
+    assert verdict.label == "inconclusive"
+    assert [step.kept for step in verdict.steps] == [False]
+    assert verdict.steps[0].low < -0.02
+
+
+def test_late_samples_of_which_none_could_be_read_are_a_matter_of_format() -> None:
+    base, late = _checkpoint(0, np.full(60, 128)), _checkpoint(20, np.zeros(60))
+    unread = replace(_series(replace(base, unread_P=np.zeros(60, dtype=np.int64)), late))
+    unread = replace(unread, trained=(replace(late, unread_P=np.full(60, N)),))
+    verdict = verdict_of(unread)
+    assert (verdict.label, verdict.explanation.format) == ("format", 1.0)

@@ -139,12 +139,12 @@ NOTHING_SHOWN = (
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
             f"No loss found: up to k = 128, pass@k fell by no more than 2 points below the base {WHEN}, on these 100 "
-            "problems and on problems like them (95 % confidence); before that, at steps 20–40, pass@k had fallen "
+            "problems and on problems like them (95 % confidence); earlier, at steps 20–40, pass@k had fallen "
             f"below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back later.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
-            f"{NOTHING_SHOWN}before that, at step 40, pass@k had fallen below the base, {MOST_AT}.",
+            f"{NOTHING_SHOWN}earlier, at step 40, pass@k had fallen below the base, {MOST_AT}.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
