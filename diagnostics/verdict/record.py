@@ -27,11 +27,12 @@ TITLES: Mapping[VerdictLabel, str] = {
     "inconclusive": "Inconclusive",
     "no_verdict": "No verdict",
 }
-#: Labels that say something was lost.
+#: Labels that say something was lost, be it the format of the answers; *guessing* leaves open whether anything was.
 POSITIVE: tuple[VerdictLabel, ...] = (
     "over_sharpened",
     "over_sharpened_here",
     "degraded",
+    "format",
     "mode_collapse",
     "lost_at_steps",
 )

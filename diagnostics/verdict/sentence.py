@@ -31,12 +31,11 @@ def sentence_of(verdict: Verdict) -> str:
 def checkpoints_text(verdict: Verdict) -> str:
     """Which checkpoints surely kept pass@k and which lost something; empty where nothing is said of single ones.
 
-        >>> from diagnostics.verdict.claims import FELL
-    from diagnostics.verdict.record import StepClaim
-        >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
-        >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
-        >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))
-        'pass@k surely kept to within 2 points at steps 20–40, lost at some k at step 60'
+    >>> from diagnostics.verdict.record import StepClaim
+    >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
+    >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
+    >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))
+    'pass@k surely kept to within 2 points at steps 20–40, lost at some k at step 60'
     """
     if not verdict.steps:
         return ""
