@@ -22,7 +22,7 @@ from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, gr
 from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.shard import WHOLE, Shard, Task
-from diagnostics.records.types import Checkpoint
+from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.store.missing import planned_samples, ungraded
 from diagnostics.verdict.record import Verdict
 
@@ -236,7 +236,19 @@ def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
     if n_panel:
         panel = dict.fromkeys((problem.problem_id for problem in opened.problems), n_panel)
         n += yield from draw_samples(opened, base, prepared.panel_settings, panel, greedy=False, what="panel")
+    controls = prepared.controls
+    for settings in () if controls is None else controls.colder:
+        n += yield from _draw_control(prepared, base, settings)
     outcome.drawn[base.checkpoint_id] = n
+
+
+def _draw_control(prepared: PreparedAudit, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[int]:
+    opened, controls = prepared.open, prepared.controls
+    assert controls is not None
+    opened.store.add_control(opened.key, checkpoint.checkpoint_id, settings, controls.n)
+    planned = dict.fromkeys((problem.problem_id for problem in opened.problems), controls.n)
+    what = f"control T={settings.temperature:g}"
+    return (yield from draw_samples(opened, checkpoint, settings, planned, greedy=False, what=what))
 
 
 def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _Outcome) -> Task[None]:
@@ -249,6 +261,9 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
         outcome.drawn[checkpoint_id] = yield from draw_samples(
             opened, checkpoint, prepared.settings, planned, greedy=True, what="sample"
         )
+        if prepared.controls is not None and checkpoint is prepared.series.checkpoints[-1]:
+            for settings in prepared.controls.hotter:
+                outcome.drawn[checkpoint_id] += yield from _draw_control(prepared, checkpoint, settings)
         yield from teacher_force(opened, checkpoint, prepared.settings)
     except (CheckpointError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")

@@ -14,6 +14,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from diagnostics.audit.controls import CONTROLS as CONTROLS  # as VERDICT below
+from diagnostics.audit.controls import TEMPERATURES as TEMPERATURES
+from diagnostics.audit.controls import ControlsConfig
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
@@ -324,7 +327,16 @@ class KernelConfig:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig(EngineConfig, VerdictConfig, KernelConfig, PanelConfig, SamplingConfig, SeriesConfig, ProblemsConfig):
+class AuditConfig(
+    EngineConfig,
+    VerdictConfig,
+    KernelConfig,
+    ControlsConfig,
+    PanelConfig,
+    SamplingConfig,
+    SeriesConfig,
+    ProblemsConfig,
+):
     """What to audit and how to sample it.
 
     Attributes
@@ -344,6 +356,7 @@ class AuditConfig(EngineConfig, VerdictConfig, KernelConfig, PanelConfig, Sampli
         SeriesConfig.__post_init__(self)
         SamplingConfig.__post_init__(self)
         PanelConfig.__post_init__(self)
+        ControlsConfig.__post_init__(self)
         KernelConfig.__post_init__(self)
         VerdictConfig.__post_init__(self)
         EngineConfig.__post_init__(self)

@@ -100,8 +100,8 @@ def conclude(
 def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[str, pd.DataFrame]:
     """The views that computed measures need, each with the columns that some measure reads."""
     frames: dict[str, pd.DataFrame] = {}
-    for view in sorted({view for one in computed for view in one.needs}):
-        read = [one.columns.get(view) for one in computed if view in one.needs]
+    for view in sorted({view for one in computed for view in (*one.needs, *one.also)}):
+        read = [one.columns.get(view) for one in computed if view in (*one.needs, *one.also)]
         chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
         frames[view] = store.frame(
             f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL", series=key.series

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diagnostics.audit.config import AuditConfig
+from diagnostics.audit.controls import Controls, plan_controls
 from diagnostics.audit.stages import OpenAudit
 from diagnostics.audit.terms import settled_terms
 from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
@@ -43,7 +44,8 @@ class PreparedAudit:
     """An audit that is registered in its store and can draw.
 
     ``config`` has the numbers of samples that ``--top-up`` came to. ``skipped`` checkpoints could not be read (label →
-    reason). ``whole_id`` is the id of the audit that this one, if a shard, is a part of.
+    reason). ``controls`` are drawn besides.
+    ``whole_id`` is the id of the audit that this one, if a shard, is a part of.
     """
 
     open: OpenAudit
@@ -51,6 +53,7 @@ class PreparedAudit:
     series: Series
     settings: SamplingSettings
     panel_settings: SamplingSettings
+    controls: Controls | None
     whole_id: str
     skipped: dict[str, str]
 
@@ -77,6 +80,11 @@ def prepare(
     store.require_regex("--strategy-regex", config.strategy_regex)
     config = _topped_up(store, config, series, settings, problems)
     terms = settled_terms(store, series.name, config)
+    controls, says = plan_controls(
+        config, settings, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
+    )
+    if says:
+        progress.note(says)
     whole, key = (_key(series, settings, panel_settings, config, terms, listed) for listed in (every_problem, problems))
     store.add_series(series)
     store.add_problems(problems)
@@ -89,6 +97,7 @@ def prepare(
         series=series,
         settings=settings,
         panel_settings=panel_settings,
+        controls=controls,
         whole_id=whole.audit_id,
         skipped=skipped,
     )

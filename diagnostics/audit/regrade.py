@@ -180,7 +180,7 @@ def _register(
     store.add_series(_same_checkpoints(store, first.series, key.series))
     clusters = stored_clusters(store, first.audit_id)
     store.begin_audit(key, settings=None, panel_settings=None, problem_ids=problem_ids, clusters=clusters)
-    store.share_allocations(first, key)
+    store.share_plan(first, key)
     return key
 
 

@@ -37,11 +37,21 @@ class CorrectCounts:
 
     def pass_at_k(self, checkpoint_id: str, k: int) -> Float[np.ndarray, " problem"]:
         """Unbiased pass@k of each problem. Raises ``ValueError`` if some problem has fewer than k samples."""
-        n_P, correct_P = self.n_P[checkpoint_id], self.correct_P[checkpoint_id]
-        value_P = np.empty(len(n_P), dtype=np.float64)
-        for n in np.unique(n_P):
-            value_P[n_P == n] = pass_at_k_table(int(n), [k])[correct_P[n_P == n], 0]
-        return value_P
+        return pass_at_k_of(self.n_P[checkpoint_id], self.correct_P[checkpoint_id], k)
+
+
+def pass_at_k_of(
+    n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
+) -> Float[np.ndarray, " problem"]:
+    """Unbiased pass@k of each problem. Raises ``ValueError`` if some problem has fewer than k samples.
+
+    >>> pass_at_k_of(np.array([4, 2]), np.array([1, 1]), 2).tolist()
+    [0.5, 1.0]
+    """
+    value_P = np.empty(len(n_P), dtype=np.float64)
+    for n in np.unique(n_P):
+        value_P[n_P == n] = pass_at_k_table(int(n), [k])[correct_P[n_P == n], 0]
+    return value_P
 
 
 @dataclass(frozen=True, kw_only=True)

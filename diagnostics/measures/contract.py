@@ -16,6 +16,8 @@ View = Literal[
     "sampled_counts",
     "greedy_grades",
     "answer_counts",
+    "control_counts",
+    "base_responses",
     "mode_logps",
     "sample_entropies",
     "graded_samples",
@@ -91,6 +93,7 @@ class Measure:
     views with the bound parameters ``$series`` and ``$strategy_regex`` and returns the columns
     ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
     ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
+    ``also`` are views that it reads where they hold anything.
     ``columns`` names those of a large view that ``compute`` reads, all of them by default: others may be left out.
     ``signed`` values are changes and may be below 0. Without ``of_base`` it compares a checkpoint with the base or the
     one before, so the base has no finding. A measure of the series as a whole stands at the last checkpoint.
@@ -105,6 +108,7 @@ class Measure:
     plot: Plot
     compute: Callable[[Evidence], Sequence[Finding]] | None = None
     sql: str | None = None
+    also: tuple[View, ...] = ()
     signed: bool = False
     of_base: bool = True
     columns: Mapping[View, tuple[str, ...]] = field(default_factory=dict)

@@ -30,6 +30,7 @@ _KEYED = (
     "second_logps",
     "audit_problems",
     "allocations",
+    "audit_controls",
     "training_responses",
     "kernels",
     "kernel_rows",

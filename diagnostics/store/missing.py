@@ -142,7 +142,7 @@ def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
             SELECT s.problem_id, s.response_id, s.text, s.token_ids, 2 AS preference
             FROM audit_samples AS s
             CROSS JOIN here AS h
-            WHERE s.audit_id = $audit_id AND NOT s.greedy AND s.token_ids IS NOT NULL
+            WHERE s.audit_id = $audit_id AND s.role <> 'control' AND NOT s.greedy AND s.token_ids IS NOT NULL
               AND (
                   s.role = 'panel'
                   OR (s.sample_index < $panel AND (h.is_base OR s.checkpoint_id = $checkpoint_id))

@@ -37,11 +37,12 @@ from diagnostics.store.write_audit import (
     record_confirmations,
     record_provenance,
     register_audit,
+    register_control,
     register_problems,
     register_series,
     register_settings,
     register_training,
-    share_allocations,
+    share_plan,
 )
 from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
 from diagnostics.store.write_verdict import record_look, record_verdict
@@ -196,9 +197,13 @@ class Store:
         """
         return allocate(self._database, key, checkpoint_id, least)
 
-    def share_allocations(self, first: AuditKey, key: AuditKey) -> None:
-        """Let ``key`` want as many samples of every problem as ``first``, which has the same checkpoints."""
-        share_allocations(self._database, first, key)
+    def add_control(self, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
+        """Let the audit want ``n`` samples per problem of a checkpoint under other settings, beside its own."""
+        register_control(self._database, key, checkpoint_id, settings, n)
+
+    def share_plan(self, first: AuditKey, key: AuditKey) -> None:
+        """Let ``key`` want the samples that ``first`` wants, which has the same checkpoints: allocations, controls."""
+        share_plan(self._database, first, key)
 
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
         """Commit one batch; rows that are already there are skipped. Returns the number of new rows.

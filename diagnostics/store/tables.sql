@@ -195,6 +195,15 @@ CREATE TABLE allocations (
     PRIMARY KEY (audit_id, checkpoint_id, problem_id)
 );
 
+-- What an audit draws besides, at other temperatures: the base sharper, a checkpoint hotter. Never pooled with its own.
+CREATE TABLE audit_controls (
+    audit_id VARCHAR NOT NULL,          -- the audit
+    checkpoint_id VARCHAR NOT NULL,     -- who is drawn from
+    settings_id VARCHAR NOT NULL,       -- drawn how: the audit's settings but for temperature and seed
+    n INTEGER NOT NULL,                 -- samples per problem
+    PRIMARY KEY (audit_id, checkpoint_id, settings_id)
+);
+
 CREATE TABLE audit_findings (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint

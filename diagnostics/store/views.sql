@@ -33,8 +33,9 @@ SELECT
 FROM planned;
 
 -- The samples that the current audits rest on with their grades, if they have them, one row per sample and role:
--- own    drawn from every checkpoint, the first n_planned
--- panel  drawn once from the base, under settings of its own, for every checkpoint to teacher-force
+-- own      drawn from every checkpoint, the first n_planned
+-- panel    drawn once from the base, under settings of its own, for every checkpoint to teacher-force
+-- control  drawn at another temperature: the base sharper, a checkpoint hotter
 -- samples and grades are joined in one SELECT each: across a subquery DuckDB does not reorder joins
 CREATE OR REPLACE VIEW audit_samples AS
 WITH own AS (
@@ -78,8 +79,32 @@ panel AS (
         ON g.problem_id = s.problem_id
         AND g.response_id = s.response_id
         AND g.verifier = coalesce(a.verifier, p.verifier)
+),
+control AS (
+    SELECT
+        a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
+        'control' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
+        coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
+        o.n AS n_planned, o.n AS n_common, a.panel, a.entropy_samples
+    FROM current_audits AS a
+    JOIN audit_controls AS o USING (audit_id)
+    JOIN series_checkpoints AS c
+        ON c.series = a.series
+        AND c.checkpoint_id = o.checkpoint_id
+    JOIN audit_problems AS ap USING (audit_id)
+    JOIN problems AS p USING (problem_id)
+    JOIN samples AS s
+        ON s.checkpoint_id = o.checkpoint_id
+        AND s.problem_id = ap.problem_id
+        AND s.settings_id = o.settings_id
+        AND NOT s.greedy
+        AND s.sample_index < o.n
+    LEFT JOIN grades AS g
+        ON g.problem_id = s.problem_id
+        AND g.response_id = s.response_id
+        AND g.verifier = coalesce(a.verifier, p.verifier)
 )
-FROM own UNION ALL FROM panel;
+FROM own UNION ALL FROM panel UNION ALL FROM control;
 
 -- ---------------------------------------------------------------- graded samples
 
@@ -144,6 +169,47 @@ SELECT
     n_planned
 FROM graded_samples
 WHERE NOT greedy
+GROUP BY ALL;
+
+-- Samples and correct samples per problem of what was drawn at other temperatures: the base sharper, a checkpoint hotter.
+CREATE OR REPLACE VIEW control_counts AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.is_base,
+    s.checkpoint_id,
+    t.temperature,
+    own.temperature AS own_temperature,
+    s.task,
+    s.problem_id,
+    count(*) AS n,
+    count(*) FILTER (s.correct) AS n_correct,
+    s.n_planned
+FROM audit_samples AS s
+JOIN settings AS t USING (settings_id)
+JOIN current_audits AS a USING (audit_id)
+JOIN settings AS own ON own.settings_id = a.settings_id
+WHERE s.role = 'control' AND s.correct IS NOT NULL
+GROUP BY ALL;
+
+-- The base's different responses, how often it drew each, and how likely each is under it.
+CREATE OR REPLACE VIEW base_responses AS
+SELECT
+    s.series,
+    s.checkpoint,
+    s.step,
+    s.checkpoint_id,
+    s.task,
+    s.problem_id,
+    s.response_id,
+    any_value(s.correct) AS correct,
+    any_value(s.logp_sum_raw) AS logp_sum_raw,
+    t.temperature = 1 AND t.top_p = 1 AND t.top_k = 0 AS own_law,
+    count(*) AS n
+FROM audit_samples AS s
+JOIN settings AS t USING (settings_id)
+WHERE s.role = 'own' AND s.is_base AND NOT s.greedy AND s.correct IS NOT NULL
 GROUP BY ALL;
 
 -- The greedy response to every problem at every checkpoint.

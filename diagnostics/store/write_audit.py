@@ -273,9 +273,28 @@ def allocate(database: Database, key: AuditKey, checkpoint_id: str, least: int) 
     return int(rows[0][0])
 
 
-def share_allocations(database: Database, first: AuditKey, key: AuditKey) -> None:
-    """See ``Store.share_allocations``."""
+def register_control(database: Database, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
+    """Make ``n`` samples per problem under ``settings`` a control of the audit; the last number given counts."""
     with database.transaction():
+        _register_settings(database, settings)
+        held = "FROM audit_controls WHERE audit_id = ? AND checkpoint_id = ? AND settings_id = ?"
+        place = [key.audit_id, checkpoint_id, settings.settings_id]
+        if database.rows(f"SELECT n {held}", place) != [(n,)]:
+            database.rows("INSERT OR REPLACE INTO audit_controls VALUES (?, ?, ?, ?)", [*place, n])
+
+
+def share_plan(database: Database, first: AuditKey, key: AuditKey) -> None:
+    """See ``Store.share_plan``."""
+    with database.transaction():
+        database.rows(
+            """
+            INSERT OR IGNORE INTO audit_controls
+            SELECT $audit_id, checkpoint_id, settings_id, n
+            FROM audit_controls
+            WHERE audit_id = $first_id
+            """,
+            {"audit_id": key.audit_id, "first_id": first.audit_id},
+        )
         database.rows(
             """
             INSERT OR IGNORE INTO allocations

@@ -32,6 +32,7 @@ SAMPLE = {
     "base_logp_sum": None,
     "token_logps": None,
     "token_entropies": None,
+    "temperature": None,  # of a control; None: one of the audit's own, at 1
     "panel": False,  # drawn from the base for the panel
     "own_correct": None,  # by the problem's own verifier, where the audit grades by another
 }
@@ -171,10 +172,23 @@ class World:
         )
         panel_ids = "panel " + rows["problem"] + " " + rows["text"]
         rows = rows.assign(response_id=panel_ids.where(rows["panel"].astype(bool), [f"r{i}" for i in range(len(rows))]))
+        drawn = rows["temperature"].dropna()
+        for name, temperature in [("settings", 1.0), *((f"T={one:g}", one) for one in drawn.unique())]:
+            db.execute(
+                """INSERT INTO settings (settings_id, sampler, temperature, top_p, top_k) VALUES (?, 'test', ?, 1, 0)""",
+                [name, temperature],
+            )
+        db.execute("""
+            INSERT INTO audit_controls
+            SELECT 'audit', checkpoint, 'T=' || temperature, max(sample_index) + 1
+            FROM rows
+            WHERE temperature IS NOT NULL
+            GROUP BY checkpoint, temperature""")
         db.execute("""
             INSERT INTO samples
-            SELECT checkpoint, problem, CASE WHEN panel THEN 'panel' ELSE 'settings' END, greedy, sample_index,
-                   response_id, text, NULL, n_tokens, finish_reason, logp_sum, NULL
+            SELECT checkpoint, problem,
+                   CASE WHEN panel THEN 'panel' WHEN temperature IS NULL THEN 'settings' ELSE 'T=' || temperature END,
+                   greedy, sample_index, response_id, text, NULL, n_tokens, finish_reason, logp_sum, NULL
             FROM rows""")
         if rows["own_correct"].notna().any():
             db.execute("UPDATE problems SET verifier = 'recorded:tool'")

@@ -1,0 +1,149 @@
+"""Controls: the base drawn sharper, and a checkpoint drawn hotter, beside the audit's own samples.
+
+A rise of pass@1 with a fall of pass@k is what drawing the base at a lower temperature does too, without any training.
+What a run gave beyond that is seen only beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter, Token
+
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.settings import require_at_least, require_storable
+from diagnostics.records.types import SamplingSettings, content_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Of the audit's own temperature. Down to .15 because pass@k of a sharp draw falls steeply below about .3 (the demo's
+#: base loses 1 point of pass@128 down to T = .45, 18 points down to .15): a coarser grid would end before the runs do.
+COLDER = (0.6, 0.3, 0.15)
+HOTTER = (1.2, 1.5)
+#: Of the audit's own samples, what the controls may cost where nobody asked for them.
+MOST_OF_THE_AUDIT = 0.25
+#: Fewer per problem say nothing of pass@k.
+LEAST_SAMPLES = 16
+
+CONTROLS = Parameter(group=Group("Controls", sort_key=5))
+
+
+def temperatures(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    """``--control-temperatures 0.6,0.3`` and the TOML list ``[0.6, 0.3]`` mean the same."""
+    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
+    try:
+        return tuple(float(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{','.join(parts)!r} is not a list of temperatures such as 0.6,0.3") from None
+
+
+TEMPERATURES = Parameter(converter=temperatures, n_tokens=1, negative=(), show_default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlsConfig:
+    """What is drawn besides, to tell better from sharper.
+
+    Attributes
+    ----------
+    controls
+        Draw the base at lower temperatures, and the last checkpoint at higher ones. Default: where that is at most a
+        quarter of the audit's samples.
+    control_n
+        Samples per problem of each of these. Default: n, or what fits into the quarter.
+    control_temperatures
+        Lower temperatures for the base, comma-separated. Default: 0.6, 0.3 and 0.15 times the audit's.
+    hot_temperatures
+        Higher temperatures for the last checkpoint, comma-separated. Default: 1.2 and 1.5 times the audit's.
+    """
+
+    controls: Annotated[bool | None, CONTROLS] = None
+    control_n: Annotated[int | None, CONTROLS] = None
+    control_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
+    hot_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
+
+    def __post_init__(self) -> None:
+        require_at_least("--control-n", self.control_n, 2)
+        require_storable("--control-n", self.control_n)
+        named = {
+            "--control-n": self.control_n,
+            "--control-temperatures": self.control_temperatures,
+            "--hot-temperatures": self.hot_temperatures,
+        }
+        given = [flag for flag, value in named.items() if value is not None]
+        if self.controls is False and given:
+            raise ConfigError(f"{given[0]}: there are no controls with --no-controls; leave one of the two out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """``n`` samples per problem from the base under each of ``colder``, from the last checkpoint each of ``hotter``."""
+
+    n: int
+    colder: tuple[SamplingSettings, ...]
+    hotter: tuple[SamplingSettings, ...]
+
+
+def plan_controls(
+    config: ControlsConfig, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
+) -> tuple[Controls | None, str]:
+    """What to draw besides, or None; and a sentence that says what that costs, or why there is nothing.
+
+    ``n`` samples per problem are the audit's own from each of ``n_checkpoints`` but the base, ``n_base`` from that.
+    Raises ``ConfigError`` for temperatures that are no controls.
+    """
+    if config.controls is False:
+        return None, ""
+    own = settings.temperature
+    colder = config.control_temperatures or tuple(round(own * share, 4) for share in COLDER)
+    hotter = config.hot_temperatures or tuple(round(own * share, 4) for share in HOTTER)
+    _require("--control-temperatures", colder, above=0.0, below=own)
+    _require("--hot-temperatures", hotter, above=own, below=float("inf"))
+    audit = n_base + (n_checkpoints - 1) * n
+    n_points = len(colder) + len(hotter)
+    asked = config.controls is True or config.control_n is not None or config.control_temperatures is not None
+    asked |= config.hot_temperatures is not None
+    used = config.control_n or (n if asked else min(n, int(MOST_OF_THE_AUDIT * audit) // n_points))
+    if not asked and used < LEAST_SAMPLES:
+        return None, (
+            "no controls: a quarter of the audit's samples is too few to tell better from sharper; "
+            f"--controls draws them ({100 * n * n_points / audit:.0f} % more samples)"
+        )
+    more = f"{100 * used * n_points / audit:.0f} % more samples"
+    drawn = f"base at T = {_listed(colder)}, last checkpoint at T = {_listed(hotter)}"
+    says = f"controls: {drawn}, {used} samples per problem each: {more}"
+    controls = Controls(
+        n=used,
+        colder=tuple(control_settings(settings, one) for one in colder),
+        hotter=tuple(control_settings(settings, one) for one in hotter),
+    )
+    return controls, says + _truncated(settings)
+
+
+def _truncated(settings: SamplingSettings) -> str:
+    """What to know of temperatures that act before a truncation: the sharpened base is then the truncated one too."""
+    law = [f"top-p {settings.top_p:g}"] if settings.top_p < 1.0 else []
+    law += [f"top-k {settings.top_k}"] if settings.top_k else []
+    return f", under {' and '.join(law)} as the audit's own" if law else ""
+
+
+def control_settings(settings: SamplingSettings, temperature: float) -> SamplingSettings:
+    """As the audit's own samples but for the temperature, and with random numbers of its own."""
+    seed = int(content_hash("control", settings.seed, temperature), 16) % 2**31
+    return replace(settings, temperature=temperature, seed=seed)
+
+
+def _require(flag: str, given: Sequence[float], *, above: float, below: float) -> None:
+    for one in given:
+        if not above < one < below:
+            side = "below" if below < float("inf") else "above"
+            own = below if below < float("inf") else above
+            raise ConfigError(f"{flag} {one:g}: must lie above 0 and {side} the audit's own temperature, {own:g}")
+    if len(set(given)) < len(given):
+        raise ConfigError(f"{flag} {_listed(given)}: names a temperature twice")
+
+
+def _listed(given: Sequence[float]) -> str:
+    return ", ".join(f"{one:g}" for one in given)

@@ -1,0 +1,255 @@
+"""The sharpening frontier of a base: which pass@1 drawing it sharper gives, and which pass@k that leaves.
+
+Sharper means a lower temperature, or any other knob that turns the base's own law towards its likeliest responses
+without training. A checkpoint above the frontier has what no such knob gives; one on it is a temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.interpolate import PchipInterpolator
+from scipy.stats import norm
+from scipy.stats import t as student_t
+from sklearn.isotonic import isotonic_regression
+
+from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
+
+#: Points along the interpolated frontier.
+_RESOLUTION = 200
+#: Least share of problems that k attempts miss, in what is interpolated: the logarithm of 0 is none.
+_LEAST = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierPoints:
+    """pass@1 (``x``) and pass@k (``y``) of every problem, unbiased, at the points that were drawn.
+
+    ``sharpness_S`` ascends from 0, the base as it is. ``limit_P``: pass@1 at the sharpest end, which is one response
+    per problem: there pass@k is pass@1. None where nobody knows it.
+    """
+
+    sharpness_S: Float[np.ndarray, " point"]
+    x_SP: Float[np.ndarray, "point problem"]
+    y_SP: Float[np.ndarray, "point problem"]
+    limit_P: Float[np.ndarray, " problem"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """What a checkpoint has more than the sharpened base, with the bounds of the 95 % interval; in probability.
+
+    ``value`` is None where the frontier was not drawn, or does not reach; ``why`` says which.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgainstFrontier:
+    """One checkpoint, or the mean of several, against the frontier.
+
+    ``gain``: pass@1 beyond that of the sharpened base with the same pass@k. ``loss``: pass@k against that of the
+    sharpened base with the same pass@1; below 0 is less. ``share``: of the rise of pass@1, what the sharpened base with
+    the same pass@k has too. ``above`` and ``below`` are the shares of the draws in which the checkpoint lies above and
+    below the frontier.
+    """
+
+    gain: Matched
+    loss: Matched
+    share: Matched
+    above: float
+    below: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Curve:
+    """The frontier of each draw, from the base on: pass@1 ascends, pass@k descends.
+
+    Beyond its last place pass@1 is at most ``reach_D`` and pass@k at least ``lowest_D``.
+    """
+
+    x_DR: Float[np.ndarray, "draw place"]
+    y_DR: Float[np.ndarray, "draw place"]
+    reach_D: Float[np.ndarray, " draw"]
+    lowest_D: Float[np.ndarray, " draw"]
+
+
+def against_frontier(
+    points: FrontierPoints,
+    x_TP: Float[np.ndarray, "step problem"],
+    y_TP: Float[np.ndarray, "step problem"],
+    *,
+    groups: Sequence[Sequence[int]],
+    rng: np.random.Generator,
+    draws: int = 999,
+    confidence: float = 0.95,
+) -> list[AgainstFrontier]:
+    """Each group of checkpoints (indices into ``x_TP``), matched one by one, then meaned, against the frontier.
+
+    Between the points both pass@1 and the problems that k attempts miss are interpolated over the sharpness, monotone,
+    on the logistic and the logarithmic scale; before that they are made monotone by isotonic regression. Beyond the
+    sharpest point that was drawn the frontier is known only to lie between it and the limit, and a checkpoint there
+    gets bounds in place of a value. The intervals are a bootstrap over problems that draws all points and checkpoints
+    together; deviations are widened to those of Student's t, and those of pass@k by the floor of
+    ``intervals.share_interval``. Raises ``ValueError`` without a problem.
+
+    >>> base, sharp = np.full((1, 40), 0.3), np.full((1, 40), 0.5)
+    >>> points = FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=np.vstack([base, sharp]),
+    ...     y_SP=np.vstack([base + 0.6, sharp + 0.2]), limit_P=np.full(40, 0.6))
+    >>> [found] = against_frontier(points, np.full((1, 40), 0.55), np.full((1, 40), 0.7), groups=[[0]],
+    ...     rng=np.random.default_rng(0))
+    >>> round(found.gain.value, 3), round(found.share.value, 2), found.above > 0.97  # at .7 the sharpened base has .5
+    (0.05, 0.8, True)
+    """
+    n_problems = x_TP.shape[1]
+    columns_PX = np.vstack([points.x_SP, points.y_SP, _limits(points), x_TP, y_TP]).T
+    mean_DX = np.vstack([columns_PX.mean(axis=0)[None], resampled_means(columns_PX, rng=rng, draws=draws)])
+    mean_DX[1:] = mean_DX[0] + _widening(n_problems, confidence) * (mean_DX[1:] - mean_DX[0])
+    mean_DX = np.clip(mean_DX, 0.0, 1.0)
+    n_points, n_steps = len(points.sharpness_S), len(x_TP)
+    x_DS, y_DS, limit_D1, x_DT, y_DT = np.split(mean_DX, np.cumsum([n_points, n_points, 1, n_steps]), axis=1)
+    # Where every problem is solved by both, nothing varies, and yet it is not certain: as in ``share_interval``.
+    y_DT[1:] += rng.standard_normal(draws)[:, None] * _widening(n_problems, confidence) / n_problems
+    curve = _curve(points, x_DS, y_DS, limit_D1[:, 0])
+    gain_DT2, loss_DT2 = _gains(curve, x_DT, y_DT), _losses(curve, x_DT, y_DT)
+    return [_group(curve, x_DT, gain_DT2, loss_DT2, list(group), confidence) for group in groups]
+
+
+def frontier_curve(
+    points: FrontierPoints,
+) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " place"]]:
+    """pass@1 and pass@k along the interpolated frontier, from the base on: what is drawn.
+
+    >>> flat = np.full((2, 4), 0.5)
+    >>> x, y = frontier_curve(FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=flat, y_SP=flat, limit_P=flat[0]))
+    >>> x.round(3).tolist() == y.round(3).tolist() == [0.5] * len(x)
+    True
+    """
+    x_S, y_S = points.x_SP.mean(axis=1), points.y_SP.mean(axis=1)
+    curve = _curve(points, x_S[None], y_S[None], _limits(points).mean(axis=1))
+    return curve.x_DR[0], curve.y_DR[0]
+
+
+def _limits(points: FrontierPoints) -> Float[np.ndarray, "one problem"]:
+    return np.zeros((1, points.x_SP.shape[1])) if points.limit_P is None else points.limit_P[None]
+
+
+def _curve(
+    points: FrontierPoints,
+    x_DS: Float[np.ndarray, "draw point"],
+    y_DS: Float[np.ndarray, "draw point"],
+    limit_D: Float[np.ndarray, " draw"],
+) -> _Curve:
+    sharpness_S = points.sharpness_S
+    place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
+    rising_DS = np.array([isotonic_regression(x_S) for x_S in x_DS])
+    falling_DS = np.array([isotonic_regression(y_S, increasing=False) for y_S in y_DS])
+    inside_DS = np.clip(rising_DS, _LEAST, 1.0 - _LEAST)
+    logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
+    log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)
+    x_DR, y_DR = 1.0 / (1.0 + np.exp(-logit_DR)), np.clip(1.0 + _LEAST - np.exp(log_missed_DR), 0.0, 1.0)
+    known = points.limit_P is not None
+    return _Curve(
+        x_DR=x_DR,
+        y_DR=y_DR,
+        reach_D=np.maximum(limit_D, x_DR[:, -1]) if known else np.ones(len(x_DR)),
+        lowest_D=np.minimum(limit_D, y_DR[:, -1]) if known else np.zeros(len(x_DR)),
+    )
+
+
+def _gains(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarray, "draw step bound"]:
+    """pass@1 less that of the frontier at equal pass@k: the lower and the upper bound, equal where it is known."""
+    first_D1, last_D1 = curve.x_DR[:, :1], curve.x_DR[:, -1:]
+    matched_DT = np.array(
+        [np.interp(y_T, y_R[::-1], x_R[::-1]) for y_T, y_R, x_R in zip(y_DT, curve.y_DR, curve.x_DR, strict=True)]
+    )
+    beyond_DT = y_DT < curve.y_DR[:, -1:] - _LEAST  # of the sharpest that was drawn: somewhere between it and the limit
+    above_DT = y_DT > curve.y_DR[:, :1] + _LEAST  # what no sharpening has
+    low_DT = x_DT - np.where(beyond_DT, curve.reach_D[:, None], np.where(above_DT, first_D1, matched_DT))
+    high_DT = np.where(above_DT, np.inf, x_DT - np.where(beyond_DT, last_D1, matched_DT))
+    return np.stack([low_DT, high_DT], axis=-1)
+
+
+def _losses(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarray, "draw step bound"]:
+    """pass@k less that of the frontier at equal pass@1; bounds as of ``_gains``."""
+    matched_DT = np.array(
+        [np.interp(x_T, x_R, y_R) for x_T, x_R, y_R in zip(x_DT, curve.x_DR, curve.y_DR, strict=True)]
+    )
+    lowest_D1 = curve.lowest_D[:, None]
+    beyond_DT = x_DT > curve.x_DR[:, -1:] + _LEAST
+    out_of_reach_DT = beyond_DT & (x_DT > curve.reach_D[:, None])
+    under_DT = x_DT < curve.x_DR[:, :1] - _LEAST  # less pass@1 than the base: sharpening goes the other way
+    low_DT = np.where(under_DT, -np.inf, y_DT - np.where(out_of_reach_DT, lowest_D1, matched_DT))
+    high_DT = np.where(out_of_reach_DT, np.inf, y_DT - np.where(beyond_DT, lowest_D1, matched_DT))
+    return np.stack([low_DT, high_DT], axis=-1)
+
+
+def _group(
+    curve: _Curve, x_DT: np.ndarray, gain_DT2: np.ndarray, loss_DT2: np.ndarray, group: list[int], confidence: float
+) -> AgainstFrontier:
+    gain_D2, loss_D2 = gain_DT2[:, group].mean(axis=1), loss_DT2[:, group].mean(axis=1)
+    rise_D = (x_DT[:, group] - curve.x_DR[:, :1]).mean(axis=1)
+    above_D = (gain_D2[1:, 0] > 0.0) | (loss_D2[1:, 0] > 0.0)
+    below_D = (gain_D2[1:, 1] < 0.0) | (loss_D2[1:, 1] < 0.0)
+    return AgainstFrontier(
+        gain=_matched(gain_D2, confidence, "at equal pass@k"),
+        loss=_matched(loss_D2, confidence, "at equal pass@1"),
+        share=_share(gain_D2, rise_D, confidence),
+        above=float(above_D.mean()),
+        below=float((below_D & ~above_D).mean()),
+    )
+
+
+def _matched(
+    bounds_D2: Float[np.ndarray, "draw bound"], confidence: float, where: str, furthest: float = 1.0
+) -> Matched:
+    """``furthest``: no difference is larger; infinite where nothing bounds it."""
+    low, _ = percentile_bounds(bounds_D2[1:, 0], confidence=confidence)
+    _, high = percentile_bounds(bounds_D2[1:, 1], confidence=confidence)
+    least, most = (float(one) for one in bounds_D2[0])
+    ends = (_within(min(low, least), furthest), _within(max(high, most), furthest))
+    if most - least <= _LEAST:
+        return Matched(value=least, low=ends[0], high=ends[1])
+    if np.isinf(most):
+        return Matched(value=None, low=ends[0], high=ends[1], why=f"beyond what sharpening the base reaches, {where}")
+    if np.isinf(least):
+        why = "pass@1 lies below the base's: sharpening goes the other way"
+        return Matched(value=None, low=ends[0], high=ends[1], why=why)
+    why = (
+        f"sharper than the sharpest draw of the base, {where}: between {100 * least:+.1f} and {100 * most:+.1f} points"
+    )
+    return Matched(value=None, low=ends[0], high=ends[1], why=why.replace("-", "−"))
+
+
+def _share(gain_D2: np.ndarray, rise_D: np.ndarray, confidence: float) -> Matched:
+    least_rise, _ = percentile_bounds(rise_D[1:], confidence=confidence)
+    if least_rise <= 0.0:
+        return Matched(value=None, low=None, high=None, why="pass@1 did not surely rise")
+    with np.errstate(invalid="ignore"):
+        share_D2 = 1.0 - gain_D2[:, ::-1] / np.maximum(rise_D, _LEAST)[:, None]
+    found = _matched(share_D2, confidence, "at equal pass@k", furthest=np.inf)
+    if found.value is None:
+        return Matched(
+            value=None, low=found.low, high=found.high, why="the sharpened base with the same pass@k was not drawn"
+        )
+    return found
+
+
+def _widening(n_problems: int, confidence: float) -> float:
+    """What takes the spread of a bootstrap over so few problems to that of Student's t."""
+    if n_problems < 2:
+        return 1.0
+    tail = 0.5 + confidence / 2.0
+    ratio = float(student_t.ppf(tail, n_problems - 1) / norm.ppf(tail))
+    return ratio * float(np.sqrt(n_problems / (n_problems - 1)))
+
+
+def _within(bound: float, furthest: float) -> float | None:
+    return float(np.clip(bound, -furthest, furthest)) if np.isfinite(bound) else None
