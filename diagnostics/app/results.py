@@ -233,8 +233,10 @@ def _warn_left_out(left_out: Mapping[str, str]) -> None:
 
 
 def _print_checkpoints(verdict: Verdict) -> None:
-    from diagnostics.verdict.sentence import checkpoints_text
+    from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
+    if sharper := sharpening_text(verdict):
+        print(f"sharper {sharper}")
     if told := checkpoints_text(verdict):
         print(f"steps   {told}")
 

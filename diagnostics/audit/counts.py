@@ -15,7 +15,7 @@ from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
 from diagnostics.store.load import look_number, stored_problems
 from diagnostics.tasks.near_duplicates import near_duplicates
-from diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts
+from diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts, SharperDraws
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates, Verdict
 from diagnostics.verifiers import guess_shares
@@ -82,6 +82,14 @@ ORDER BY step, problem_id
 """
 
 
+_SHARPER = """
+SELECT c.temperature, c.own_temperature, c.problem_id, c.n, c.n_correct, c.n_planned
+FROM control_counts AS c
+WHERE c.series = $series AND c.is_base
+ORDER BY c.temperature DESC, c.problem_id
+"""
+
+
 def judge(
     store: Store, key: AuditKey, failed: Mapping[str, str] | None = None, skipped: Mapping[str, str] | None = None
 ) -> Verdict:
@@ -132,6 +140,35 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
             declared=key.terms.looks,
             runs=key.terms.runs,
         ),
+        sharper=_sharper(store, key.series, checkpoints[base], index) if checkpoints[base].why is None else None,
+    )
+
+
+def _sharper(store: Store, series: str, base: CheckpointCounts, problem_ids: pd.Index) -> SharperDraws | None:
+    """The base at the lower temperatures where every problem has its samples; None where there are none."""
+    rows = store.frame(_SHARPER, series=series)
+    if rows.empty:
+        return None
+    drawn = [(base.n, base.correct_P)]
+    temperatures = [float(rows["own_temperature"].iloc[0])]
+    for temperature, own in rows.groupby("temperature", sort=False):
+        by_problem = own.set_index("problem_id").reindex(problem_ids)
+        if (by_problem["n"] == by_problem["n_planned"]).all():
+            temperatures.append(float(temperature))
+            drawn.append((int(own["n"].iloc[0]), by_problem["n_correct"].to_numpy(dtype=np.int64)))
+    greedy = store.frame(
+        "SELECT problem_id, correct FROM greedy_grades WHERE series = $series AND is_base", series=series
+    ).set_index("problem_id")["correct"]
+    greedy_P = greedy[~greedy.index.duplicated()].reindex(problem_ids)
+    return (
+        None
+        if len(drawn) == 1
+        else SharperDraws(
+            temperature_S=tuple(temperatures),
+            n_S=tuple(n for n, _ in drawn),
+            correct_SP=np.stack([correct_P for _, correct_P in drawn]),
+            greedy_P=None if greedy_P.isna().any() else greedy_P.to_numpy(dtype=bool),
+        )
     )
 
 

@@ -9,8 +9,8 @@ up to half of the fewest samples, up to those of the controls, and for ``answers
 Unit: probability (difference). Estimator: unbiased pass@1 and pass@k; the frontier between its points is made monotone
 (isotonic regression) and interpolated over the sharpness; 95 % interval by a bootstrap over problems, redrawing
 all points together. n counts problems.
-Limits: where pass@k is that of no point between the base and the sharpest draw, the gain has bounds in place of a value.
-The frontier is flat where pass@k is near 1, and the gain is then known badly: see ``frontier_loss``.
+Limits: where pass@k is that of no point between the base and the sharpest draw, the gain has bounds but no value. The
+frontier is flat where pass@k is near 1, and the gain is then known badly: see ``frontier_loss``.
 Source: temperature as a control is ours; power sampling is arXiv 2510.14901; isotonic regression by scikit-learn.
 
 >>> from diagnostics.measures._example import tiny_evidence

@@ -56,8 +56,8 @@ def _family(name: str, title: str, *, doc: str, y_label: str, at_one: bool) -> M
 _SHARED = """
 Unit: probability (difference, drawn hotter less as audited). Estimator: mean over problems of the difference of the
 unbiased estimates; 95 % t interval over problems with a variance floor. n counts problems; the scope names T.
-Limits: only checkpoints that were drawn hotter have it (``--controls``, ``--hot-temperatures``). Each interval is of its
-own, not corrected for choosing among temperatures.
+Limits: only checkpoints that were drawn hotter have it (``--controls``, ``--hot-temperatures``). Every interval is of
+its own, not corrected for choosing among temperatures.
 Source: ours. pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -74,7 +74,7 @@ MEASURES = (
         "temperature_returns",
         "Pass@k given back by temperature",
         doc="Change of pass@k when the same checkpoint is drawn at a higher temperature.\n\n"
-        "Meaning: coverage that comes back was not forgotten but only made unlikely: what a run lost beyond that is lost. "
+        "Meaning: coverage that comes back was not forgotten but only made unlikely. "
         ""
         "Its price is ``temperature_price``." + _SHARED + "[('late', 'T=1.5', 4, -0.014)]",
         y_label="pass@k − as audited",

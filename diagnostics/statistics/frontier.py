@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.interpolate import PchipInterpolator
 from scipy.stats import norm
 from scipy.stats import t as student_t
 from sklearn.isotonic import isotonic_regression
 
 from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
+from diagnostics.statistics.clusters import by_cluster
 
 #: Points along the interpolated frontier.
 _RESOLUTION = 200
@@ -88,6 +89,7 @@ def against_frontier(
     *,
     groups: Sequence[Sequence[int]],
     rng: np.random.Generator,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
     draws: int = 999,
     confidence: float = 0.95,
 ) -> list[AgainstFrontier]:
@@ -96,20 +98,20 @@ def against_frontier(
     Between the points both pass@1 and the problems that k attempts miss are interpolated over the sharpness, monotone,
     on the logistic and the logarithmic scale; before that they are made monotone by isotonic regression. Beyond the
     sharpest point that was drawn the frontier is known only to lie between it and the limit, and a checkpoint there
-    gets bounds in place of a value. The intervals are a bootstrap over problems that draws all points and checkpoints
-    together; deviations are widened to those of Student's t, and those of pass@k by the floor of
+    gets bounds in place of a value. The intervals are a bootstrap over problems, or over their clusters, that draws all
+    points and checkpoints together; deviations are widened to those of Student's t, and those of pass@k by the floor of
     ``intervals.share_interval``. Raises ``ValueError`` without a problem.
 
-    >>> base, sharp = np.full((1, 40), 0.3), np.full((1, 40), 0.5)
+    >>> base, sharp = np.full((1, 400), 0.3), np.full((1, 400), 0.5)
     >>> points = FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=np.vstack([base, sharp]),
-    ...     y_SP=np.vstack([base + 0.6, sharp + 0.2]), limit_P=np.full(40, 0.6))
-    >>> [found] = against_frontier(points, np.full((1, 40), 0.55), np.full((1, 40), 0.7), groups=[[0]],
+    ...     y_SP=np.vstack([base + 0.6, sharp + 0.2]), limit_P=np.full(400, 0.6))
+    >>> [found] = against_frontier(points, np.full((1, 400), 0.55), np.full((1, 400), 0.75), groups=[[0]],
     ...     rng=np.random.default_rng(0))
-    >>> round(found.gain.value, 3), round(found.share.value, 2), found.above > 0.97  # at .7 the sharpened base has .5
-    (0.05, 0.8, True)
+    >>> round(found.gain.value, 3), round(found.share.value, 2), found.above > 0.97  # it has .465 at .75
+    (0.085, 0.66, True)
     """
-    n_problems = x_TP.shape[1]
-    columns_PX = np.vstack([points.x_SP, points.y_SP, _limits(points), x_TP, y_TP]).T
+    columns_PX = by_cluster(np.vstack([points.x_SP, points.y_SP, _limits(points), x_TP, y_TP]).T, cluster_P)
+    n_problems = len(columns_PX)
     mean_DX = np.vstack([columns_PX.mean(axis=0)[None], resampled_means(columns_PX, rng=rng, draws=draws)])
     mean_DX[1:] = mean_DX[0] + _widening(n_problems, confidence) * (mean_DX[1:] - mean_DX[0])
     mean_DX = np.clip(mean_DX, 0.0, 1.0)
@@ -196,14 +198,12 @@ def _group(
 ) -> AgainstFrontier:
     gain_D2, loss_D2 = gain_DT2[:, group].mean(axis=1), loss_DT2[:, group].mean(axis=1)
     rise_D = (x_DT[:, group] - curve.x_DR[:, :1]).mean(axis=1)
-    above_D = (gain_D2[1:, 0] > 0.0) | (loss_D2[1:, 0] > 0.0)
-    below_D = (gain_D2[1:, 1] < 0.0) | (loss_D2[1:, 1] < 0.0)
     return AgainstFrontier(
         gain=_matched(gain_D2, confidence, "at equal pass@k"),
         loss=_matched(loss_D2, confidence, "at equal pass@1"),
         share=_share(gain_D2, rise_D, confidence),
-        above=float(above_D.mean()),
-        below=float((below_D & ~above_D).mean()),
+        above=float((gain_D2[1:, 0] > 0.0).mean()),
+        below=float((gain_D2[1:, 1] < 0.0).mean()),
     )
 
 

@@ -36,6 +36,20 @@ class CheckpointCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharperDraws:
+    """The base drawn at lower temperatures: ``temperature_S`` descends from the audit's own, ``n_S`` samples each.
+
+    ``correct_SP`` are correct ones; those of the first row are the audit's own. ``greedy_P``: whether the base's greedy
+    response is right; None where nobody knows.
+    """
+
+    temperature_S: tuple[float, ...]
+    n_S: tuple[int, ...]
+    correct_SP: Int[np.ndarray, "temperature problem"]
+    greedy_P: Bool[np.ndarray, " problem"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuessRate:
     """How often a grader accepts a wrong response: the share of them, and who says so.
 
@@ -67,6 +81,7 @@ class SeriesCounts:
     ``skipped`` maps checkpoints that never were read to the reason. ``cluster_P`` numbers the cluster of every problem;
     None where each stands for itself. ``n_near_duplicates`` are problems whose prompt nearly repeats another's although
     no cluster was named. ``guess_rate`` is the largest share of wrong responses that the graders may accept.
+    ``sharper``: the base at lower temperatures, if it was drawn there.
     """
 
     series: str
@@ -81,3 +96,4 @@ class SeriesCounts:
     n_near_duplicates: int = 0
     guess_rate: GuessRate = field(default_factory=GuessRate)
     looks: Looks = field(default_factory=Looks)
+    sharper: SharperDraws | None = None

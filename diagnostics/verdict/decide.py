@@ -33,6 +33,7 @@ from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
 from diagnostics.verdict.rule import EXPLAINED_LEVEL, KEY_LEVEL, Label, Ruling, SeenCounts, rule, spent_share
 from diagnostics.verdict.sentence import largest_fall, sentence_of
+from diagnostics.verdict.sharpening import sharpening_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
@@ -74,7 +75,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         return _with_sentence(replace(said, why=why, caveats=caveats))
     window = compared[-window_size(len(compared)) :]
     seen = _evidence(counts, compared, window)
-    rule_rng, decline_rng, remedy_rng, claim_rng = np.random.default_rng(SEED).spawn(4)
+    rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
     ruling = rule(seen, rng=rule_rng)
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
@@ -93,6 +94,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         least_change=ruling.least_change,
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
         steps=_step_claims(compared, ruling, _too_few(counts)),
+        sharpening=sharpening_of(counts, window, sharpening_rng),
     )
     said = _with_claims(said, seen, ruling, counts, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):

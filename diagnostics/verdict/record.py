@@ -94,6 +94,29 @@ class Claim:
     why: str | None = None
 
 
+#: Whether a run is better than drawing its base sharper.
+SharpeningLabel = Literal["better", "sharpening_only", "worse", "not_shown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharpening:
+    """The late checkpoints against the base drawn at lower temperatures; changes in probability.
+
+    ``gain``: pass@1 beyond that of the colder base with the same pass@k; ``loss``: pass@k against that of the colder
+    base with the same pass@1; ``share``: of the rise of pass@1 by ``rise``, what the colder base has too; their
+    ``value`` is None where the colder base does not reach. ``read``: of the rise, what comes of samples that can be
+    read now and could not before; None where nobody knows which are read.
+    """
+
+    label: SharpeningLabel
+    k: int
+    rise: Estimate
+    gain: Estimate
+    loss: Estimate
+    share: Estimate
+    read: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepClaim:
     """What is said of one checkpoint: ``lost`` pass@k somewhere, ``kept`` it to within 2 points everywhere, or neither.
@@ -150,11 +173,12 @@ class Verdict:
 
     ``window`` are the steps of the late checkpoints, the last third: the tests pool their samples, ``changes`` and
     ``k_star`` are means over them. ``n_base`` and ``n_late`` are samples per problem, the second summed over the
-    window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is where pass@k of the window falls below the base
-    for good. ``size_given_label`` is how far pass@k fell where it fell most, with what only clear falls being called a
-    loss adds to it taken away. ``claims`` are all that was tested, ``steps`` what is said of every single checkpoint.
-    ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats``
-    are sentences about what may mislead in this very series.
+    window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is where pass@k of the window falls below the base for
+    good. ``size_given_label`` is how far pass@k fell where it fell most, with what only clear falls being called a loss
+    adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
+    all that was tested, ``steps`` what is said of every single checkpoint. ``detected_by`` and ``decline_began``
+    (steps) are given after a positive verdict alone. ``caveats`` are sentences about what may mislead in this very
+    series.
     """
 
     series: str
@@ -179,6 +203,7 @@ class Verdict:
     claims: tuple[Claim, ...] = ()
     steps: tuple[StepClaim, ...] = ()
     explanation: Explanation | None = None
+    sharpening: Sharpening | None = None
     detected_by: int | None = None
     decline_began: Estimate | None = None
     rates: tuple[Rates, ...] = ()
@@ -225,6 +250,7 @@ class Verdict:
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
+                "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
             }
@@ -252,6 +278,13 @@ class Verdict:
 
 def _claim(size: Mapping[str, float] | None, otherwise: list[str], **fields: Any) -> Claim:
     return Claim(size=None if size is None else Estimate(**size), otherwise=tuple(otherwise), **fields)
+
+
+def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:
+    if fields is None:
+        return None
+    estimates = {name: Estimate(**fields[name]) for name in ("rise", "gain", "loss", "share")}
+    return Sharpening(**{**fields, **estimates})
 
 
 def points_text(probability: float) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from diagnostics.verdict.claims import FELL, FELL_HERE
-from diagnostics.verdict.record import TITLES, ChangeAtK, Explanation, Verdict, bounds_text, points_text
+from diagnostics.verdict.record import (
+    TITLES,
+    ChangeAtK,
+    Estimate,
+    Explanation,
+    Sharpening,
+    SharpeningLabel,
+    Verdict,
+    bounds_text,
+    points_text,
+)
 from diagnostics.verdict.rule import MARGIN
 
 
@@ -42,6 +52,84 @@ def checkpoints_text(verdict: Verdict) -> str:
     kept = f"at {_ranges(verdict.kept_ranges)}" if verdict.kept_ranges else "at no checkpoint"
     lost = f", lost at some k at {_ranges(verdict.lost_ranges)}" if verdict.lost_ranges else ""
     return f"pass@k surely kept to within {100 * MARGIN:.0f} points {kept}{lost}"
+
+
+#: What the comparison with the colder base is called.
+SHARPENING_TITLES: Mapping[SharpeningLabel, str] = {
+    "better": "Better than sharpening",
+    "sharpening_only": "Sharpening only",
+    "worse": "Worse than sharpening",
+    "not_shown": "Whether better or only sharper is not shown",
+}
+
+
+def sharpening_text(verdict: Verdict) -> str:
+    """Whether the late checkpoints are better than their base drawn sharper; empty where it was not drawn.
+
+    >>> from diagnostics.verdict.record import Estimate, Sharpening
+    >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in (
+    ...     (0.2, 0.15, 0.25), (0.05, 0.01, 0.09), (0.04, 0.01, 0.08), (0.75, 0.6, 0.95))]
+    >>> found = Sharpening(label="better", k=64, rise=some[0], gain=some[1], loss=some[2], share=some[3])
+    >>> sharpening_text(Verdict(series="run", label="inconclusive", sentence="", window=(40, 60), sharpening=found))
+    'Better than sharpening: with the same pass@64, pass@1 is 5.0 points [1.0, 9.0] above that of the base drawn at a
+    lower temperature, which gives 75 % [60, 95] of the rise of 20.0 points, in the last third of this one training run
+    (steps 40–60).'
+    """
+    found = verdict.sharpening
+    if found is None:
+        return ""
+    told = _above(found) if found.loss.value is None or found.gain.value is not None else _kept(found)
+    if found.label == "sharpening_only" and (found.gain.high is None or found.gain.high > MARGIN):
+        told = _kept(found)
+    share = _share_of_rise(found)
+    read = ""
+    if found.read is not None and found.read >= 0.01:
+        read = f"; {points_text(found.read)} points of the rise are answers that can be read now and could not before"
+    return f"{SHARPENING_TITLES[found.label]}: {told}{share}, {_when(verdict)}{read}."
+
+
+def _above(found: Sharpening) -> str:
+    """pass@1 against the colder base with the same pass@k."""
+    colder = "that of the base drawn at a lower temperature"
+    value, low = found.gain.value, found.gain.low
+    if value is None:
+        reached = f"no lower temperature of the base has such pass@1 and pass@{found.k}"
+        return reached if low is None or low <= 0 else f"{reached}, by at least {points_text(low)} points of pass@1"
+    return f"with the same pass@{found.k}, pass@1 is {_beside(found.gain)} {colder}"
+
+
+def _kept(found: Sharpening) -> str:
+    """pass@k against the colder base with the same pass@1."""
+    value = found.loss.value
+    if value is None:
+        return f"pass@{found.k} lies below that of every temperature at which the base was drawn"
+    return (
+        f"with the same pass@1, pass@{found.k} is {_beside(found.loss)} that of the base drawn at a lower temperature"
+    )
+
+
+def _beside(change: Estimate) -> str:
+    """How far above or below something is, with its interval where it has both ends."""
+    value, low, high = change.value or 0.0, change.low, change.high
+    size, side = (value, "above") if value >= 0 else (-value, "below")
+    if low is not None and high is not None:
+        return f"{points_text(size)} points{bounds_text(low, high) if value >= 0 else bounds_text(-high, -low)} {side}"
+    surely = (
+        ""
+        if low is None
+        else f" (at worst {points_text(-low)} below)"
+        if low < 0
+        else f" (at least {points_text(low)})"
+    )
+    return f"{points_text(size)} points {side}{surely}"
+
+
+def _share_of_rise(found: Sharpening) -> str:
+    share, rise = found.share, found.rise.value
+    if share.value is None or share.low is None or share.high is None or rise is None:
+        return ""
+    ends = f"[{100 * share.low:.0f}, {100 * share.high:.0f}]".replace("-", "−")
+    return f", which gives {100 * share.value:.0f} % {ends} of the rise of {points_text(rise)} points"
 
 
 def largest_fall(changes: tuple[ChangeAtK, ...]) -> ChangeAtK | None:

@@ -175,7 +175,7 @@ class World:
         drawn = rows["temperature"].dropna()
         for name, temperature in [("settings", 1.0), *((f"T={one:g}", one) for one in drawn.unique())]:
             db.execute(
-                """INSERT INTO settings (settings_id, sampler, temperature, top_p, top_k) VALUES (?, 'test', ?, 1, 0)""",
+                "INSERT INTO settings (settings_id, sampler, temperature, top_p, top_k) VALUES (?, 'test', ?, 1, 0)",
                 [name, temperature],
             )
         db.execute("""

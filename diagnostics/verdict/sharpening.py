@@ -1,0 +1,97 @@
+"""Better, or only sharper: the late checkpoints against the base drawn at lower temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.keys import inference_ks
+from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
+from diagnostics.verdict.rule import MARGIN
+
+#: Of the draws, how many must lie on one side of the frontier for the run to be called better, or worse.
+SURE = 0.975
+
+
+def sharpening_of(
+    counts: SeriesCounts, window: Sequence[CheckpointCounts], rng: np.random.Generator
+) -> Sharpening | None:
+    """The mean of the window's checkpoints against the frontier of the colder base; None where it was not drawn.
+
+    *Better*: above the frontier in 97.5 % of the draws; *worse*: below it. *Sharpening only*: not better, and surely
+    less than 2 points above it, in pass@1 at equal pass@k or in pass@k at equal pass@1.
+    """
+    sharper = counts.sharper
+    if sharper is None:
+        return None
+    k = _largest(min(counts.base.n // 2, *(one.n // 2 for one in window), *sharper.n_S))
+    drawn = [_rates(correct_P, n, k) for correct_P, n in zip(sharper.correct_SP, sharper.n_S, strict=True)]
+    points = FrontierPoints(
+        sharpness_S=1.0 - np.array(sharper.temperature_S) / sharper.temperature_S[0],
+        x_SP=np.stack([one for one, _ in drawn]),
+        y_SP=np.stack([all_k for _, all_k in drawn]),
+        limit_P=None if sharper.greedy_P is None else sharper.greedy_P.astype(np.float64),
+    )
+    late = [_rates(one.correct_P, one.n, k) for one in window]
+    x_TP = np.stack([one for one, _ in late])
+    [found] = against_frontier(
+        points,
+        x_TP,
+        np.stack([all_k for _, all_k in late]),
+        groups=[range(len(window))],
+        rng=rng,
+        cluster_P=counts.cluster_P,
+    )
+    rise_P = by_cluster(x_TP.mean(axis=0) - points.x_SP[0], counts.cluster_P)
+    rise = share_interval(rise_P, bounds=(-1.0, 1.0))
+    return Sharpening(
+        label=_label(found),
+        k=k,
+        rise=Estimate(value=rise.mean, low=rise.low, high=rise.high),
+        gain=_estimate(found.gain),
+        loss=_estimate(found.loss),
+        share=_estimate(found.share),
+        read=_read(counts, window),
+    )
+
+
+def _label(found: AgainstFrontier) -> SharpeningLabel:
+    if found.above >= SURE:
+        return "better"
+    if found.below >= SURE:
+        return "worse"
+    highest = [one.high for one in (found.gain, found.loss) if one.high is not None]
+    return "sharpening_only" if highest and min(highest) <= MARGIN else "not_shown"
+
+
+def _rates(
+    correct_P: np.ndarray, n: int, k: int
+) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
+    """pass@1 and pass@k of every problem."""
+    table_CK = pass_at_k_table(n, [1, k])
+    return table_CK[correct_P, 0], table_CK[correct_P, 1]
+
+
+def _read(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> float | None:
+    """What pass@1 would have risen by if of the base's samples as many could be read as of the late ones, as right."""
+    base, late = counts.base, [one for one in window if one.unread_P is not None]
+    if base.unread_P is None or len(late) < len(window):
+        return None
+    unread = float(base.unread_P.mean()) / base.n
+    now = float(np.mean([one.unread_P.mean() / one.n for one in late if one.unread_P is not None]))
+    return float(base.correct_P.mean()) / base.n * max(unread - now, 0.0) / (1.0 - unread) if unread < 1.0 else None
+
+
+def _estimate(found: Matched) -> Estimate:
+    return Estimate(value=found.value, low=found.low, high=found.high)
+
+
+def _largest(most: int) -> int:
+    return inference_ks(2 * most)[-1]
