@@ -42,7 +42,7 @@ def _family(name: str, title: str, *, doc: str, y_label: str, at_one: bool) -> M
         title=title,
         unit="probability",
         section="coverage",
-        needs=("sampled_counts", "control_counts"),
+        needs=("control_counts", "sampled_counts"),
         missing="not drawn at a higher temperature: --controls does, of the last checkpoint",
         plot=Plot(x="step", group="scope", y_label=y_label),
         compute=compute,

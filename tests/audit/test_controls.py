@@ -1,0 +1,97 @@
+"""The base drawn sharper and the last checkpoint hotter: what that costs, and that it stays beside the audit's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnostics.audit.audit import audit
+from diagnostics.audit.config import AuditConfig
+from diagnostics.audit.controls import ControlsConfig, plan_controls
+from diagnostics.audit.regrade import regrade
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.types import SamplingSettings
+from tests.audit.small_audits import config, frame
+
+SETTINGS = SamplingSettings(
+    sampler="transformers", temperature=1.0, top_p=1.0, top_k=0, max_tokens=8, prompt_template="{prompt}",
+    system_prompt="", chat=False, seed=0, dtype="float32",
+)  # fmt: skip
+
+
+def plan(controls: ControlsConfig, settings: SamplingSettings = SETTINGS, *, n: int = 256, n_checkpoints: int = 9):
+    return plan_controls(controls, settings, n=n, n_base=2 * n, n_checkpoints=n_checkpoints)
+
+
+def test_by_default_they_are_a_quarter_of_the_audit_and_are_announced() -> None:
+    controls, says = plan(ControlsConfig())
+    assert controls.n == 128  # (512 + 8 · 256) / 4 over five temperatures
+    assert [one.temperature for one in controls.colder] == [0.6, 0.3, 0.15]
+    assert [one.temperature for one in controls.hotter] == [1.2, 1.5]
+    assert len({one.seed for one in (SETTINGS, *controls.colder, *controls.hotter)}) == 6
+    assert says == (
+        "controls: base at T = 0.6, 0.3, 0.15, last checkpoint at T = 1.2, 1.5, 128 samples per problem each: "
+        "25 % more samples"
+    )
+
+
+def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -> None:
+    none, says = plan(ControlsConfig(), n=16, n_checkpoints=3)
+    assert none is None
+    assert says.endswith("--controls draws them (125 % more samples)")
+    asked, _ = plan(ControlsConfig(controls=True), n=16, n_checkpoints=3)
+    assert asked.n == 16
+    fewer, _ = plan(ControlsConfig(control_n=4, control_temperatures=(0.5,), hot_temperatures=(2.0,)), n=16)
+    assert (fewer.n, len(fewer.colder), len(fewer.hotter)) == (4, 1, 1)
+    assert plan(ControlsConfig(controls=False)) == (None, "")
+
+
+def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() -> None:
+    from dataclasses import replace
+
+    controls, says = plan(ControlsConfig(), replace(SETTINGS, temperature=0.5, top_p=0.9))
+    assert [one.temperature for one in controls.colder] == [0.3, 0.15, 0.075]
+    assert says.endswith("under top-p 0.9 as the audit's own")
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must lie above 0 and below the audit's own"),
+        ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: names a temperature twice"),
+        ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must lie above 0 and above the audit's own"),
+    ],
+)
+def test_temperatures_that_are_no_controls_are_refused(made: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", "\\(")):
+        plan(ControlsConfig(**made))
+
+
+def test_controls_that_are_named_and_switched_off_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match="--control-n: there are no controls with --no-controls"):
+        AuditConfig(task="countdown", controls=False, control_n=8)
+
+
+OWN = "SELECT * FROM sampled_counts ORDER BY ALL"
+
+
+def test_an_audit_draws_them_once_beside_its_own_samples_and_a_regrade_keeps_them(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    few = {"limit": 3, "n": 4, "n_base": 4, "panel": 0, "kernel_problems": 0}
+    plain = audit([countdown_series], config(tmp_path / "plain", **few))
+    first = audit([countdown_series], config(tmp_path / "more", **few, controls=True))
+    assert first.samples_drawn == plain.samples_drawn + 3 * 4 * 5
+    assert frame(first.store_path, OWN).equals(frame(plain.store_path, OWN))
+    counts = frame(first.store_path, "SELECT step, temperature, sum(n) AS n FROM control_counts GROUP BY ALL")
+    assert sorted(counts.itertuples(index=False, name=None)) == [
+        (0, 0.15, 12), (0, 0.3, 12), (0, 0.6, 12), (40, 1.2, 12), (40, 1.5, 12),
+    ]  # fmt: skip
+    assert audit([countdown_series], config(tmp_path / "more", **few, controls=True)).samples_drawn == 0
+    # an audit that does not ask for them keeps those that are there
+    audit([countdown_series], config(tmp_path / "more", **few))
+    assert len(frame(first.store_path, "FROM control_counts")) == 3 * 5
+    again = regrade(first.store_path, verifier="exact")
+    counted = "SELECT count(*) AS n FROM control_counts WHERE series = '{}'"
+    assert frame(again.store_path, counted.format(again.series))["n"].tolist() == [15]

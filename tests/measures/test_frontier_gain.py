@@ -1,0 +1,99 @@
+import itertools
+
+import pandas as pd
+import pytest
+
+from diagnostics.measures._example import tiny_evidence
+from diagnostics.measures._frontier import controls
+from diagnostics.measures.frontier_gain import compute
+
+COUNTS = "checkpoint_id problem_id n n_correct"
+
+
+def evidence_of(base, late, *, n=8, **views):
+    rows = [(c, f"q{i:02}", n, hits[i % len(hits)]) for c, hits in (("base", base), ("late", late)) for i in range(40)]
+    evidence = tiny_evidence("sampled_counts", COUNTS, rows, n=n)
+    for view, (columns, made) in views.items():
+        evidence.frames[view] = tiny_evidence(view, columns, made, n=n).frames[view]
+    return evidence
+
+
+def colder(temperature, *hits, n=8):
+    return [("base", f"q{i:02}", temperature, 1.0, n, hits[i % len(hits)]) for i in range(40)]
+
+
+DRAWN = "checkpoint_id problem_id temperature own_temperature n n_correct"
+
+
+def found(evidence, scope):
+    [one] = [finding for finding in compute(evidence) if finding.scope == scope]
+    return one
+
+
+def test_a_run_with_the_counts_of_a_colder_base_has_no_gain_and_one_with_its_coverage_and_more_has():
+    drawn = {"control_counts": (DRAWN, colder(0.5, 7, 1))}
+    on = found(evidence_of((3, 2), (7, 1), **drawn), "temperature")
+    assert on.value == pytest.approx(0, abs=2e-3)
+    assert (on.k, on.n, on.why) == (4, 40, None)
+    above = found(evidence_of((3, 2), (8, 2), **drawn), "temperature")
+    assert above.low > 0.05
+
+
+def test_without_colder_draws_and_with_incomplete_ones_it_is_unknown_and_says_so():
+    none = found(evidence_of((3, 2), (6, 1)), "temperature")
+    assert (none.value, none.why) == (None, "the base was not drawn at a lower temperature: --controls does")
+    part = {"control_counts": (DRAWN, colder(0.5, 7, 1)[1:])}
+    assert (
+        found(evidence_of((3, 2), (6, 1), **part), "temperature").why == "the colder draws of the base are incomplete"
+    )
+
+
+def responses(*rows):
+    columns = "checkpoint_id problem_id response_id correct logp_sum_raw own_law n"
+    made = [("base", f"q{i:02}", text, right, logp, True, 1) for i in range(40) for text, right, logp in rows]
+    return {"base_responses": (columns, made)}
+
+
+def test_the_power_distribution_reweights_different_responses_by_their_probability():
+    # p² : .6² correct against .3² wrong
+    evidence = evidence_of((3, 2), (6, 1), **responses(("a", True, -0.5108256), ("b", False, -1.2039728)))
+    power = {one.name: one for one in controls(evidence)}["power"].points
+    assert power.x_SP[2] == pytest.approx([0.36 / 0.45] * 40, abs=1e-6)
+    assert power.y_SP[2] == pytest.approx([1 - (0.09 / 0.45) ** 4] * 40, abs=1e-6)
+    assert power.limit_P.tolist() == [1.0] * 40
+
+
+def test_without_nine_tenths_of_the_probability_the_power_distribution_is_unknown():
+    few = found(evidence_of((3, 2), (6, 1), **responses(("a", True, -1.0), ("b", False, -2.0))), "power")
+    assert few.why == "the base's different samples hold 50 % of its probability; 90 % are needed"
+
+
+def answered(*rows):
+    made = [("base", f"q{i:02}", a, right, n) for i, (a, right, n) in itertools.product(range(40), rows)]
+    return {"answer_counts": ("checkpoint_id problem_id answer correct n", made)}
+
+
+def test_answers_that_agree_are_counted_without_bias_and_missing_ones_never_agree():
+    # two that agree: 20·19 of 42 against 12·11 of 41
+    rows = (("42", True, 20), ("41", False, 12), ("NA", False, 32))
+    evidence = evidence_of((20,), (40,), n=64, **answered(*rows))
+    answers = {one.name: one for one in controls(evidence)}["answers"]
+    assert answers.points.x_SP[1] == pytest.approx([380 / 512] * 40)
+    assert answers.k == 4  # a sixteenth of 64
+    assert answers.points.limit_P.tolist() == [1.0] * 40
+
+
+def test_a_correct_sample_without_an_answer_leaves_answers_unknown():
+    evidence = evidence_of((3, 2), (6, 1), **answered(("NA", True, 4), ("41", False, 4)))
+    assert found(evidence, "answers").why == "what the base's samples answer is not known"
+
+
+def test_a_base_without_controls_at_all_gives_no_finding_of_its_own():
+    assert {one.checkpoint_id for one in compute(evidence_of((3, 2), (6, 1)))} == {"late"}
+
+
+@pytest.mark.parametrize("view", ["control_counts", "base_responses", "answer_counts"])
+def test_an_empty_view_is_none(view):
+    evidence = evidence_of((3, 2), (6, 1))
+    evidence.frames[view] = pd.DataFrame()
+    assert all(one.value is None for one in compute(evidence))
