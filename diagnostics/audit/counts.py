@@ -112,7 +112,7 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
     again = repeats(store, key.series, drawn)
     checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
     trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
-    cluster_P = _clusters(problems["cluster"])
+    cluster_P = numbered_clusters(problems["cluster"])
     modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
     n_measured = int(counts["n_measured"].sum())
     return SeriesCounts(
@@ -140,7 +140,7 @@ def compared_steps(trained: Sequence[CheckpointCounts]) -> list[int]:
     return [one.step for one in trained if one.why is None]
 
 
-def _clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
+def numbered_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
     """A number for the cluster of each problem; None where no two problems share one."""
     if not names.dropna().duplicated().any():
         return None

@@ -23,7 +23,7 @@ from diagnostics.records.version import version
 from diagnostics.store.older import as_today
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")

@@ -81,6 +81,10 @@ RELATIONS: tuple[Relation, ...] = (
             "n": _means("problems, samples, tokens, … that the value rests on", "units of the measure"),
             "unit": _means("unit of value, low and high"),
             "why": _means("why the value is unknown; NULL if it is known"),
+            "interval_over": _means(
+                "what the interval takes as independent: problems, or clusters of related ones; NULL without interval"
+            ),
+            "why_no_interval": _means("why related problems leave no interval; NULL if they do not matter"),
         },
     ),
     Relation(

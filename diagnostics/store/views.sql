@@ -409,6 +409,8 @@ SELECT
     f.n,
     f.unit,
     f.why,
+    f.interval_over,
+    f.why_no_interval,
     a.series
 FROM current_audits AS a
 JOIN audit_findings AS f USING (audit_id)

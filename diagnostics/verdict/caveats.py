@@ -7,6 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from diagnostics.statistics.units import FEW_CLUSTERS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.record import Verdict, points_text
 from diagnostics.verdict.rule import NOTABLE_RISE, spent_share
@@ -14,8 +15,6 @@ from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
-#: Below so many clusters nothing is said of problems like these.
-FEW_CLUSTERS = 10
 #: Of the size of a fall, the least part that is worth telling to be the luck of its calling.
 _NOTABLE_PART = 0.1
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.

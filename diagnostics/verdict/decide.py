@@ -18,8 +18,9 @@ from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.units import FEW_CLUSTERS
 from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import FEW_CLUSTERS, FEW_PROBLEMS, caveats_of, left_out_of
+from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of
 from diagnostics.verdict.claims import LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
