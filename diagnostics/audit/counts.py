@@ -150,6 +150,11 @@ def numbered_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
     return cluster_P.astype(np.int64)
 
 
+def stored_cluster_numbers(store: Store, key: AuditKey) -> Int[np.ndarray, " problem"] | None:
+    """The clusters of an audit's problems, ordered by problem id. Raises ``StoreError``."""
+    return numbered_clusters(store.frame(_PROBLEMS, audit_id=key.audit_id)["cluster"])
+
+
 def _n_near_duplicates(problems: pd.DataFrame) -> int:
     return int(near_duplicates(problems["prompt"].tolist(), problems["task"].tolist()).sum())
 

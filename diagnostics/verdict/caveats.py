@@ -44,7 +44,7 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         )
     yield from _of_size(said)
     yield from _of_guessing(said)
-    yield from _of_relations(counts)
+    yield from _of_relations(said, counts)
     yield from _of_looks(counts)
     if said.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."
@@ -82,12 +82,17 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
     )
 
 
-def _of_relations(counts: SeriesCounts) -> Iterator[str]:
+def _of_relations(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
         clusters = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
         few = f"; below {FEW_CLUSTERS} nothing is said of problems like these" if n_clusters < FEW_CLUSTERS else ""
         yield f"Related problems are counted as {clusters}{few}."
+        if said.label == "inconclusive":
+            yield (
+                "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "
+                "and fall together, which no samples of the base tell."
+            )
     elif counts.n_near_duplicates:
         n = counts.n_near_duplicates
         repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"

@@ -98,7 +98,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     said = _with_claims(said, seen, ruling, counts, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):
         said = _with_decline(said, seen, compared, base.step, decline_rng)
-    # no number of problems settles it where they make up a few clusters
+    # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
     if said.label == "inconclusive" and counts.cluster_P is None:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
     return _with_sentence(replace(said, caveats=tuple(caveats_of(said, counts, window))))

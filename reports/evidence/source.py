@@ -128,7 +128,8 @@ LEFT JOIN checkpoints AS k USING (checkpoint_id)
 ORDER BY c.series, c.step
 """
 _FINDINGS = """
-SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why
+SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
+       why_no_interval
 FROM findings
 ORDER BY series, measure, scope, k NULLS FIRST, step
 """

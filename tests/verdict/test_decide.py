@@ -209,6 +209,14 @@ def test_few_problems_without_change_settle_nothing_and_the_verdict_says_what_wo
     assert f"about {verdict.remedy.n_problems} problems" in verdict.sentence
 
 
+def test_related_problems_settle_nothing_and_the_verdict_says_why_it_names_no_size() -> None:
+    correct = np.arange(40) * 8 % 64
+    alone = _series(_checkpoint(0, correct, n=64), _checkpoint(20, correct, n=64))
+    told = verdict_of(replace(alone, cluster_P=np.arange(40) // 2))
+    assert (told.label, told.remedy) == ("inconclusive", None)
+    assert any(caveat.startswith("How large an audit would settle it is not named") for caveat in told.caveats)
+
+
 @pytest.mark.parametrize(("n_trained", "n_window"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 3), (9, 3)])
 def test_the_window_is_the_last_third(n_trained: int, n_window: int) -> None:
     correct = np.full(40, 128)
