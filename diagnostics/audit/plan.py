@@ -158,6 +158,11 @@ def plan(
     used_k = _used_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)
+    if not pilot.correct_P.any():
+        raise ConfigError(
+            f"series {pilot.series!r}: its base solved none of its {len(pilot.correct_P)} problems in {pilot.n_base} "
+            "samples each: nothing within its reach can be lost; plan with easier problems, or more samples of the base"
+        )
     if not losses:
         raise ConfigError(
             f"--drop {drop_points:g}: pass@{used_k} of the base is {100 * rates.pass_at_k(used_k):.1f} points, too few "

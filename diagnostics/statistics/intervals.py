@@ -65,10 +65,10 @@ def share_interval(
     (-0.3198, -0.2802)
     """
 
-    def of(value_U: Float[np.ndarray, " unit"]) -> Interval:
+    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
         mean, variance, n = _moments(value_U)
         se = None if variance is None else math.sqrt(((n - 1) * variance + floor) / n**2)
-        return _t_interval(mean, se, n, bounds, confidence)
+        return _t_interval(mean, se, n, freedom, bounds, confidence)
 
     return over_units(of, values_P, cluster_P)
 
@@ -91,10 +91,10 @@ def mean_interval(
     Interval(mean=1.0, low=None, high=None, n=1)
     """
 
-    def of(value_U: Float[np.ndarray, " unit"]) -> Interval:
+    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
         mean, variance, n = _moments(value_U)
         se = None if variance is None else math.sqrt(variance / n)
-        return _t_interval(mean, se, n, bounds, confidence)
+        return _t_interval(mean, se, n, freedom, bounds, confidence)
 
     return over_units(of, values_P, cluster_P)
 
@@ -156,13 +156,13 @@ def sparse_interval(
     total_U = totals(values_P, named_clusters(cluster_P))
     above_U = total_U > _ROUNDING
 
-    def of(value_U: Float[np.ndarray, " unit"]) -> Interval:
+    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
         mean, variance, n = _moments(value_U)
         n_above = int(np.count_nonzero(above_U))
         if variance is None or n_above < LEAST_ABOVE_ZERO or np.ptp(values_P) <= _ROUNDING * mean:
             return Interval(mean=mean, low=None, high=None, n=n)
         two_more = 2.0 * (1.0 - n_above / n) * float(np.mean(total_U[above_U] ** 2))
-        made = _t_interval(mean, math.sqrt(variance / n + two_more / n**2), n, (0.0, math.inf), confidence)
+        made = _t_interval(mean, math.sqrt(variance / n + two_more / n**2), n, freedom, (0.0, math.inf), confidence)
         return replace(made, high=made.high + room_above) if made.high is not None else made
 
     return over_units(of, values_P, cluster_P)
@@ -221,10 +221,10 @@ def ratio_interval(
     n = len(denominator_P)
     residual_P = (numerator_P - ratio * denominator_P) / (total / n)
 
-    def of(residual_U: Float[np.ndarray, " unit"]) -> Interval:
+    def of(residual_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
         _, variance, n = _moments(residual_U)
         se = None if variance is None else math.sqrt(((n - 1) * variance + 1.0) / n**2 if floor else variance / n)
-        return _t_interval(ratio, se, n, bounds, confidence)
+        return _t_interval(ratio, se, n, freedom, bounds, confidence)
 
     return replace(over_units(of, residual_P, cluster_P), mean=ratio)
 
@@ -238,10 +238,12 @@ def _moments(values_P: Float[np.ndarray, " problem"]) -> tuple[float, float | No
     return mean, float(np.var(values_P, ddof=1)) if n > 1 else None, n
 
 
-def _t_interval(mean: float, se: float | None, n: int, bounds: tuple[float, float], confidence: float) -> Interval:
+def _t_interval(
+    mean: float, se: float | None, n: int, freedom: float, bounds: tuple[float, float], confidence: float
+) -> Interval:
     if se is None:
         return Interval(mean=mean, low=None, high=None, n=n)
-    half_width = float(student_t.ppf(0.5 + confidence / 2.0, n - 1)) * se
+    half_width = float(student_t.ppf(0.5 + confidence / 2.0, freedom)) * se
     low, high = bounds
     # The mean itself may leave the bounds by rounding; the interval must still hold it.
     return Interval(

@@ -56,17 +56,31 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
 
 
 def over_units(
-    of: Callable[[Float[np.ndarray, " unit"]], Interval],
+    of: Callable[[Float[np.ndarray, " unit"], float], Interval],
     values_P: Float[np.ndarray, " problem"],
     cluster_P: Int[np.ndarray, " problem"] | None,
 ) -> Interval:
-    """The interval ``of`` the problems, or of one value for each of their clusters."""
+    """The interval ``of`` the problems, or of one value for each of their clusters, and of its degrees of freedom."""
     cluster_P = named_clusters(cluster_P)
     if cluster_P is None:
-        return of(values_P)
+        return of(values_P, len(values_P) - 1.0)
     if why := few_clusters(cluster_P):
         return Interval(mean=float(np.mean(values_P)), low=None, high=None, n=len(values_P), why=why)
-    return replace(of(by_cluster(values_P, cluster_P)), n=len(values_P), over="clusters")
+    return replace(
+        of(by_cluster(values_P, cluster_P), effective_clusters(cluster_P) - 1.0), n=len(values_P), over="clusters"
+    )
+
+
+def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
+    """So many clusters of equal size say as much of the spread: P² / Σ size². A few large ones carry the variance.
+
+    Source: Carter, Schnepel, Steigerwald 2017 (Rev. Econ. Stat. 99:698), for sizes alone.
+
+    >>> effective_clusters(np.array([0, 0, 1, 1])), effective_clusters(np.array([0, 0, 0, 1]))  # 4² / (3² + 1²)
+    (2.0, 1.6)
+    """
+    _, size_G = np.unique(cluster_P, return_counts=True)
+    return float(size_G.sum() ** 2 / (size_G**2).sum())
 
 
 def totals(
@@ -91,5 +105,5 @@ def independent_problems(
         return float(n_clusters)
     variance = float(np.var(value_G, ddof=1)) / n_clusters
     tail = 0.5 + confidence / 2.0
-    fewer = (float(student_t.ppf(tail, n - 1)) / float(student_t.ppf(tail, n_clusters - 1))) ** 2
+    fewer = (float(student_t.ppf(tail, n - 1)) / float(student_t.ppf(tail, effective_clusters(cluster_P) - 1))) ** 2
     return min(float(n), share * (1.0 - share) / variance * fewer) if variance > 0.0 else float(n)

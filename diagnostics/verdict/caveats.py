@@ -9,7 +9,7 @@ import numpy as np
 
 from diagnostics.statistics.units import FEW_CLUSTERS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.record import Verdict, points_text
+from diagnostics.verdict.record import LeftOut, Verdict, points_text
 from diagnostics.verdict.rule import NOTABLE_RISE, spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
@@ -39,8 +39,8 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         )
     if said.n_within_reach < FEW_PROBLEMS <= said.n_problems:
         yield (
-            f"Only {said.n_within_reach} of {said.n_problems} problems were ever solved: below {FEW_PROBLEMS} nothing "
-            "is said of problems like these."
+            f"Only {said.n_within_reach} of {said.n_problems} problems were solved by the base: below {FEW_PROBLEMS} "
+            "nothing is said of problems like these."
         )
     yield from _of_size(said)
     yield from _of_guessing(said)
@@ -53,7 +53,7 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
             "An adaptive audit: every problem counts with as many samples as the least sampled has, "
             f"{n_least} per checkpoint."
         )
-    yield from (f"Left out: {one}." for one in left_out_of(counts))
+    yield from (f"Left out: {one.checkpoint} ({one.why})." for one in left_out_of(counts))
     if len(counts.tasks) > 1:
         yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."
 
@@ -142,8 +142,12 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
             )
 
 
-def left_out_of(counts: SeriesCounts) -> Iterator[str]:
-    """Checkpoints that cannot be compared, each with the reason."""
-    known = {one.checkpoint: one.why for one in counts.trained if one.why is not None}
-    for checkpoint, why in {**counts.skipped, **known}.items():
-        yield f"{checkpoint} ({why})"
+def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:
+    """Checkpoints that cannot be compared: those that never were read, then the others in step order."""
+    known = {
+        one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
+        for one in counts.trained
+        if one.why is not None
+    }
+    unread = {name: LeftOut(checkpoint=name, step=None, why=why) for name, why in counts.skipped.items()}
+    return tuple({**unread, **known}.values())

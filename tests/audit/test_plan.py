@@ -142,6 +142,11 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
     assert out.getvalue().count("up to 2.71 times as many are needed, in more clusters") == 1
 
 
+def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="solved none of its 7 problems in 64 samples each: nothing within its reach"):
+        plan(_plant(tmp_path, [[0] * 7]))
+
+
 def test_the_cost_is_tokens_per_sample_times_problems_times_samples(planned: Plan) -> None:
     one = next(audit for audit in planned.audits if (audit.n_problems, audit.n) == (80, 64))
     # 8 checkpoints of 64 samples, the base of 128, 3 tokens each

@@ -91,7 +91,7 @@ def test_few_problems_say_nothing_of_others(loses: bool, n_problems: int, label:
 @pytest.mark.parametrize(
     ("n_problems", "cluster_P", "why"),
     [
-        (28, None, "fewer than 30 problems were ever solved"),
+        (28, None, "fewer than 30 problems were solved by the base"),
         (60, np.arange(60) % 8, "fewer than 10 clusters"),
         (60, None, None),
     ],
@@ -139,7 +139,7 @@ def test_what_looks_and_runs_cost_is_told_and_their_levels_are_still_within_reac
 def test_problems_that_nobody_solves_do_not_count_towards_problems_like_these() -> None:
     base, late = np.repeat((20, 0), (20, 20)), np.repeat((0, 0), (20, 20))
     verdict = verdict_of(_series(_checkpoint(0, base), _checkpoint(20, late)))
-    assert "Only 20 of 40 problems were ever solved" in " ".join(verdict.caveats)
+    assert "Only 20 of 40 problems were solved by the base" in " ".join(verdict.caveats)
     assert "problems like them" not in verdict.sentence
 
 
