@@ -20,16 +20,19 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 import numpy as np
 from results import RESULTS, circumstances, write
 from scipy.optimize import brentq
+from scipy.special import expit
 from scipy.stats import entropy, norm
 
 from diagnostics.measures.temporal_forgetting import LEVEL, chance_of_none
+from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
+from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.crossing import crossing, k_star_of
 from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, unseen_room
 from diagnostics.statistics.intervals import (
-    Interval,
     mean_interval,
     median_interval,
+    ratio_interval,
     share_interval,
     sparse_interval,
     yes_no_interval,
@@ -37,6 +40,7 @@ from diagnostics.statistics.intervals import (
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.over_seeds import SeedMean, mean_over_seeds
 from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.units import Interval
 
 REPETITIONS = 4000
 BOUND = 0.93
@@ -240,8 +244,118 @@ def _fallen(rng: np.random.Generator, *, units: int, lost: float) -> tuple[Ends,
     return ends(one), ends(two)
 
 
+# ---- related problems: before, no cluster is named; ``units`` are clusters
+
+SIZES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "clusters of 5": lambda rng, n: np.full(n, 5),
+    "clusters of 1 to 15": lambda rng, n: rng.integers(1, 16, n),
+}
+RELATED_KS = inference_ks(SAMPLES)
+RELATED_TABLE_CK = pass_at_k_table(SAMPLES, RELATED_KS)
+#: The law of the chance that a problem of a cluster is lost.
+LOST_SHARES = {"9 % of problems are lost": (0.2, 2.0), "3 % of problems are lost": (0.1, 3.2)}
+#: Long responses have more nats per token: length 100 + 200u, entropy ½ + u for a uniform u of the cluster.
+TOKEN_ENTROPY = (100 * 0.5 + (100 + 200 * 0.5) * 0.5 + 200 / 3) / 200
+
+
+def related_cases() -> Iterator[Case]:
+    base_P, late_P = _drifted(np.random.default_rng(0), np.arange(400_000))
+    truth_K = np.array([np.mean((1 - base_P) ** k - (1 - late_P) ** k) for k in RELATED_KS])
+    truth_of = {
+        _related_delta: ("pass_at_k_delta", float(truth_K[RELATED_KS.index(K)])),
+        _related_band: ("pass_at_k_band", 0.0),
+        _related_crossing: ("k_star", float(k_star_of(truth_K[None], RELATED_KS)[0])),
+    }
+    for (sizes, size_of), units in product(SIZES.items(), (10, 20, 50)):
+        related = {"size_of": size_of, "units": units}
+        for draw, (quantity, truth) in truth_of.items():
+            drawn = partial(draw, truth_K=truth_K, **related)
+            yield Case(quantity=quantity, law=f"{sizes} that drift together", units=units, truth=truth, draw=drawn)
+        for lost, shape in LOST_SHARES.items():
+            yield Case(
+                quantity="problems_lost", law=f"{sizes}, lost together; {lost}", units=units,
+                truth=shape[0] / sum(shape), draw=partial(_related_lost, shape=shape, **related),
+            )  # fmt: skip
+        yield Case(
+            quantity="mode_rarefaction", law=f"{sizes}, 1 of 5 with {MODES} modes; k = {K}", units=units,
+            truth=0.2 * MODES * (1 - (1 - CHANCE) ** K), draw=partial(_related_modes, **related),
+        )  # fmt: skip
+        yield Case(
+            quantity="token_entropy, token_pooled", law=f"{sizes}, of one entropy and length each", units=units,
+            truth=TOKEN_ENTROPY, draw=partial(_related_tokens, **related),
+        )  # fmt: skip
+
+
+def _drifted(rng: np.random.Generator, cluster_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Success rates of base and checkpoint: clusters that are solved often rise, the others fall, each as one."""
+    n = int(cluster_P.max()) + 1
+    centre_P = rng.normal(-1.0, 1.5, n)[cluster_P] + rng.normal(0.0, 0.3, len(cluster_P))
+    moved_P = rng.normal(0.3, 0.8, n)[cluster_P] + 0.8 * (centre_P + 1.0)
+    return expit(centre_P), expit(centre_P + moved_P)
+
+
+def _members(rng: np.random.Generator, size_of: Callable[..., np.ndarray], units: int) -> np.ndarray:
+    return np.repeat(np.arange(units), size_of(rng, units))
+
+
+def _related_changes(rng: np.random.Generator, cluster_P: np.ndarray) -> np.ndarray:
+    base_P, late_P = _drifted(rng, cluster_P)
+    return RELATED_TABLE_CK[rng.binomial(SAMPLES, late_P)] - RELATED_TABLE_CK[rng.binomial(SAMPLES, base_P)]
+
+
+def _related_delta(
+    rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int, truth_K: np.ndarray
+) -> tuple[Ends, Ends]:
+    cluster_P = _members(rng, size_of, units)
+    change_P = _related_changes(rng, cluster_P)[:, RELATED_KS.index(K)]
+    return tuple(ends(share_interval(change_P, bounds=(-1.0, 1.0), cluster_P=named)) for named in (None, cluster_P))
+
+
+def _related_band(
+    rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int, truth_K: np.ndarray
+) -> tuple[Ends, Ends]:
+    """The innermost ends of the band, each less the truth at its place: they hold 0 where the band holds all truths."""
+    cluster_P = _members(rng, size_of, units)
+    change_PK = _related_changes(rng, cluster_P)
+    bands = [simultaneous_band(by_cluster(change_PK, named)[None], rng=rng, draws=199) for named in (None, cluster_P)]
+    return tuple((float((one.low_TK[0] - truth_K).max()), float((one.high_TK[0] - truth_K).min())) for one in bands)
+
+
+def _related_crossing(
+    rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int, truth_K: np.ndarray
+) -> tuple[Ends, Ends]:
+    cluster_P = _members(rng, size_of, units)
+    change_PK = _related_changes(rng, cluster_P)
+    found = [crossing(by_cluster(change_PK, named), RELATED_KS) for named in (None, cluster_P)]
+    return tuple((one.low or np.inf, one.high or np.inf) for one in found)
+
+
+def _related_lost(
+    rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int, shape: tuple[float, float]
+) -> tuple[Ends, Ends]:
+    cluster_P = _members(rng, size_of, units)
+    lost_P = rng.random(len(cluster_P)) < rng.beta(*shape, units)[cluster_P]
+    return tuple(ends(yes_no_interval(lost_P, cluster_P=named)) for named in (None, cluster_P))
+
+
+def _related_modes(rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int) -> tuple[Ends, Ends]:
+    cluster_P = _members(rng, size_of, units)
+    seen_P = TABLE_C[rng.binomial(SAMPLES, CHANCE, (len(cluster_P), MODES))].sum(axis=1)
+    seen_P = seen_P * (rng.random(units) < 0.2)[cluster_P]
+    return tuple(ends(sparse_interval(seen_P, cluster_P=named)) for named in (None, cluster_P))
+
+
+def _related_tokens(rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int) -> tuple[Ends, Ends]:
+    cluster_P = _members(rng, size_of, units)
+    u_P = rng.random(units)[cluster_P]
+    tokens_P = 100 + 200 * u_P
+    nats_P = tokens_P * (0.5 + u_P + rng.normal(0.0, 0.1, len(u_P)))
+    return tuple(ends(ratio_interval(nats_P, tokens_P, floor=False, cluster_P=named)) for named in (None, cluster_P))
+
+
 def all_cases() -> Iterator[Case]:
-    for cases in (entropy_cases, rarefaction_cases, k_star_cases, heavy_cases, seed_cases, yes_no_cases):
+    of_problems = (entropy_cases, rarefaction_cases, k_star_cases, heavy_cases, seed_cases, yes_no_cases)
+    for cases in (*of_problems, related_cases):
         yield from cases()
 
 
@@ -277,10 +391,10 @@ def text(rows: list[Row], forgotten: dict[str, list[float]], biases: dict[str, f
         "",
         "Share of 95 % intervals that hold the truth, among those that are given; "
         f"{REPETITIONS} audits a row. *Before* is",
-        "the plain interval: t over problems or seeds, for k* a percentile bootstrap. Written by",
-        "`python benchmarks/interval_coverage.py`.",
+        "the plain interval: t over problems or seeds, for k* a percentile bootstrap; of clusters, today's interval",
+        "where no cluster is named. Written by `python benchmarks/interval_coverage.py`.",
         "",
-        "| quantity | law | problems or seeds | before | now |",
+        "| quantity | law | problems, clusters or seeds | before | now |",
         "|---|---|---|---|---|",
         *(
             f"| {row.quantity} | {row.law} | {row.units} | "

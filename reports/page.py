@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from diagnostics.measures.contract import Measure
 from diagnostics.records.errors import StoreError
+from diagnostics.store.load import Frames
 from reports import numbers
 from reports.citations import with_sources
 from reports.comparison.compare import compare
@@ -15,7 +16,7 @@ from reports.context import Context
 from reports.evidence.comparable import comparable, differences
 from reports.evidence.kernels import read_kernels
 from reports.evidence.problem_details import read_problem_details
-from reports.evidence.source import Frames, Source, read_source
+from reports.evidence.source import Source, read_source
 from reports.problems.section import problems
 from reports.published.section import published
 from reports.records import Block, Figure, Folded, Page, Section

@@ -46,6 +46,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         f"each size: its power for {_laws(plan)}, known to 10 points or better, and below it all {_cost(plan)} drawn",
         *(_planted(one) for one in plan.planted),
         *_out_of_sight(plan),
+        *_related(plan),
         "real losses scatter more and checkpoint-to-checkpoint churn is not simulated: the power is an upper estimate",
         "",
         _cheapest(plan),
@@ -158,6 +159,15 @@ def _out_of_sight(plan: Plan) -> Iterator[str]:
     """The sizes that do not look at the named k."""
     for n, k_most in sorted({(one.n, one.k_most) for one in plan.audits if 2 * one.k_most <= plan.k}):
         yield f"n = {n} looks at k up to {k_most} alone: at pass@{plan.k} it sees nothing, only what is lost below"
+
+
+def _related(plan: Plan) -> Iterator[str]:
+    if plan.related is not None:
+        yield (
+            f"the problems of the store make up {_plural(plan.related.n_clusters, 'cluster')}, and are planned as if "
+            f"each lost on its own: up to {plan.related.most_times:.3g} times as many are needed, in more clusters, "
+            "where those of a cluster rise and fall together"
+        )
 
 
 def _guessed(plan: Plan) -> Iterator[str]:

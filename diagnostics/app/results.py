@@ -252,7 +252,7 @@ def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, A
     with Store.open(store_path, read_only=True) as store:
         frame = store.frame(
             """
-            SELECT checkpoint, step, measure, k, value, low, high, n, unit, why
+            SELECT checkpoint, step, measure, k, value, low, high, n, unit, why, interval_over
             FROM findings
             WHERE series = $series AND scope = 'all'
             QUALIFY step = max(step) OVER ()

@@ -120,7 +120,7 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
     again = repeats(store, key.series, drawn)
     checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
     trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
-    cluster_P = _clusters(problems["cluster"])
+    cluster_P = numbered_clusters(problems["cluster"])
     modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
     n_measured = int(counts["n_measured"].sum())
     return SeriesCounts(
@@ -177,7 +177,7 @@ def compared_steps(trained: Sequence[CheckpointCounts]) -> list[int]:
     return [one.step for one in trained if one.why is None]
 
 
-def _clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
+def numbered_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
     """A number for the cluster of each problem; None where no two problems share one."""
     if not names.dropna().duplicated().any():
         return None
@@ -185,6 +185,11 @@ def _clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
     alone_P = cluster_P < 0  # without a name
     cluster_P[alone_P] = len(named) + np.arange(alone_P.sum())
     return cluster_P.astype(np.int64)
+
+
+def stored_cluster_numbers(store: Store, key: AuditKey) -> Int[np.ndarray, " problem"] | None:
+    """The clusters of an audit's problems, ordered by problem id. Raises ``StoreError``."""
+    return numbered_clusters(store.frame(_PROBLEMS, audit_id=key.audit_id)["cluster"])
 
 
 def _n_near_duplicates(problems: pd.DataFrame) -> int:

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from diagnostics.audit.counts import compared_steps, read_counts
+from diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey, Finding
+from diagnostics.statistics.units import NOT_RELATED
 from diagnostics.store import Store
 from diagnostics.store.load import is_recorded
 from diagnostics.verdict.decide import verdict_of
@@ -39,6 +40,8 @@ _OF_WEIGHTS = frozenset(
 NEEDS_CHECKPOINTS = (
     "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
 )
+#: Responses to the trainer's own prompts.
+_OF_TRAINING = frozenset({"training_tokens"})
 #: What only the series that was graded first has: it does not depend on the verifier.
 _NOT_REGRADED = frozenset({"training_tokens", "kernel_runs", "kernel_members", "kernel_pairs"})
 OF_FIRST_SERIES = "not computed for samples that were graded again; see the series that was graded first"
@@ -58,15 +61,24 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: Pr
     present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
     measures = all_measures()
     frames = _frames(store, key, [one for one in measures.values() if one.compute is not None])
-    evidence = Evidence(checkpoints=present, frames=frames, n=key.n, ks=key.ks)
+    problems = store.frame("SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $id", id=key.audit_id)
+    n_problems = len(problems)
+    cluster_P = numbered_clusters(problems["cluster"])
+    evidence = Evidence(
+        checkpoints=present,
+        frames=frames,
+        n=key.n,
+        ks=key.ks,
+        cluster_of={} if cluster_P is None else dict(zip(problems["problem_id"], cluster_P.tolist(), strict=True)),
+    )
     recorded = is_recorded(store, key.series)
-    n_problems = len(store.frame("SELECT problem_id FROM audit_problems WHERE audit_id = $id", id=key.audit_id))
     n_listed = frames["mode_logps"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
     with progress.stage("measure", len(measures)) as advance:
         for one in measures.values():
             made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
+            made = [_over_its_units(finding, one, evidence) for finding in made]
             never = _why_never(one, recorded=recorded, regraded=key.verifier is not None)
             findings += made if never is None else [replace(x, why=never) if x.value is None else x for x in made]
             findings += [
@@ -161,6 +173,18 @@ def _of_all_problems(
         ),
         *(replace(finding, scope="with_modes") if finding.scope == "all" else finding for finding in findings),
     ]
+
+
+def _over_its_units(finding: Finding, measure: Measure, evidence: Evidence) -> Finding:
+    """Says what an interval takes as independent, and drops one that takes related problems so.
+
+    Measures that know of clusters have said it. A trainer's own prompts are none of the audit's problems.
+    """
+    if finding.interval_over is not None or (finding.low is None and finding.high is None):
+        return finding
+    if not evidence.cluster_of or set(measure.needs) <= _OF_TRAINING:
+        return replace(finding, interval_over="problems")
+    return replace(finding, low=None, high=None, why_no_interval=NOT_RELATED)
 
 
 def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | None:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from pandas import isna
 
-from diagnostics.audit.counts import stored_guess_rate
+from diagnostics.audit.counts import stored_cluster_numbers, stored_guess_rate
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.store import Store
@@ -30,7 +30,8 @@ class Pilot:
     """What a plan starts from: the audited series, its base's counts, and what its samples cost.
 
     ``n_checkpoints`` counts the trained checkpoints, without the base; ``tokens_per_sample`` is a mean over all of them
-    and the base, None where another tool drew them and did not tell.
+    and the base, None where another tool drew them and did not tell. ``cluster_P`` is None where each problem stands
+    for itself.
     """
 
     series: str
@@ -41,6 +42,7 @@ class Pilot:
     n_checkpoints: int
     tokens_per_sample: float | None
     guess_rate: GuessRate
+    cluster_P: Int[np.ndarray, " problem"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +70,33 @@ class PlantedLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RelatedProblems:
+    """Clusters of the audited problems, and how many times the planned problems they may take.
+
+    ``most_times`` is the largest design effect, where the problems of a cluster rise and fall as one. Source: Kish
+    1965, Survey Sampling, §5.4: 1 + (size − 1)·ρ at ρ = 1, with sizes weighted by themselves.
+    """
+
+    n_clusters: int
+    most_times: float
+
+    @classmethod
+    def of(cls, cluster_P: Int[np.ndarray, " problem"]) -> RelatedProblems:
+        """
+        >>> RelatedProblems.of(np.array([0, 0, 0, 1]))  # (3² + 1²) / 4
+        RelatedProblems(n_clusters=2, most_times=2.5)
+        """
+        _, size_G = np.unique(cluster_P, return_counts=True)
+        return cls(n_clusters=len(size_G), most_times=float((size_G**2).sum() / size_G.sum()))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Audits that were considered, by problems and samples, and the cheapest with the wanted power, None if none has.
 
     ``present`` is the power of the audit in the store, None where it has no trained checkpoint. ``drop`` is the fall of
     pass@``k`` in probability, from ``base_pass_at_k``, that each loss in ``planted`` makes. ``guess_rate`` of wrong
-    responses may be accepted, says ``guess_source``.
+    responses may be accepted, says ``guess_source``. ``related`` is None where no clusters are named.
     """
 
     series: str
@@ -90,6 +113,7 @@ class Plan:
     audits: tuple[PlannedAudit, ...]
     cheapest: PlannedAudit | None
     present: PlannedAudit | None
+    related: RelatedProblems | None
 
 
 def plan(
@@ -114,7 +138,8 @@ def plan(
 
     The power is an upper estimate. Real losses scatter more from problem to problem than the planted ones, and the
     churn from checkpoint to checkpoint is not simulated: all late checkpoints have the same success rates, so that a
-    fall of their pooled samples is also the mean of their falls, which is what a verdict states.
+    fall of their pooled samples is also the mean of their falls, which is what a verdict states. Problems lose
+    independently of each other: where clusters are named, ``Plan.related`` bounds what that leaves out.
 
     Raises:
         ConfigError: a number outside its range, or a fall that no loss of this kind can cause.
@@ -133,6 +158,11 @@ def plan(
     used_k = _used_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)
+    if not pilot.correct_P.any():
+        raise ConfigError(
+            f"series {pilot.series!r}: its base solved none of its {len(pilot.correct_P)} problems in {pilot.n_base} "
+            "samples each: nothing within its reach can be lost; plan with easier problems, or more samples of the base"
+        )
     if not losses:
         raise ConfigError(
             f"--drop {drop_points:g}: pass@{used_k} of the base is {100 * rates.pass_at_k(used_k):.1f} points, too few "
@@ -169,6 +199,7 @@ def plan(
         audits=tuple(audits),
         cheapest=cheapest,
         present=present,
+        related=None if pilot.cluster_P is None else RelatedProblems.of(pilot.cluster_P),
     )
 
 
@@ -195,6 +226,7 @@ def read_pilot(store: Store, series: str) -> Pilot:
         """,
         series=series,
     ).iloc[0]
+    key = stored_key(store, series)
     return Pilot(
         series=series,
         correct_P=counts["n_correct"].to_numpy(),
@@ -203,7 +235,8 @@ def read_pilot(store: Store, series: str) -> Pilot:
         n_base=int(audit["n_base"]),
         n_checkpoints=int(sampled["n_checkpoints"]),
         tokens_per_sample=None if isna(sampled["tokens_per_sample"]) else float(sampled["tokens_per_sample"]),
-        guess_rate=stored_guess_rate(store, stored_key(store, series)),
+        guess_rate=stored_guess_rate(store, key),
+        cluster_P=stored_cluster_numbers(store, key),
     )
 
 

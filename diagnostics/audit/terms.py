@@ -36,7 +36,7 @@ class VerdictConfig:
     """
 
     guess_rate: Annotated[float | None, VERDICT] = None
-    looks: Annotated[int | Literal["any"] | None, VERDICT] = None
+    looks: Annotated[int | str | None, VERDICT] = None  # of any other text the border says how to mend it
     runs: Annotated[int | None, VERDICT] = None
 
     def __post_init__(self) -> None:

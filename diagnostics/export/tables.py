@@ -19,7 +19,8 @@ ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdo
 
 _DIGITS = 4  # of a number in Markdown; CSV and Parquet have all of them
 _FINDINGS = """
-SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why
+SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
+       why_no_interval
 FROM findings
 WHERE list_contains($series::VARCHAR[], series)
 ORDER BY list_position($series::VARCHAR[], series), measure, scope, k NULLS FIRST, step
@@ -100,6 +101,10 @@ def _notes(rows: pd.DataFrame) -> Iterator[str]:
     for why, own in unknown.groupby("why", sort=True):
         steps = ", ".join(str(step) for step in sorted(own["step"].unique()))
         yield f"– at step {steps}: {_cell(str(why))}."
+    if (rows["interval_over"] == "clusters").any():
+        yield "Intervals are over clusters of related problems."
+    for why in sorted(rows["why_no_interval"].dropna().unique()):
+        yield f"No interval: {_cell(str(why))}."
 
 
 def _estimate(value: float, low: float, high: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import FoundFile, find_files
 from diagnostics.ingest.formats.contract import Importer
+from diagnostics.ingest.formats.mapped import require_fields
 from diagnostics.records.errors import ConfigError
 
 
@@ -76,6 +77,7 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     series = config.name or next(iter(runs), config.name or given[0].resolve().name)
     files = [replace(file, series=series) for file in files] if len(runs) <= 1 else files
     files += [replace(_planned(one, given[0], config), series=series, step=0, fixed=True) for one in based]
+    require_fields([file.path for file in files], config.map)
     return ImportPlan(files=tuple(_without_mixing(files)), unknown=unknown, refused=refused)
 
 

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from diagnostics.measures._counts import sampled_counts
 from diagnostics.measures._findings import comparisons
 from diagnostics.measures.contract import Evidence
+from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import inference_ks
+from diagnostics.statistics.units import named_clusters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
     """Probabilities, late less base, at the complete checkpoints but the base, in step order, for ascending ``ks``.
 
-    ``why`` has the reason for every checkpoint but the base that is not in ``checkpoint_ids``.
+    ``cluster_P`` numbers the clusters of the problems where any are named. ``why`` has the reason for every checkpoint
+    but the base that is not in ``checkpoint_ids``.
     """
 
     ks: tuple[int, ...]
     checkpoint_ids: tuple[str, ...]
     change_TPK: Float[np.ndarray, "checkpoint problem k"]
     why: Mapping[str, str]
+    cluster_P: Int[np.ndarray, " problem"] | None = None
+
+    @property
+    def over(self) -> Literal["problems", "clusters"]:
+        """The units that an interval takes as independent."""
+        return "problems" if self.cluster_P is None else "clusters"
+
+    @property
+    def by_unit(self) -> Float[np.ndarray, "checkpoint unit k"]:
+        """The same changes, one for each of those units."""
+        return np.stack([by_cluster(one, self.cluster_P) for one in self.change_TPK])
 
 
 def changes_of(evidence: Evidence) -> Changes:
@@ -42,4 +57,10 @@ def changes_of(evidence: Evidence) -> Changes:
             [np.stack([counts.pass_at_k(i, k) for k in ks], axis=-1) - base_PK for i in complete],
         )
     why = {checkpoint_id: why_not for checkpoint_id, why_not in compared.items() if why_not}
-    return Changes(ks=ks, checkpoint_ids=tuple(complete), change_TPK=change_TPK, why=why)
+    return Changes(
+        ks=ks,
+        checkpoint_ids=tuple(complete),
+        change_TPK=change_TPK,
+        why=why,
+        cluster_P=named_clusters(counts.cluster_P),
+    )

@@ -22,7 +22,8 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 class CorrectCounts:
     """Samples and correct samples of every problem, in one fixed order of problems, at each complete checkpoint.
 
-    ``task_P`` names each problem's task. ``why`` has the reason for every checkpoint that is not in ``correct_P``.
+    ``task_P`` names each problem's task, ``cluster_P`` its cluster where any are named. ``why`` has the reason for
+    every checkpoint that is not in ``correct_P``.
     """
 
     problem_ids: tuple[str, ...]
@@ -30,6 +31,7 @@ class CorrectCounts:
     n_P: Mapping[str, Int[np.ndarray, " problem"]]
     correct_P: Mapping[str, Int[np.ndarray, " problem"]]
     why: Mapping[str, str]
+    cluster_P: Int[np.ndarray, " problem"] | None = None
 
     def least(self, checkpoint_id: str) -> int:
         """The smallest number of samples that a problem has at this checkpoint: no pass@k beyond it."""
@@ -56,11 +58,15 @@ def pass_at_k_of(
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedCounts:
-    """Counts of distinct answers, each with the number of its problem (0 … n_problems − 1)."""
+    """Counts of distinct answers, each with the number of its problem (0 … n_problems − 1).
+
+    ``cluster_P`` numbers the cluster of each of these problems, where any are named.
+    """
 
     counts_A: Int[np.ndarray, " answer"]
     group_A: Int[np.ndarray, " answer"]
     n_problems: int
+    cluster_P: Int[np.ndarray, " problem"] | None = None
 
 
 def common_counts(evidence: Evidence) -> CorrectCounts:
@@ -98,6 +104,7 @@ def _correct_counts(evidence: Evidence, view: View) -> CorrectCounts:
         n_P={i: table["n"].loc[i].to_numpy(dtype=np.int64) for i in complete},
         correct_P={i: table["n_correct"].loc[i].to_numpy(dtype=np.int64) for i in complete},
         why=why,
+        cluster_P=evidence.clusters(map(str, problem_ids)),
     )
 
 
@@ -199,7 +206,10 @@ def _grouped(evidence: Evidence, frame: pd.DataFrame, label: str, why: Mapping[s
         rows = counts.iloc[rows_of.get(checkpoint_id, [])]
         group_A, problems = pd.factorize(rows["problem_id"])
         grouped[checkpoint_id] = GroupedCounts(
-            counts_A=rows["n"].to_numpy(dtype=np.int64), group_A=group_A, n_problems=len(problems)
+            counts_A=rows["n"].to_numpy(dtype=np.int64),
+            group_A=group_A,
+            n_problems=len(problems),
+            cluster_P=evidence.clusters(map(str, problems)),
         )
     return grouped
 

@@ -26,13 +26,15 @@ class ExactModes:
     """Log-probabilities of all modes, sorted by problem and mode, at each completely scored checkpoint.
 
     ``problem_M`` numbers the problem of each mode; the modes of problem i start at ``start_P[i]``.
-    ``why`` has the reason for every checkpoint that is not in ``logp_M`` (nats, summed over tokens).
+    ``why`` has the reason for every checkpoint that is not in ``logp_M`` (nats, summed over tokens). ``cluster_P``
+    numbers the cluster of each problem where any are named.
     """
 
     problem_M: Int[np.ndarray, " mode"]
     start_P: Int[np.ndarray, " problem"]
     logp_M: Mapping[str, Float[np.ndarray, " mode"]]
     why: Mapping[str, str]
+    cluster_P: Int[np.ndarray, " problem"] | None = None
 
     @property
     def one_each(self) -> str | None:
@@ -88,7 +90,7 @@ def _exact_modes(evidence: Evidence) -> ExactModes:
         why = dict.fromkeys(ids, "no mode of any problem is scored")
         return ExactModes(problem_M=nothing, start_P=nothing, logp_M={}, why=why)
     table = frame.pivot(index=["problem_id", "mode"], columns="checkpoint_id", values="logp_sum").reindex(columns=ids)
-    problem_M, _ = table.index.get_level_values("problem_id").factorize()
+    problem_M, problem_ids = table.index.get_level_values("problem_id").factorize()
     scored = table.notna().sum()
     why = {
         i: f"{int(scored[i])} of {len(table)} modes are scored here; run the audit again to complete them"
@@ -100,4 +102,5 @@ def _exact_modes(evidence: Evidence) -> ExactModes:
         start_P=np.flatnonzero(np.diff(problem_M, prepend=-1)),
         logp_M={i: table[i].to_numpy(dtype=np.float64) for i in ids if i not in why},
         why=why,
+        cluster_P=evidence.clusters(map(str, problem_ids)),
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from jaxtyping import Bool, Int
+
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval
 
 
 def known(
@@ -30,6 +33,8 @@ def known(
         low=interval.low,
         high=interval.high,
         n=interval.n if n is None else n,
+        interval_over=interval.over if interval.low is not None or interval.high is not None else None,
+        why_no_interval=interval.why,
     )
 
 
@@ -71,7 +76,14 @@ def findings_at(
 
 def without_interval(interval: Interval) -> Interval:
     """The same mean, where an interval would promise too much."""
-    return replace(interval, low=None, high=None)
+    return replace(interval, low=None, high=None, why=None)
+
+
+def among(
+    cluster_P: Int[np.ndarray, " problem"] | None, chosen_P: Bool[np.ndarray, " problem"]
+) -> Int[np.ndarray, " problem"] | None:
+    """The clusters of the chosen problems, where any are named."""
+    return None if cluster_P is None else cluster_P[chosen_P]
 
 
 def checkpoint_ids(evidence: Evidence) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -15,6 +15,7 @@ from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
 from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
 from diagnostics.statistics.keys import inference_ks
+from diagnostics.statistics.units import few_clusters, named_clusters
 
 SEED = 0
 #: Exponents of the power distribution, and numbers of draws that agree: both sharpen by them.
@@ -60,18 +61,33 @@ def compared(evidence: Evidence) -> tuple[Compared, ...]:
 
 def findings(measure: Measure, evidence: Evidence, of: Callable[[AgainstFrontier], Matched]) -> list[Finding]:
     """One finding per checkpoint but the base and control; its scope is the control's name."""
-    n = len(sampled_counts(evidence).problem_ids)
+    counts = sampled_counts(evidence)
     made = []
-    for one, (checkpoint_id, _) in product(compared(evidence), comparisons(evidence, sampled_counts(evidence).why)):
+    for one, (checkpoint_id, _) in product(compared(evidence), comparisons(evidence, counts.why)):
         scope, k = one.control.name, one.control.k or None
         if checkpoint_id in one.why:
             made.append(unknown(measure, checkpoint_id, one.why[checkpoint_id], scope=scope, k=k))
         else:
-            found = of(one.against[checkpoint_id])
-            finding = unknown(measure, checkpoint_id, found.why or "", scope=scope, k=k)
-            why = None if found.value is not None else found.why
-            made.append(replace(finding, value=found.value, low=found.low, high=found.high, why=why, n=n))
+            made.append(_finding(measure, checkpoint_id, one, of(one.against[checkpoint_id]), counts))
     return made
+
+
+def _finding(measure: Measure, checkpoint_id: str, one: Compared, found: Matched, counts: CorrectCounts) -> Finding:
+    bounded = found.low is not None or found.high is not None
+    return Finding(
+        checkpoint_id=checkpoint_id,
+        measure=measure.name,
+        unit=measure.unit,
+        scope=one.control.name,
+        k=one.control.k,
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        n=len(counts.problem_ids),
+        why=None if found.value is not None else found.why,
+        interval_over=("problems" if named_clusters(counts.cluster_P) is None else "clusters") if bounded else None,
+        why_no_interval=few_clusters(counts.cluster_P),
+    )
 
 
 def _compared(evidence: Evidence) -> tuple[Compared, ...]:
@@ -90,6 +106,7 @@ def _against(evidence: Evidence, control: Control) -> Compared:
         np.stack([counts.pass_at_k(one, control.k) for one in complete]),
         groups=[[place] for place in range(len(complete))],
         rng=np.random.default_rng(SEED),
+        cluster_P=counts.cluster_P,
     )
     return Compared(control=control, against=dict(zip(complete, found, strict=True)), why=why)
 

@@ -11,7 +11,8 @@ from diagnostics.measures._findings import findings_at, known, places, unknown
 from diagnostics.measures._kernel import NO_GRADIENT, Coupling, Rows, couplings, fixed_couplings
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, mean_interval, share_interval
+from diagnostics.statistics.intervals import mean_interval, share_interval
+from diagnostics.statistics.units import Interval
 
 T = TypeVar("T")
 

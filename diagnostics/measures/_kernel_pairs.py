@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import t as student_t
 
 from diagnostics.measures._kernel import Rows
-from diagnostics.statistics.intervals import Interval, mean_interval
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.units import Interval
 
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"
 NO_TWO = "no problem has two responses in the kernel; run the audit with a larger --panel or --kernel-responses"

@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from diagnostics.measures._counts import sampled_counts, scopes
-from diagnostics.measures._findings import checkpoint_ids
+from diagnostics.measures._findings import among, checkpoint_ids
 from diagnostics.measures.contract import Evidence
-from diagnostics.statistics.intervals import Interval, mean_interval
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.units import Interval
 
 NO_PANEL = "no panel; run the audit with --panel 4"
 NONE_CORRECT = "no panel response is correct; run the audit with a larger --panel"
@@ -33,6 +34,7 @@ class BasePanel:
 
     ``problem_R`` numbers the problem of each response (0 … P−1 in the order of ``problem_ids``); ``n_tokens_R`` counts
     response tokens, the end token included; ``logp_R`` is in nats, summed over those tokens, by checkpoint id.
+    ``cluster_P`` numbers the cluster of each problem where any are named.
     ``why`` has the reason for every checkpoint that is not in ``logp_R``.
     """
 
@@ -43,6 +45,7 @@ class BasePanel:
     n_tokens_R: Int[np.ndarray, " response"]
     logp_R: Mapping[str, Float[np.ndarray, " response"]]
     why: Mapping[str, str]
+    cluster_P: Int[np.ndarray, " problem"] | None = None
 
     def change_nats(self, before_id: str, after_id: str) -> Float[np.ndarray, " response"]:
         """log π_after(y) − log π_before(y) of each response. ``KeyError`` for a checkpoint with a reason in ``why``."""
@@ -71,9 +74,9 @@ class BasePanel:
         """Mean over problems of the problem means, with a 95 % t interval, in each scope that has a response."""
         mean_P, some_P = self.problem_means(values_R, among_R)
         return [
-            (scope, mean_interval(mean_P[in_scope_P & some_P], bounds=bounds))
-            for scope, in_scope_P in of
-            if (in_scope_P & some_P).any()
+            (scope, mean_interval(mean_P[held_P], bounds=bounds, cluster_P=among(self.cluster_P, held_P)))
+            for scope, held_P in ((scope, in_scope_P & some_P) for scope, in_scope_P in of)
+            if held_P.any()
         ]
 
     def task_scopes(self) -> list[Scope]:
@@ -121,6 +124,7 @@ def _panel_of(evidence: Evidence) -> BasePanel:
         n_tokens_R=facts["n_tokens"].to_numpy(dtype=np.int64),
         logp_R={i: logp_R for i, logp_R in zip(ids, logp_RC.T, strict=True) if i not in why},
         why=why,
+        cluster_P=evidence.clusters(map(str, problem_ids)),
     )
 
 

@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 from diagnostics.measures._batch import BETA, TrainingBatch, batch_of
 from diagnostics.measures._own import own_forced
 from diagnostics.measures.contract import Evidence
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval
 from diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
 
 #: log Z′ nearer to 0 than this is no statement: π_ref comes from float32 log-probabilities.

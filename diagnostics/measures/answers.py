@@ -9,7 +9,8 @@ from diagnostics.measures._findings import checkpoint_ids, findings_at, known, p
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
-from diagnostics.statistics.intervals import Interval, share_interval, sparse_interval
+from diagnostics.statistics.intervals import share_interval, sparse_interval
+from diagnostics.statistics.units import Interval
 
 
 def _of_answers(
@@ -52,7 +53,7 @@ def _of_answers(
 def _entropy(counts: GroupedCounts) -> Interval:
     entropy_P = chao_wang_jost_entropy(counts.counts_A, counts.group_A, counts.n_problems)
     room_P = unseen_room(counts.counts_A, counts.group_A, counts.n_problems)
-    return sparse_interval(entropy_P, room_above=float(room_P.mean()))
+    return sparse_interval(entropy_P, room_above=float(room_P.mean()), cluster_P=counts.cluster_P)
 
 
 def _plug_in(counts: GroupedCounts) -> Interval:
@@ -62,7 +63,8 @@ def _plug_in(counts: GroupedCounts) -> Interval:
 
 
 def _agreement(counts: GroupedCounts) -> Interval:
-    return share_interval(simpson_index(counts.counts_A, counts.group_A, counts.n_problems))
+    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
+    return share_interval(index_P, cluster_P=counts.cluster_P)
 
 
 MEASURES = (

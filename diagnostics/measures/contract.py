@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast, get_args
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from diagnostics.records.types import Finding
 
@@ -53,13 +56,15 @@ class Evidence:
     ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``.
     ``frames`` holds the views that the measure asked for (columns: see ``docs/views.md``), this series only.
     ``n`` is the number of samples per problem and checkpoint (an adaptive audit draws fewer of some problems, and the
-    base has more: column ``n_planned``), ``ks`` the values of k the user asked for.
+    base has more: column ``n_planned``), ``ks`` the values of k the user asked for. ``cluster_of`` numbers the
+    cluster of every problem of the audit; empty where each stands for itself.
     """
 
     checkpoints: pd.DataFrame
     frames: Mapping[str, pd.DataFrame]
     n: int
     ks: tuple[int, ...]
+    cluster_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     _made: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[[Evidence], T]) -> T:
@@ -67,6 +72,12 @@ class Evidence:
         if make not in self._made:
             self._made[make] = make(self)
         return cast(T, self._made[make])
+
+    def clusters(self, problem_ids: Iterable[str]) -> Int[np.ndarray, " problem"] | None:
+        """The cluster of each of these problems, for an interval over them; None where none are named."""
+        if not self.cluster_of:
+            return None
+        return np.array([self.cluster_of[problem_id] for problem_id in problem_ids], dtype=np.int64)
 
     @property
     def base_id(self) -> str:

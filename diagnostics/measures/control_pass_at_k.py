@@ -41,7 +41,8 @@ def compute(evidence: Evidence) -> list[Finding]:
                 continue
             for k in (2**power for power in range(int(n_P.min()).bit_length())):
                 value_P = pass_at_k_of(n_P, rows["n_correct"].to_numpy(np.int64), k)
-                found.append(known(MEASURE, checkpoint_id, share_interval(value_P), scope=scope, k=k))
+                interval = share_interval(value_P, cluster_P=evidence.clusters(rows["problem_id"]))
+                found.append(known(MEASURE, checkpoint_id, interval, scope=scope, k=k))
     return found
 
 

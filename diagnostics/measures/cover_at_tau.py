@@ -9,7 +9,8 @@ from diagnostics.measures._counts import CorrectCounts, common_counts
 from diagnostics.measures._findings import comparisons, findings_at, known, places, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, share_interval, yes_no_interval
+from diagnostics.statistics.intervals import share_interval, yes_no_interval
+from diagnostics.statistics.units import Interval
 
 #: τ in percent: in whole numbers 3 of 30 are 10 %.
 PERCENTS = (10, 25, 50, 90)
@@ -35,9 +36,9 @@ def _cover(name: str, title: str, *, plot: Plot, doc: str, less_base: bool) -> M
         def of(checkpoint_id: str, percent: int) -> Interval:
             covered_P = _covered(counts, checkpoint_id, percent)
             if not less_base:
-                return yes_no_interval(covered_P)
+                return yes_no_interval(covered_P, cluster_P=counts.cluster_P)
             change_P = covered_P.astype(np.float64) - _covered(counts, evidence.base_id, percent)
-            return share_interval(change_P, bounds=(-1.0, 1.0), floor=2.0)
+            return share_interval(change_P, bounds=(-1.0, 1.0), floor=2.0, cluster_P=counts.cluster_P)
 
         def at(checkpoint_id: str) -> list[Finding]:
             found = []

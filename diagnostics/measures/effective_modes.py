@@ -19,12 +19,15 @@ Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from diagnostics.measures._counts import ONE_MODE, correct_modes_by_checkpoint, shows_a_second_mode
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.entropy import simpson_index
-from diagnostics.statistics.intervals import Interval, share_interval
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.units import Interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:
@@ -43,7 +46,8 @@ def compute(evidence: Evidence) -> list[Finding]:
         if not shows_a_second_mode(evidence):
             findings.append(unknown(MEASURE, checkpoint_id, ONE_MODE))
             continue
-        index = share_interval(simpson_index(counts.counts_A, counts.group_A, counts.n_problems))
+        index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
+        index = share_interval(index_P, cluster_P=counts.cluster_P)
         if index.mean == 0.0:
             why_not = "no two correct samples of a problem share their mode; draw more samples"
             findings.append(unknown(MEASURE, checkpoint_id, why_not))
@@ -53,11 +57,11 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 
 def _reciprocal(index: Interval) -> Interval:
-    return Interval(
+    return replace(
+        index,
         mean=1.0 / index.mean,
         low=1.0 / index.high if index.high else None,
         high=1.0 / index.low if index.low else None,
-        n=index.n,
     )
 
 

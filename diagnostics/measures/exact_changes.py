@@ -10,10 +10,11 @@ from typing import Literal
 import numpy as np
 
 from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
-from diagnostics.measures._findings import comparisons, findings_at, told
+from diagnostics.measures._findings import among, comparisons, findings_at, told
 from diagnostics.measures.contract import Evidence, Measure, Plot, Section
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, ratio_interval, share_interval, yes_no_interval
+from diagnostics.statistics.intervals import ratio_interval, share_interval, yes_no_interval
+from diagnostics.statistics.units import Interval
 
 SOLVABLE_ABOVE = 0.02
 LOST_BELOW = 0.002
@@ -54,18 +55,20 @@ def _change(
 
 def _lost(modes: ExactModes, base_id: str, checkpoint_id: str) -> Interval:
     before_P, now_P = modes.success_probabilities(base_id), modes.success_probabilities(checkpoint_id)
-    return yes_no_interval((before_P > SOLVABLE_ABOVE) & (now_P < LOST_BELOW))
+    return yes_no_interval((before_P > SOLVABLE_ABOVE) & (now_P < LOST_BELOW), cluster_P=modes.cluster_P)
 
 
 def _over_sharpened(modes: ExactModes, base_id: str, checkpoint_id: str) -> Interval:
     fell_M = modes.change_nats(base_id, checkpoint_id) < -NOISE_NATS
-    return yes_no_interval(modes.sum_by_problem(fell_M) > 0)
+    return yes_no_interval(modes.sum_by_problem(fell_M) > 0, cluster_P=modes.cluster_P)
 
 
 def _fallen(modes: ExactModes, base_id: str, checkpoint_id: str, *, by_nats: float) -> Interval:
     fell_M = modes.change_nats(base_id, checkpoint_id) < -by_nats
     modes_P = modes.sum_by_problem(np.ones(len(modes.problem_M)))
-    return replace(ratio_interval(modes.sum_by_problem(fell_M), modes_P, floor=True, bounds=(0.0, 1.0)), n=len(fell_M))
+    fell_P = modes.sum_by_problem(fell_M)
+    share = ratio_interval(fell_P, modes_P, floor=True, bounds=(0.0, 1.0), cluster_P=modes.cluster_P)
+    return replace(share, n=len(fell_M))
 
 
 def _mass_lost(modes: ExactModes, base_id: str, checkpoint_id: str) -> Interval | str:
@@ -75,7 +78,7 @@ def _mass_lost(modes: ExactModes, base_id: str, checkpoint_id: str) -> Interval 
     change_M = modes.change_nats(base_id, checkpoint_id)
     lost_M = share_M * -np.expm1(np.minimum(change_M, 0.0))
     lost_P = np.minimum(modes.sum_by_problem(lost_M), 1.0)  # rounding may exceed 1 by 1e-16
-    return share_interval(lost_P[solvable_P])
+    return share_interval(lost_P[solvable_P], cluster_P=among(modes.cluster_P, solvable_P))
 
 
 MEASURES = (

@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval
 
 Z = 1.959964
 LEAST_PROBLEMS = 30

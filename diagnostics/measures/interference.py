@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diagnostics.measures._findings import comparisons, known, unknown, without_interval
+from diagnostics.measures._findings import among, comparisons, known, unknown, without_interval
 from diagnostics.measures._panel import (
     NO_PANEL,
     NONE_CORRECT,
@@ -41,7 +41,14 @@ def _findings(
             for scope, interval in panel.intervals(values_R, of, among_R=among_R)
         ]
         mean_P, some_P = panel.problem_means(values_R, among_R)
-        findings.append(known(measure, after_id, median_interval(mean_P[some_P]), scope="median"))
+        findings.append(
+            known(
+                measure,
+                after_id,
+                median_interval(mean_P[some_P], cluster_P=among(panel.cluster_P, some_P)),
+                scope="median",
+            )
+        )
     return findings
 
 

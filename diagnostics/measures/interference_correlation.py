@@ -13,8 +13,8 @@ from diagnostics.measures._findings import checkpoint_ids, told
 from diagnostics.measures._panel import NO_PANEL
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval
 from diagnostics.statistics.permutation import link_test, within_correlation
+from diagnostics.statistics.units import Interval
 
 PERMUTATIONS = 1999
 SEED = 0

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diagnostics.measures._changes import changes_of
+from diagnostics.measures._changes import Changes, changes_of
 from diagnostics.measures._findings import checkpoint_ids, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.crossing import Crossing, crossings
+from diagnostics.statistics.units import few_clusters
 
 
 def compute(evidence: Evidence) -> list[Finding]:
@@ -35,20 +36,23 @@ def compute(evidence: Evidence) -> list[Finding]:
     changes = changes_of(evidence)
     findings = {i: unknown(MEASURE, i, why_not) for i, why_not in changes.why.items()}
     if changes.checkpoint_ids:
-        found = crossings(changes.change_TPK, changes.ks)
+        found = crossings(changes.by_unit, changes.ks)
         for checkpoint_id, k_star in zip(changes.checkpoint_ids, found, strict=True):
-            findings[checkpoint_id] = _finding(checkpoint_id, k_star, changes.ks[-1], changes.change_TPK.shape[1])
+            findings[checkpoint_id] = _finding(checkpoint_id, k_star, changes)
     return [findings[i] for i in checkpoint_ids(evidence) if i in findings]
 
 
-def _finding(checkpoint_id: str, k_star: Crossing, k_most: int, n_problems: int) -> Finding:
+def _finding(checkpoint_id: str, k_star: Crossing, changes: Changes) -> Finding:
+    n_problems = changes.change_TPK.shape[1]
     if k_star.value is None:
-        why = f"pass@k does not fall below the base up to k = {k_most}"
+        why = f"pass@k does not fall below the base up to k = {changes.ks[-1]}"
         finding = unknown(MEASURE, checkpoint_id, why)
     else:
         finding = Finding(checkpoint_id=checkpoint_id, measure=MEASURE.name, unit=MEASURE.unit, value=k_star.value)
-    if n_problems > 1:
-        finding = replace(finding, low=k_star.low, high=k_star.high)
+    if few := few_clusters(changes.cluster_P):
+        finding = replace(finding, why_no_interval=few)
+    elif n_problems > 1 and (k_star.low, k_star.high) != (None, None):
+        finding = replace(finding, low=k_star.low, high=k_star.high, interval_over=changes.over)
     return replace(finding, n=n_problems)
 
 

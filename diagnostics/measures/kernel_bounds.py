@@ -14,7 +14,8 @@ from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
 from diagnostics.measures._kernel_findings import number, of_coupling
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, share_interval
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.units import Interval
 from diagnostics.theory.coupling import induced_shift, kernel_extremes
 from diagnostics.theory.coupling_bounds import seen_shift_bound, unseen_shift_bound
 

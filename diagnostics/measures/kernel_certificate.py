@@ -19,7 +19,7 @@ from __future__ import annotations
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -36,7 +36,7 @@ from diagnostics.measures._kernel_pairs import jackknife
 from diagnostics.measures._kernel_prediction import Prediction, predictions
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

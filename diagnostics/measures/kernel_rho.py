@@ -12,7 +12,7 @@ from diagnostics.measures._kernel_findings import number, of_fixed
 from diagnostics.measures._kernel_pairs import RELATED, UNRELATED, WITHIN, pair_groups, pair_mean
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval
 
 GROUPS = (WITHIN, RELATED, UNRELATED)
 NO_TWO_CORRECT = "no problem has two correct responses in the kernel; run the audit with more --kernel-responses"

@@ -30,7 +30,8 @@ from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diago
 from diagnostics.measures._kernel_findings import number, of_coupling
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, ratio_interval
+from diagnostics.statistics.intervals import ratio_interval
+from diagnostics.statistics.units import Interval
 
 SCOPES = ("all", "standard error")
 

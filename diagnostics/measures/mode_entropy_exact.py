@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from diagnostics.measures._exact import NO_MODES, exact_modes
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures._findings import among, checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import sparse_interval
@@ -43,7 +43,8 @@ def compute(evidence: Evidence) -> list[Finding]:
             continue
         surprise_M = -np.log(np.where(share_M > 0.0, share_M, 1.0))  # 0 · log 0 = 0
         entropy_P = modes.sum_by_problem(share_M * surprise_M)[solvable_P]
-        findings.append(known(MEASURE, checkpoint_id, sparse_interval(entropy_P)))
+        entropy = sparse_interval(entropy_P, cluster_P=among(modes.cluster_P, solvable_P))
+        findings.append(known(MEASURE, checkpoint_id, entropy))
     return findings
 
 

@@ -60,7 +60,7 @@ def compute(evidence: Evidence) -> list[Finding]:
             for n in np.unique(n_M):
                 seen_M[n_M == n] = pass_at_k_table(int(n), [k])[count_M[n_M == n], 0]
             seen_P = np.bincount(place_M, weights=seen_M, minlength=len(n_P))
-            interval = sparse_interval(seen_P)
+            interval = sparse_interval(seen_P, cluster_P=evidence.clusters(n_P.index))
             findings.append(
                 known(MEASURE, checkpoint_id, interval if has_interval(k, least) else without_interval(interval), k=k)
             )

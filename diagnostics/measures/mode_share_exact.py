@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from diagnostics.measures._exact import NO_MODES, exact_modes
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures._findings import among, checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
@@ -53,7 +53,8 @@ def compute(evidence: Evidence) -> list[Finding]:
             continue
         for rank, scope in enumerate(SCOPES):
             share_P = modes.sum_by_problem(np.where(np.minimum(rank_M, 2) == rank, share_M, 0.0))
-            findings.append(known(MEASURE, checkpoint_id, share_interval(share_P[solvable_P]), scope=scope))
+            share = share_interval(share_P[solvable_P], cluster_P=among(modes.cluster_P, solvable_P))
+            findings.append(known(MEASURE, checkpoint_id, share, scope=scope))
     return findings
 
 

@@ -38,7 +38,8 @@ from diagnostics.measures._findings import comparisons, known, unknown
 from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, panel_of
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, mean_interval
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.units import Interval
 
 NO_NOISE = "no panel response is scored twice here, so the noise is unknown; run the audit again"
 LEAST_EFFECTIVE_SHARE = 0.8

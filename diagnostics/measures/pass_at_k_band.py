@@ -29,7 +29,7 @@ from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.band import simultaneous_band
-from diagnostics.statistics.intervals import Interval
+from diagnostics.statistics.units import Interval, few_clusters
 
 SEED = 0
 
@@ -40,13 +40,17 @@ def compute(evidence: Evidence) -> list[Finding]:
     found: dict[tuple[str, int], Interval] = {}
     if changes.checkpoint_ids:
         n_problems = changes.change_TPK.shape[1]
-        band = simultaneous_band(changes.change_TPK, rng=np.random.default_rng(SEED))
+        why = few_clusters(changes.cluster_P)
+        has_band = n_problems > 1 and why is None
+        band = simultaneous_band(changes.by_unit, rng=np.random.default_rng(SEED))
         for (t, checkpoint_id), (j, k) in itertools.product(enumerate(changes.checkpoint_ids), enumerate(changes.ks)):
             found[checkpoint_id, k] = Interval(
                 mean=float(band.mean_TK[t, j]),
-                low=float(band.low_TK[t, j]) if n_problems > 1 else None,
-                high=float(band.high_TK[t, j]) if n_problems > 1 else None,
+                low=float(band.low_TK[t, j]) if has_band else None,
+                high=float(band.high_TK[t, j]) if has_band else None,
                 n=n_problems,
+                over=changes.over,
+                why=why,
             )
     compared = [i for i in checkpoint_ids(evidence) if i in changes.why or i in changes.checkpoint_ids]
     return [

@@ -8,7 +8,8 @@ from diagnostics.measures._exact import NO_MODES, exact_modes, pass_at_k_from_su
 from diagnostics.measures._findings import comparisons, places, told
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, share_interval
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.units import Interval
 
 
 def _exact(name: str, title: str, *, plot: Plot, doc: str, less_base: bool) -> Measure:
@@ -21,9 +22,9 @@ def _exact(name: str, title: str, *, plot: Plot, doc: str, less_base: bool) -> M
         def of(checkpoint_id: str, k: int) -> Interval:
             value_P = pass_at_k_from_success(modes.success_probabilities(checkpoint_id), k)
             if not less_base:
-                return share_interval(value_P)
+                return share_interval(value_P, cluster_P=modes.cluster_P)
             before_P = pass_at_k_from_success(modes.success_probabilities(evidence.base_id), k)
-            return share_interval(value_P - before_P, bounds=(-1.0, 1.0))
+            return share_interval(value_P - before_P, bounds=(-1.0, 1.0), cluster_P=modes.cluster_P)
 
         return [told(measure, i, why_not or of(i, k), k=k) for (i, why_not), k in itertools.product(where, evidence.ks)]
 

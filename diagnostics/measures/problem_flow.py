@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from diagnostics.measures._counts import common_counts
-from diagnostics.measures._findings import comparisons, findings_at, told
+from diagnostics.measures._findings import among, comparisons, findings_at, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import yes_no_interval
@@ -26,12 +26,12 @@ def _flow(
     *,
     doc: str,
     holds: Callable[[Solved, Solved], Solved],
-    among: Callable[[Solved, Solved], Solved] = _every,
+    asked: Callable[[Solved, Solved], Solved] = _every,
     none: str = "",
 ) -> Measure:
     """The share of problems of which ``holds`` is true, given whether the base and the checkpoint solve them.
 
-    Where only those ``among`` which it is asked count, ``none`` says why there is no share without one.
+    Where only those ``asked`` count, ``none`` says why there is no share without one.
     """
 
     def compute(evidence: Evidence) -> list[Finding]:
@@ -39,8 +39,11 @@ def _flow(
 
         def at(checkpoint_id: str) -> list[Finding]:
             solved = counts.correct_P[evidence.base_id] > 0, counts.correct_P[checkpoint_id] > 0
-            asked_P = among(*solved)
-            return [told(measure, checkpoint_id, yes_no_interval(holds(*solved)[asked_P]) if asked_P.any() else none)]
+            asked_P = asked(*solved)
+            if not asked_P.any():
+                return [unknown(measure, checkpoint_id, none)]
+            clusters = among(counts.cluster_P, asked_P)
+            return [known(measure, checkpoint_id, yes_no_interval(holds(*solved)[asked_P], cluster_P=clusters))]
 
         return findings_at(measure, comparisons(evidence, counts.why), at)
 
@@ -128,7 +131,7 @@ Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; t
         "support_retention",
         "Support retention rate",
         holds=lambda before_P, now_P: now_P,
-        among=lambda before_P, now_P: before_P,
+        asked=lambda before_P, now_P: before_P,
         none="the base solves no problem",
         doc="""
 Support retention rate (SRR): of the problems that the base solves at least once in n samples, the share solved now.
@@ -154,7 +157,7 @@ Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solu
         "net_discovery",
         "Net discovery rate",
         holds=lambda before_P, now_P: ~before_P,
-        among=lambda before_P, now_P: now_P,
+        asked=lambda before_P, now_P: now_P,
         none="no problem is solved here",
         doc="""
 Net discovery rate (NDR): of the problems solved now at least once in n samples, the share that the base never solved.

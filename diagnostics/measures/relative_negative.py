@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Float
 
 from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures._findings import among, checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import yes_no_interval
@@ -48,11 +48,11 @@ def compute(evidence: Evidence) -> list[Finding]:
         why_not = _why_not(modes, evidence.base_id, before_id, checkpoint_id)
         if why_not is None:
             lost_PS = _lost(modes, evidence.base_id, before_id, checkpoint_id)
-            lost_PS = lost_PS[lost_PS.max(axis=1) > 0.0]
-            if len(lost_PS):
-                payer_P = lost_PS.argmax(axis=1)
+            moved_P = lost_PS.max(axis=1) > 0.0
+            if moved_P.any():
+                payer_P = lost_PS[moved_P].argmax(axis=1)
                 for number, scope in enumerate(SCOPES):
-                    share = yes_no_interval(payer_P == number)
+                    share = yes_no_interval(payer_P == number, cluster_P=among(modes.cluster_P, moved_P))
                     findings.append(known(MEASURE, checkpoint_id, share, scope=scope))
                 continue
             why_not = "no probability moved since the checkpoint before, beyond the numeric noise of scoring"

@@ -12,7 +12,8 @@ from diagnostics.measures._findings import checkpoint_ids, findings_at, known, p
 from diagnostics.measures._own import NO_OWN_LOGPS, own_forced
 from diagnostics.measures.contract import Evidence, Measure, Plot, View
 from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import Interval, mean_interval
+from diagnostics.statistics.intervals import mean_interval
+from diagnostics.statistics.units import Interval
 
 SCOPES = ("all", "max")
 NONE_TWICE = "no panel response is scored twice here; run the audit with --panel 4"
@@ -48,10 +49,12 @@ def _gap(
                     f"{n_broken} of {len(gap)} responses have probability 0 here by one of the two; check the weights"
                 )
                 return [unknown(measure, checkpoint_id, told, scope=scope) for scope in SCOPES]
-            per_problem_P = gap.groupby(rows["problem_id"]).mean().to_numpy(dtype=np.float64)
+            per_problem = gap.groupby(rows["problem_id"]).mean()
+            per_problem_P = per_problem.to_numpy(dtype=np.float64)
+            clusters = evidence.clusters(per_problem.index)
             largest = Interval(mean=float(gap.max()), low=None, high=None, n=len(gap))
             return [
-                known(measure, checkpoint_id, mean_interval(per_problem_P, bounds=(0.0, math.inf))),
+                known(measure, checkpoint_id, mean_interval(per_problem_P, bounds=(0.0, math.inf), cluster_P=clusters)),
                 known(measure, checkpoint_id, largest, scope="max"),
             ]
 

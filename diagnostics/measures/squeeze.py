@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from diagnostics.measures._exact import NO_MODES, exact_modes
-from diagnostics.measures._findings import comparisons, known, unknown
+from diagnostics.measures._findings import among, comparisons, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import ratio_interval
@@ -53,7 +53,13 @@ def compute(evidence: Evidence) -> list[Finding]:
                 continue
             gain_P = modes.sum_by_problem(np.where(inside_M, gain_M, 0.0))
             # No variance floor: gains are exact, and on the scale of an unlikely mode a full point would hide them all.
-            interval = ratio_interval(gain_P[held_P], modes_P[held_P], floor=False, bounds=(-1.0, 1.0))
+            interval = ratio_interval(
+                gain_P[held_P],
+                modes_P[held_P],
+                floor=False,
+                bounds=(-1.0, 1.0),
+                cluster_P=among(modes.cluster_P, held_P),
+            )
             findings.append(known(MEASURE, checkpoint_id, interval, scope=scope, n=int(inside_M.sum())))
     return findings
 

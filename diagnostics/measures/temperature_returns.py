@@ -32,7 +32,8 @@ def _family(name: str, title: str, *, doc: str, y_label: str, at_one: bool) -> M
             most = min(counts.least(str(checkpoint_id)), 2 * int(n_P.min()))
             k = 1 if at_one else inference_ks(most)[-1]
             hot_P = pass_at_k_of(n_P, hot["n_correct"].to_numpy(np.int64), k)
-            change = share_interval(hot_P - counts.pass_at_k(str(checkpoint_id), k), bounds=(-1.0, 1.0))
+            change_P = hot_P - counts.pass_at_k(str(checkpoint_id), k)
+            change = share_interval(change_P, bounds=(-1.0, 1.0), cluster_P=counts.cluster_P)
             found.append(known(measure, str(checkpoint_id), change, scope=scope, k=k))
         without = [i for i in evidence.checkpoints["checkpoint_id"] if i not in {one.checkpoint_id for one in found}]
         return found + [unknown(measure, i, measure.missing) for i in without if i != evidence.base_id]

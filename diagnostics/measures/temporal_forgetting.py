@@ -51,7 +51,7 @@ def compute(evidence: Evidence) -> list[Finding]:
         forgotten_P = (best_P > 0) & (counts.correct_P[checkpoint_id] == 0)
         clear_P = forgotten_P & (chance_of_none(best_P, n_P) <= LEVEL / len(before_TP))
         return [
-            known(MEASURE, checkpoint_id, yes_no_interval(held_P), scope=scope)
+            known(MEASURE, checkpoint_id, yes_no_interval(held_P, cluster_P=counts.cluster_P), scope=scope)
             for scope, held_P in zip(SCOPES, (forgotten_P, clear_P), strict=True)
         ]
 

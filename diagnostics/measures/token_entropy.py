@@ -50,9 +50,11 @@ def compute(evidence: Evidence) -> list[Finding]:
         n = int(here["responses"].sum())
         positive = (0.0, math.inf)
         per_problem_P = (here["entropy_mean"] / here["responses"]).to_numpy(dtype=np.float64)
-        findings.append(known(MEASURE, checkpoint_id, mean_interval(per_problem_P, bounds=positive), n=n))
+        clusters = evidence.clusters(here.index)
+        mean = mean_interval(per_problem_P, bounds=positive, cluster_P=clusters)
+        findings.append(known(MEASURE, checkpoint_id, mean, n=n))
         entropy_P, tokens_P = (here[name].to_numpy(dtype=np.float64) for name in ("entropy_sum", "n_tokens"))
-        pooled = ratio_interval(entropy_P, tokens_P, floor=False, bounds=positive)
+        pooled = ratio_interval(entropy_P, tokens_P, floor=False, bounds=positive, cluster_P=clusters)
         findings.append(known(MEASURE, checkpoint_id, pooled, scope="token_pooled", n=n))
     return findings
 

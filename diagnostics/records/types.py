@@ -247,6 +247,8 @@ class Finding:
 
     ``low``/``high`` bound a 95 % interval over problems unless the measure says otherwise; ``n`` counts the
     units the value rests on (``unit`` is the physical unit of ``value``: nats, probability, tokens, …).
+    ``interval_over`` says what the interval takes as independent, None without one; ``why_no_interval`` why related
+    problems leave none.
     """
 
     checkpoint_id: str
@@ -259,6 +261,8 @@ class Finding:
     high: float | None = None
     n: int | None = None
     why: str | None = None
+    interval_over: Literal["problems", "clusters"] | None = None
+    why_no_interval: str | None = None
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.why is None):

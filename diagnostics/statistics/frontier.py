@@ -7,7 +7,7 @@ without training. A checkpoint above the frontier has what no such knob gives; o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ from sklearn.isotonic import isotonic_regression
 
 from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
 from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.units import few_clusters, named_clusters
 
 #: Points along the interpolated frontier.
 _RESOLUTION = 200
@@ -110,7 +111,9 @@ def against_frontier(
     >>> round(found.gain.value, 3), round(found.share.value, 2), found.above > 0.97  # it has .465 at .75
     (0.085, 0.66, True)
     """
-    columns_PX = by_cluster(np.vstack([points.x_SP, points.y_SP, _limits(points), x_TP, y_TP]).T, cluster_P)
+    columns_PX = by_cluster(
+        np.vstack([points.x_SP, points.y_SP, _limits(points), x_TP, y_TP]).T, named_clusters(cluster_P)
+    )
     n_problems = len(columns_PX)
     mean_DX = np.vstack([columns_PX.mean(axis=0)[None], resampled_means(columns_PX, rng=rng, draws=draws)])
     mean_DX[1:] = mean_DX[0] + _widening(n_problems, confidence) * (mean_DX[1:] - mean_DX[0])
@@ -121,7 +124,8 @@ def against_frontier(
     y_DT[1:] += rng.standard_normal(draws)[:, None] * _widening(n_problems, confidence) / n_problems
     curve = _curve(points, x_DS, y_DS, limit_D1[:, 0])
     gain_DT2, loss_DT2 = _gains(curve, x_DT, y_DT), _losses(curve, x_DT, y_DT)
-    return [_group(curve, x_DT, gain_DT2, loss_DT2, list(group), confidence) for group in groups]
+    found = [_group(curve, x_DT, gain_DT2, loss_DT2, list(group), confidence) for group in groups]
+    return found if few_clusters(cluster_P) is None else [_without_intervals(one) for one in found]
 
 
 def frontier_curve(
@@ -205,6 +209,12 @@ def _group(
         above=float((gain_D2[1:, 0] > 0.0).mean()),
         below=float((gain_D2[1:, 1] < 0.0).mean()),
     )
+
+
+def _without_intervals(found: AgainstFrontier) -> AgainstFrontier:
+    """Of too few clusters nothing is known but the values."""
+    bare = {name: replace(getattr(found, name), low=None, high=None) for name in ("gain", "loss", "share")}
+    return replace(found, **bare, above=0.0, below=0.0)
 
 
 def _matched(

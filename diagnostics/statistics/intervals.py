@@ -11,6 +11,9 @@ Comparisons are paired: pass the per-problem differences. Which function a quant
   problem carries the mean: of 30 problems of which 3 % move thirty times as far as the rest, 60 % of intervals.
 * ``median_interval``: of such heavy tails the median over problems, whatever their law.
 
+Problems that are related (``cluster_P`` numbers the cluster of each) are no units of their own: clusters are then, and
+with fewer than ``FEW_CLUSTERS`` there is no interval. Source: Miller 2024, arXiv:2411.00640, section 2.2.
+
 Where no interval can be trusted (one problem, no spread), its ends are None. How often each covers is measured in
 ``benchmarks/results/interval_coverage.md``.
 """
@@ -18,27 +21,27 @@ Where no interval can be trusted (one problem, no spread), its ends are None. Ho
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.stats import beta, binom
 from scipy.stats import t as student_t
+
+from diagnostics.statistics.units import (
+    NOT_RELATED,
+    Interval,
+    few_clusters,
+    independent_problems,
+    named_clusters,
+    over_units,
+    totals,
+)
 
 #: Fewer problems above 0 say too little of how far above it the others are.
 LEAST_ABOVE_ZERO = 5
 #: Values this near 0, and to each other, differ by rounding alone.
 _ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    """``mean`` over ``n`` problems with the bounds of its interval, None where there is none."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
 
 
 def share_interval(
@@ -47,6 +50,7 @@ def share_interval(
     bounds: tuple[float, float] = (0.0, 1.0),
     floor: float = 1.0,
     confidence: float = 0.95,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
     """Mean of probabilities or shares (or, with ``bounds=(-1, 1)``, of their paired differences) over problems.
 
@@ -60,9 +64,13 @@ def share_interval(
     >>> round(drop.low, 4), round(drop.high, 4)  # all equal, yet not certain
     (-0.3198, -0.2802)
     """
-    mean, variance, n = _moments(values_P)
-    se = None if variance is None else math.sqrt(((n - 1) * variance + floor) / n**2)
-    return _t_interval(mean, se, n, bounds, confidence)
+
+    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
+        mean, variance, n = _moments(value_U)
+        se = None if variance is None else math.sqrt(((n - 1) * variance + floor) / n**2)
+        return _t_interval(mean, se, n, freedom, bounds, confidence)
+
+    return over_units(of, values_P, cluster_P)
 
 
 def mean_interval(
@@ -70,6 +78,7 @@ def mean_interval(
     *,
     bounds: tuple[float, float] = (-math.inf, math.inf),
     confidence: float = 0.95,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
     """Mean of an unbounded quantity (nats, tokens) over problems, by the plain paired t.
 
@@ -81,16 +90,26 @@ def mean_interval(
     >>> mean_interval(np.array([1.0]))
     Interval(mean=1.0, low=None, high=None, n=1)
     """
-    mean, variance, n = _moments(values_P)
-    se = None if variance is None else math.sqrt(variance / n)
-    return _t_interval(mean, se, n, bounds, confidence)
+
+    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
+        mean, variance, n = _moments(value_U)
+        se = None if variance is None else math.sqrt(variance / n)
+        return _t_interval(mean, se, n, freedom, bounds, confidence)
+
+    return over_units(of, values_P, cluster_P)
 
 
-def yes_no_interval(holds_P: Bool[np.ndarray, " problem"], *, confidence: float = 0.95) -> Interval:
+def yes_no_interval(
+    holds_P: Bool[np.ndarray, " problem"],
+    *,
+    confidence: float = 0.95,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
+) -> Interval:
     """Share of problems of which something holds, with the exact interval of a binomial share.
 
-    It covers at least as often as it says for any true share and number of problems, at 0 and 1 too. Source: Clopper
-    and Pearson 1934 (Biometrika 26:404). Raises ``ValueError`` without a problem.
+    It covers at least as often as it says for any true share and number of problems, at 0 and 1 too. Of related
+    problems it is that of as many independent ones as would scatter alike. Source: Clopper and Pearson 1934
+    (Biometrika 26:404); Korn and Graubard 1998 (Survey Methodology 24:193). Raises ``ValueError`` without a problem.
 
     >>> none = yes_no_interval(np.zeros(30, dtype=bool))
     >>> none.mean, none.low, round(none.high, 4)  # 1 − .025^(1/30)
@@ -101,21 +120,29 @@ def yes_no_interval(holds_P: Bool[np.ndarray, " problem"], *, confidence: float 
         raise ValueError("an interval over problems needs at least one problem")
     if n == 1:
         return Interval(mean=float(n_true), low=None, high=None, n=1)
-    outside = (1.0 - confidence) / 2.0
-    low = float(beta.ppf(outside, n_true, n - n_true + 1)) if n_true else 0.0
-    high = float(beta.isf(outside, n_true + 1, n - n_true)) if n_true < n else 1.0
-    return Interval(mean=n_true / n, low=low, high=high, n=n)
+    cluster_P = named_clusters(cluster_P)
+    if why := few_clusters(cluster_P):
+        return Interval(mean=n_true / n, low=None, high=None, n=n, why=why)
+    worth = float(n) if cluster_P is None else independent_problems(holds_P.astype(np.float64), cluster_P, confidence)
+    true, outside = worth * n_true / n if worth < n else n_true, (1.0 - confidence) / 2.0
+    low = float(beta.ppf(outside, true, worth - true + 1)) if n_true else 0.0
+    high = float(beta.isf(outside, true + 1, worth - true)) if n_true < n else 1.0
+    return Interval(mean=n_true / n, low=low, high=high, n=n, over="problems" if cluster_P is None else "clusters")
 
 
 def sparse_interval(
-    values_P: Float[np.ndarray, " problem"], *, room_above: float = 0.0, confidence: float = 0.95
+    values_P: Float[np.ndarray, " problem"],
+    *,
+    room_above: float = 0.0,
+    confidence: float = 0.95,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
     """Mean of values of at least 0 that may be 0 for most problems: entropies in nats, numbers of modes.
 
     Where most are 0, chance decides whether the sample holds two or five of the others, and Student's t does not know:
     the variance is raised as if two more problems were what those above 0 are on average, times the share of zeros.
     ``room_above`` lifts the upper end: how far the values may lie too low together, because of what no sample showed.
-    No interval with fewer than five problems above 0, or where all values are equal.
+    No interval with fewer than five problems above 0 (or clusters that hold one), or where all values are equal.
 
     Raises ``ValueError`` without a value.
 
@@ -126,21 +153,32 @@ def sparse_interval(
     >>> round(some.low, 3), round(some.high, 3)
     (0.0, 0.167)
     """
-    mean, variance, n = _moments(values_P)
-    above_P = values_P > _ROUNDING
-    n_above = int(np.count_nonzero(above_P))
-    if variance is None or n_above < LEAST_ABOVE_ZERO or np.ptp(values_P) <= _ROUNDING * mean:
-        return Interval(mean=mean, low=None, high=None, n=n)
-    two_more = 2.0 * (1.0 - n_above / n) * float(np.mean(values_P[above_P] ** 2))
-    made = _t_interval(mean, math.sqrt(variance / n + two_more / n**2), n, (0.0, math.inf), confidence)
-    return replace(made, high=made.high + room_above) if made.high is not None else made
+    total_U = totals(values_P, named_clusters(cluster_P))
+    above_U = total_U > _ROUNDING
+
+    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
+        mean, variance, n = _moments(value_U)
+        n_above = int(np.count_nonzero(above_U))
+        if variance is None or n_above < LEAST_ABOVE_ZERO or np.ptp(values_P) <= _ROUNDING * mean:
+            return Interval(mean=mean, low=None, high=None, n=n)
+        two_more = 2.0 * (1.0 - n_above / n) * float(np.mean(total_U[above_U] ** 2))
+        made = _t_interval(mean, math.sqrt(variance / n + two_more / n**2), n, freedom, (0.0, math.inf), confidence)
+        return replace(made, high=made.high + room_above) if made.high is not None else made
+
+    return over_units(of, values_P, cluster_P)
 
 
-def median_interval(values_P: Float[np.ndarray, " problem"], *, confidence: float = 0.95) -> Interval:
+def median_interval(
+    values_P: Float[np.ndarray, " problem"],
+    *,
+    confidence: float = 0.95,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
+) -> Interval:
     """Median over problems, between two of the values: it covers as often as it says, whatever their law.
 
     ``mean`` holds the median. With fewer than six problems even the least and the largest value leave out too much:
-    no interval. Source: Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
+    no interval; nor where problems are related, for their ranks are no coin tosses then. Source: Thompson 1936 (Ann.
+    Math. Stat. 7:122). Raises ``ValueError`` without a value.
 
     >>> median_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, -90.0]))  # 1 − 2 · ½⁶ = .97
     Interval(mean=2.5, low=-90.0, high=5.0, n=6)
@@ -148,9 +186,11 @@ def median_interval(values_P: Float[np.ndarray, " problem"], *, confidence: floa
     if not len(values_P):
         raise ValueError("a median over problems needs at least one problem")
     sorted_P, n = np.sort(values_P), len(values_P)
+    median = float(np.median(sorted_P))
+    if named_clusters(cluster_P) is not None:
+        return Interval(mean=median, low=None, high=None, n=n, why=NOT_RELATED)
     # so many of the smallest may be left out: P(Bin(n, ½) < outside) is at most half of what may be missed
     outside = int(binom.ppf((1.0 - confidence) / 2.0, n, 0.5))
-    median = float(np.median(sorted_P))
     if not outside:
         return Interval(mean=median, low=None, high=None, n=n)
     return Interval(mean=median, low=float(sorted_P[outside - 1]), high=float(sorted_P[-outside]), n=n)
@@ -163,6 +203,7 @@ def ratio_interval(
     floor: bool,
     bounds: tuple[float, float] = (-math.inf, math.inf),
     confidence: float = 0.95,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
     """Σ numerator / Σ denominator over problems, for parts of unequal size (modes, tokens) nested in problems.
 
@@ -179,9 +220,13 @@ def ratio_interval(
     ratio = float(numerator_P.sum()) / total
     n = len(denominator_P)
     residual_P = (numerator_P - ratio * denominator_P) / (total / n)
-    _, variance, _ = _moments(residual_P)
-    se = None if variance is None else math.sqrt(((n - 1) * variance + 1.0) / n**2 if floor else variance / n)
-    return _t_interval(ratio, se, n, bounds, confidence)
+
+    def of(residual_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
+        _, variance, n = _moments(residual_U)
+        se = None if variance is None else math.sqrt(((n - 1) * variance + 1.0) / n**2 if floor else variance / n)
+        return _t_interval(ratio, se, n, freedom, bounds, confidence)
+
+    return replace(over_units(of, residual_P, cluster_P), mean=ratio)
 
 
 def _moments(values_P: Float[np.ndarray, " problem"]) -> tuple[float, float | None, int]:
@@ -193,10 +238,12 @@ def _moments(values_P: Float[np.ndarray, " problem"]) -> tuple[float, float | No
     return mean, float(np.var(values_P, ddof=1)) if n > 1 else None, n
 
 
-def _t_interval(mean: float, se: float | None, n: int, bounds: tuple[float, float], confidence: float) -> Interval:
+def _t_interval(
+    mean: float, se: float | None, n: int, freedom: float, bounds: tuple[float, float], confidence: float
+) -> Interval:
     if se is None:
         return Interval(mean=mean, low=None, high=None, n=n)
-    half_width = float(student_t.ppf(0.5 + confidence / 2.0, n - 1)) * se
+    half_width = float(student_t.ppf(0.5 + confidence / 2.0, freedom)) * se
     low, high = bounds
     # The mean itself may leave the bounds by rounding; the interval must still hold it.
     return Interval(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pandas import isna
 from pandas.api.types import is_list_like
@@ -15,7 +15,16 @@ from diagnostics.records.types import AuditKey, Problem, SamplingSettings, Verdi
 from diagnostics.store.write_verdict import COMPARED, look_id
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from diagnostics.store import Store
+
+
+class Frames(Protocol):
+    """What can be asked for rows: a store, or what stands for one."""
+
+    def frame(self, sql: str, **params: Any) -> pd.DataFrame:
+        """The rows of ``sql`` under the bound ``params``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +58,28 @@ def chosen_series(store: Store, name: str | None) -> str:
     """
     audited = [str(series) for series in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
-        raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
+        raise StoreError(f"{store.path}: {why_no_audit(store)}")
     if name is None and len(audited) > 1:
         raise ConfigError(f"{store.path} holds several series; pass --series with one of: {', '.join(audited)}")
     if name is not None and name not in audited:
         raise StoreError(f"--series {name}: {store.path} holds no audit of it; there is: {', '.join(audited)}")
     return audited[0] if name is None else name
+
+
+def why_no_audit(store: Frames) -> str:
+    """What to tell who asks for an audit of a store that holds none, and what would make one."""
+    steps = store.frame(
+        "SELECT series, list(DISTINCT step ORDER BY step) AS steps FROM series_checkpoints "
+        "WHERE series IN (SELECT series FROM imports) GROUP BY series ORDER BY series"
+    )
+    if steps.empty:
+        return "no audit in this store; run `oversharp audit` first"
+    series, held = str(steps["series"].iloc[0]), ", ".join(map(str, steps["steps"].iloc[0]))
+    return (
+        f"its samples were imported, but there is no audit of them: series {series!r} holds step {held}; run "
+        "`oversharp import` with the base's samples and a later step's, of the same problems, and it says what else is "
+        "missing"
+    )
 
 
 def is_recorded(store: Store, series: str) -> bool:

@@ -393,7 +393,8 @@ class Store:
         """Put the findings of one audit in place of its earlier ones, in one transaction; False if none changed."""
         held = self._database.rows(
             """
-            SELECT checkpoint_id, measure, unit, scope, k, value, low, high, n, why
+            SELECT
+                checkpoint_id, measure, unit, scope, k, value, low, high, n, why, interval_over, why_no_interval
             FROM audit_findings
             WHERE audit_id = ?
             """,
@@ -410,7 +411,8 @@ class Store:
                 )
                 self._database.insert(
                     """INSERT INTO audit_findings
-                       SELECT $audit_id, checkpoint_id, measure, scope, k, value, low, high, n, unit, why::VARCHAR""",
+                       SELECT $audit_id, checkpoint_id, measure, scope, k, value, low, high, n, unit,
+                              why::VARCHAR, interval_over::VARCHAR, why_no_interval::VARCHAR""",
                     rows,
                     audit_id=key.audit_id,
                 )

@@ -216,7 +216,10 @@ CREATE TABLE audit_findings (
     n INTEGER,                          -- units the value rests on
     unit VARCHAR NOT NULL,              -- unit of value, low and high
     why VARCHAR,                        -- why value is NULL
-    CHECK ((value IS NULL) <> (why IS NULL))
+    interval_over VARCHAR,              -- what the interval takes as independent: problems or clusters; NULL = none
+    why_no_interval VARCHAR,            -- why related problems leave no interval
+    CHECK ((value IS NULL) <> (why IS NULL)),
+    CHECK (interval_over IN ('problems', 'clusters'))
 );
 
 -- What an audit concludes about its series; made with its findings.

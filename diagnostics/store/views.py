@@ -81,6 +81,8 @@ RELATIONS: tuple[Relation, ...] = (
             "n": _means("problems, samples, tokens, … that the value rests on", "units of the measure"),
             "unit": _means("unit of value, low and high"),
             "why": _means("why the value is unknown; NULL if it is known"),
+            "interval_over": _means("what the interval takes as independent: problems, or clusters; NULL without one"),
+            "why_no_interval": _means("why related problems leave no interval; NULL if they do not matter"),
         },
     ),
     Relation(
@@ -114,9 +116,9 @@ RELATIONS: tuple[Relation, ...] = (
             "p": _means("p value of the null hypothesis; NULL where it was not tested", "probability"),
             "level": _means("the claim holds where p is at most this; NULL where it was not tested", "probability"),
             "holds": _means("whether the claim holds"),
-            "size": _means("how large the effect is; NULL if unknown", "of the claim"),
-            "low": _means("lower end of its interval; NULL where it has none", "of the claim"),
-            "high": _means("upper end of its interval; NULL where it has none", "of the claim"),
+            "size": _means("change of pass@k; of `some problem lost` the share of problems", "probability, or share"),
+            "low": _means("lower end of its interval; NULL where it has none", "as size"),
+            "high": _means("upper end of its interval; NULL where it has none", "as size"),
             "why": _means("why it was not tested or what it rests on; NULL if nothing is to be said"),
         },
     ),
@@ -349,9 +351,7 @@ RELATIONS: tuple[Relation, ...] = (
             "kernel_problems": _means("problems in the gradient kernel; 0 without one", "problems"),
             "kernel_responses": _means("fixed responses, and own samples, of each of them", "responses"),
             "verifier": _means("whose grades count; NULL for each problem's own verifier"),
-            "guess_rate": _means(
-                "of wrong responses, those that are accepted, as the user says; NULL if not said", "probability"
-            ),
+            "guess_rate": _means("of wrong responses, the accepted, as the user says; NULL if unsaid", "probability"),
             "looks": _means("how often its verdict will be read while training goes on; NULL for any number"),
             "runs": _means("of so many runs one will be chosen"),
         },

@@ -475,6 +475,8 @@ SELECT
     f.n,
     f.unit,
     f.why,
+    f.interval_over,
+    f.why_no_interval,
     a.series
 FROM current_audits AS a
 JOIN audit_findings AS f USING (audit_id)
@@ -533,6 +535,14 @@ WITH steps AS (
             "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "why": "VARCHAR"
         }]')) AS one
     FROM verdicts
+),
+left_out AS (
+    SELECT
+        series,
+        unnest(json_transform(document -> '$.left_out', '[{
+            "step": "INTEGER", "checkpoint": "VARCHAR", "why": "VARCHAR"
+        }]')) AS gone
+    FROM verdicts
 )
 SELECT
     series,
@@ -545,7 +555,20 @@ SELECT
     one.low AS low,
     one.high AS high,
     one.why AS why
-FROM steps;
+FROM steps
+UNION ALL
+SELECT
+    series,
+    gone.step AS step,
+    gone.checkpoint AS checkpoint,
+    NULL AS lost,
+    NULL AS kept,
+    NULL AS k,
+    NULL AS change,
+    NULL AS low,
+    NULL AS high,
+    'left out: ' || gone.why AS why
+FROM left_out;
 
 -- Problems drawn afresh, with the checkpoint they were tested at; confirmed where p_adjusted <= 0.05.
 CREATE OR REPLACE VIEW confirmed_problems AS

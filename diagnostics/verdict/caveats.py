@@ -7,15 +7,14 @@ from operator import attrgetter
 
 import numpy as np
 
+from diagnostics.statistics.units import FEW_CLUSTERS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.record import Verdict, points_text
+from diagnostics.verdict.record import LeftOut, Verdict, points_text
 from diagnostics.verdict.rule import NOTABLE_RISE, spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
-#: Below so many clusters nothing is said of problems like these.
-FEW_CLUSTERS = 10
 #: Of the size of a fall, the least part that is worth telling to be the luck of its calling.
 _NOTABLE_PART = 0.1
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
@@ -40,12 +39,12 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         )
     if said.n_within_reach < FEW_PROBLEMS <= said.n_problems:
         yield (
-            f"Only {said.n_within_reach} of {said.n_problems} problems were ever solved: below {FEW_PROBLEMS} nothing "
-            "is said of problems like these."
+            f"Only {said.n_within_reach} of {said.n_problems} problems were solved by the base: below {FEW_PROBLEMS} "
+            "nothing is said of problems like these."
         )
     yield from _of_size(said)
     yield from _of_guessing(said)
-    yield from _of_relations(counts)
+    yield from _of_relations(said, counts)
     yield from _of_looks(counts)
     if said.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."
@@ -54,7 +53,7 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
             "An adaptive audit: every problem counts with as many samples as the least sampled has, "
             f"{n_least} per checkpoint."
         )
-    yield from (f"Left out: {one}." for one in left_out_of(counts))
+    yield from (f"Left out: {one.checkpoint} ({one.why})." for one in left_out_of(counts))
     if len(counts.tasks) > 1:
         yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."
 
@@ -83,12 +82,17 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
     )
 
 
-def _of_relations(counts: SeriesCounts) -> Iterator[str]:
+def _of_relations(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
         clusters = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
         few = f"; below {FEW_CLUSTERS} nothing is said of problems like these" if n_clusters < FEW_CLUSTERS else ""
         yield f"Related problems are counted as {clusters}{few}."
+        if said.label == "inconclusive":
+            yield (
+                "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "
+                "and fall together, which no samples of the base tell."
+            )
     elif counts.n_near_duplicates:
         n = counts.n_near_duplicates
         repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"
@@ -138,8 +142,12 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
             )
 
 
-def left_out_of(counts: SeriesCounts) -> Iterator[str]:
-    """Checkpoints that cannot be compared, each with the reason."""
-    known = {one.checkpoint: one.why for one in counts.trained if one.why is not None}
-    for checkpoint, why in {**counts.skipped, **known}.items():
-        yield f"{checkpoint} ({why})"
+def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:
+    """Checkpoints that cannot be compared: those that never were read, then the others in step order."""
+    known = {
+        one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
+        for one in counts.trained
+        if one.why is not None
+    }
+    unread = {name: LeftOut(checkpoint=name, step=None, why=why) for name, why in counts.skipped.items()}
+    return tuple({**unread, **known}.values())

@@ -25,7 +25,7 @@ from diagnostics.verdict.rule import (
 
 HERE, LIKE_THESE = "these problems", "problems like these"
 #: Names of the claims that sentences ask for.
-FELL_HERE, FELL = "pass@k fell here", "pass@k fell"
+FELL_HERE, FELL, A_CHECKPOINT = "pass@k fell here", "pass@k fell", "a checkpoint lost"
 #: … and those whose size is no change of pass@k: a share of problems, and a bound.
 SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
 
@@ -57,7 +57,7 @@ def claims_of(seen: SeenCounts, ruling: Ruling, size: Estimate, *, rng: np.rando
         why="no problem shows a second correct mode",
     )
     yield _claim(
-        "a checkpoint lost",
+        A_CHECKPOINT,
         "no single checkpoint's pass@k is below the base's at any k",
         LIKE_THESE,
         STEP_LEVEL * seen.spent,
@@ -129,7 +129,7 @@ def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
         name=NO_FALL,
         null=f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
         scope=LIKE_THESE,
-        level=1 - MARGIN_CONFIDENCE,
+        level=round(1 - MARGIN_CONFIDENCE, 12),  # 1 - .95 is no .05
         holds=holds,
         p=ruling.p_no_loss,
         size=None if ruling.least_change is None else Estimate(value=None, low=ruling.least_change, high=None),

@@ -18,8 +18,9 @@ from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.units import FEW_CLUSTERS
 from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import FEW_CLUSTERS, FEW_PROBLEMS, caveats_of, left_out_of
+from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of
 from diagnostics.verdict.claims import LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
@@ -37,7 +38,7 @@ from diagnostics.verdict.sharpening import sharpening_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
-#: Without so many problems that were ever solved there is no verdict: there is nothing to lose.
+#: Without so many problems that the base solved there is no verdict: there is nothing to lose.
 LEAST_SOLVED = 5
 #: What labels are worth with few such problems, or few clusters, where nobody has measured how often the rule is wrong:
 #: nothing is said of other problems.
@@ -67,11 +68,12 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         n_base=base.n,
         rates=tuple(one.rates for one in (base, *counts.trained) if one.rates is not None),
         graders=counts.graders,
+        left_out=left_out_of(counts),
     )
     why = _why_none(counts, compared)
     if why is not None:
         # without anything compared, the reasons are the sentence
-        caveats = tuple(f"Left out: {one}." for one in left_out_of(counts)) if compared else ()
+        caveats = tuple(f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out) if compared else ()
         return _with_sentence(replace(said, why=why, caveats=caveats))
     window = compared[-window_size(len(compared)) :]
     seen = _evidence(counts, compared, window)
@@ -99,7 +101,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     said = _with_claims(said, seen, ruling, counts, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):
         said = _with_decline(said, seen, compared, base.step, decline_rng)
-    # no number of problems settles it where they make up a few clusters
+    # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
     if said.label == "inconclusive" and counts.cluster_P is None:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
     return _with_sentence(replace(said, caveats=tuple(caveats_of(said, counts, window))))
@@ -140,14 +142,14 @@ def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unrea
 
 
 def _label(label: Label, counts: SeriesCounts) -> Label:
-    """The label, or what it is worth with few problems that were ever solved, or few clusters."""
+    """The label, or what it is worth with few problems that the base solved, or few clusters."""
     return _OF_FEW.get(label, label) if _too_few(counts) else label
 
 
 def _too_few(counts: SeriesCounts) -> str | None:
     """Why nothing is said of problems like these; None where there are enough of them."""
     if _n_within_reach(counts) < FEW_PROBLEMS:
-        return f"fewer than {FEW_PROBLEMS} problems were ever solved"
+        return f"fewer than {FEW_PROBLEMS} problems were solved by the base"
     if counts.cluster_P is not None and len(np.unique(counts.cluster_P)) < FEW_CLUSTERS:
         return f"fewer than {FEW_CLUSTERS} clusters"
     return None
@@ -209,7 +211,7 @@ def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str
         return f"the base {counts.base.checkpoint} cannot be compared with ({counts.base.why})"
     if compared:
         return _why_nothing_to_lose(counts)
-    left_out = [*left_out_of(counts)]
+    left_out = [f"{one.checkpoint} ({one.why})" for one in left_out_of(counts)]
     if not left_out:
         return "the series has no checkpoint after the base"
     return f"no checkpoint after the base can be compared: {'; '.join(left_out)}"

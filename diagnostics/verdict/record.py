@@ -79,8 +79,8 @@ class Claim:
 
     ``holds`` where ``p``, how likely such data are under ``null``, is at most ``level``; ``p`` is None where the claim
     could not be tested, and ``why`` says why; it also says why a claim is not made of too few problems, whatever
-    ``p`` is. ``size`` is a change of pass@k in probability. ``otherwise`` are other causes that would leave the same
-    data behind.
+    ``p`` is. ``size`` is a change of pass@k in probability; of ``some problem lost`` the share of the problems that
+    were. ``otherwise`` are other causes that would leave the same data behind.
     """
 
     name: str
@@ -137,6 +137,15 @@ class StepClaim:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A checkpoint of which nothing is said, and why. ``step`` is None where it never came into the audit."""
+
+    checkpoint: str
+    step: int | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """What else would explain the fall, in shares.
 
@@ -176,9 +185,9 @@ class Verdict:
     window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is where pass@k of the window falls below the base for
     good. ``size_given_label`` is how far pass@k fell where it fell most, with what only clear falls being called a loss
     adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
-    all that was tested, ``steps`` what is said of every single checkpoint. ``detected_by`` and ``decline_began``
-    (steps) are given after a positive verdict alone. ``caveats`` are sentences about what may mislead in this very
-    series.
+    all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
+    ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
+    about what may mislead in this very series.
     """
 
     series: str
@@ -202,6 +211,7 @@ class Verdict:
     k_star: Estimate | None = None
     claims: tuple[Claim, ...] = ()
     steps: tuple[StepClaim, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     explanation: Explanation | None = None
     sharpening: Sharpening | None = None
     detected_by: int | None = None
@@ -249,6 +259,7 @@ class Verdict:
                 "graders": tuple(fields["graders"]),
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
+                "left_out": tuple(LeftOut(**one) for one in fields.get("left_out", ())),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),

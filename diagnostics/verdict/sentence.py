@@ -159,7 +159,8 @@ def _fell(verdict: Verdict) -> str:
     interval = ""
     of_these = verdict.label == "over_sharpened_here"
     of_these |= any(claim.name == FELL and not claim.holds for claim in verdict.claims)
-    if not of_these and fall.low is not None and fall.high is not None:
+    # the keys look at all k at once, a single k may not show what they do
+    if not of_these and fall.low is not None and fall.high is not None and fall.high < 0:
         interval = bounds_text(-fall.high, -fall.low)
     return f"pass@k fell below the base, most at k = {fall.k}: by {points_text(-fall.change)} points{interval}"
 

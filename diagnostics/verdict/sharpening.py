@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
 from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import inference_ks
@@ -49,8 +48,7 @@ def sharpening_of(
         rng=rng,
         cluster_P=counts.cluster_P,
     )
-    rise_P = by_cluster(x_TP.mean(axis=0) - points.x_SP[0], counts.cluster_P)
-    rise = share_interval(rise_P, bounds=(-1.0, 1.0))
+    rise = share_interval(x_TP.mean(axis=0) - points.x_SP[0], bounds=(-1.0, 1.0), cluster_P=counts.cluster_P)
     return Sharpening(
         label=_label(found),
         k=k,

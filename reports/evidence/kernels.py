@@ -9,8 +9,9 @@ import numpy as np
 
 from diagnostics.measures._kernel import Coupling, coupling_of
 from diagnostics.measures._kernel_prediction import SCOPES, Prediction, prediction
+from diagnostics.store.load import Frames
 from reports import numbers
-from reports.evidence.source import Frames, SeriesSource
+from reports.evidence.source import SeriesSource
 
 NOT_ASKED_FOR = "this series was audited without a gradient kernel; audit it again"
 

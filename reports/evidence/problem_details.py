@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from diagnostics.store.load import Frames
 from reports.evidence.problem_changes import picked_problems, problem_changes
-from reports.evidence.source import Frames, SeriesSource, Source
+from reports.evidence.source import SeriesSource, Source
 
 #: Characters of a response or a prompt, and of a mode, that reach the report.
 TEXT_CAP, MODE_CAP = 1200, 120
@@ -43,7 +44,7 @@ counted AS (
     SELECT
         series,
         problem_id,
-        coalesce(mode, answer) AS mode,
+        coalesce(mode, answer, 'answer not recorded') AS mode,
         correct,
         coalesce(sum(n) FILTER (step = $base_step), 0) AS n_base,
         coalesce(sum(n) FILTER (step = $last_step), 0) AS n_late

@@ -6,20 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from diagnostics.records.errors import StoreError
+from diagnostics.store.load import Frames, why_no_audit
 from diagnostics.verdict.record import Verdict
 from reports.evidence.difference_bounds import possible_differences
-
-
-class Frames(Protocol):
-    """The part of the store that a report needs."""
-
-    def frame(self, sql: str, **params: Any) -> pd.DataFrame:
-        """The rows of ``sql`` under the bound ``params``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +33,7 @@ class SeriesSource:
     settings_id: str
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    unusable: Mapping[str, int]  # records of imported files that were left out, by the reason
     checkpoints: pd.DataFrame
     last_step: int  # the last one with samples: a checkpoint that failed to load has none
     problem_ids: frozenset[str]
@@ -128,7 +123,8 @@ LEFT JOIN checkpoints AS k USING (checkpoint_id)
 ORDER BY c.series, c.step
 """
 _FINDINGS = """
-SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why
+SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
+       why_no_interval
 FROM findings
 ORDER BY series, measure, scope, k NULLS FIRST, step
 """
@@ -210,7 +206,7 @@ def read_source(
     names = tuple(str(name) for name in audits["series"]) if series is None else tuple(dict.fromkeys(series))
     known = {str(name) for name in audits["series"]}
     if not names:
-        raise StoreError(f"{store_name}: no audit in this store; run `oversharp audit` first")
+        raise StoreError(f"{store_name}: {why_no_audit(store)}")
     for name in names:
         if name not in known:
             raise StoreError(
@@ -221,6 +217,7 @@ def read_source(
     membership = store.frame(_MEMBERSHIP)
     counts = store.frame(_COUNTS)
     verdicts = {str(row["series"]): str(row["document"]) for row in store.frame(_VERDICTS).to_dict("records")}
+    faults = store.frame("SELECT series, why, sum(n) AS n FROM import_faults GROUP BY series, why ORDER BY series, why")
     rows = {str(audit["series"]): audit for _, audit in audits.iterrows()}
     version = store.frame("SELECT max(version) AS version FROM schema_version")
 
@@ -228,7 +225,8 @@ def read_source(
         return frame[frame["series"].isin(names)].reset_index(drop=True)
 
     sources = tuple(
-        _series_source(rows[name], settings, checkpoints, membership, counts, verdicts.get(name)) for name in names
+        _series_source(rows[name], settings, checkpoints, membership, counts, faults, verdicts.get(name))
+        for name in names
     )
     return Source(
         store_name=store_name,
@@ -251,6 +249,7 @@ def _series_source(
     checkpoints: pd.DataFrame,
     membership: pd.DataFrame,
     counts: pd.DataFrame,
+    faults: pd.DataFrame,
     verdict: str | None,
 ) -> SeriesSource:
     name = str(audit["series"])
@@ -283,6 +282,7 @@ def _series_source(
             "strategy_regex": str(audit["strategy_regex"]),
         },
         provenance=json.loads(str(audit["provenance"])),
+        unusable={str(row["why"]): int(row["n"]) for row in faults[faults["series"] == name].to_dict("records")},
         checkpoints=own,
         last_step=int(own["step"].iloc[0] if sampled.empty else sampled.max()),
         problem_ids=frozenset(membership.loc[membership["series"] == name, "problem_id"]),

@@ -121,7 +121,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     banded = any(line.low for panel in panels for line in panel.lines)
     caption = first_sentence(measure.doc)
     if banded:
-        caption = f"{caption} Band: {numbers.NINETY_FIVE} interval over problems.".strip()
+        caption = f"{caption} Band: {numbers.NINETY_FIVE} interval over {_units(rows)}.".strip()
     y_range = measure.plot.y_range
     unknown = "No value" if title == measure.title else "No value for all problems"
     return Figure(
@@ -140,8 +140,14 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
             *interval_end(source, rows, measure.plot.x),
             *dropped,
             *(f"{unknown}: {reason}." for reason in why),
+            *(f"No interval: {reason}." for reason in rows["why_no_interval"].dropna().unique()),
         ),
     )
+
+
+def _units(rows: pd.DataFrame) -> str:
+    """What the intervals of ``rows`` take as independent."""
+    return "clusters of related problems" if (rows["interval_over"] == "clusters").any() else "problems"
 
 
 def interval_end(source: Source, rows: pd.DataFrame, x: str) -> tuple[str, ...]:

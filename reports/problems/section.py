@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from diagnostics.statistics.intervals import Interval, share_interval
+from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.units import Interval
 from reports import numbers
 from reports.context import Context
 from reports.evidence.problem_changes import lost_by_chance, problem_changes

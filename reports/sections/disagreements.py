@@ -40,8 +40,8 @@ def _table(series: str, rows: pd.DataFrame) -> Table:
                 Cell(text=str(row["source_id"] or row["problem_id"]), code=True),
                 Cell.count(row["n"]),
                 Cell(text=str(row["verifier"]) if row["correct"] else grader_name(str(row["own_verifier"]))),
-                Cell(text=_answer(str(row["own_answer"]), str(row["own_state"]))),
-                Cell(text=_answer(str(row["answer"]), str(row["state"]))),
+                Cell(text=_answer(row["own_answer"], str(row["own_state"]))),
+                Cell(text=_answer(row["answer"], str(row["state"]))),
                 Cell(text=_ended(str(row["ending"]))),
             )
             for row in rows.to_dict("records")
@@ -51,7 +51,13 @@ def _table(series: str, rows: pd.DataFrame) -> Table:
     )
 
 
-def _answer(text: str, state: str) -> str:
+def _answer(answer: object, state: str) -> str:
+    """The answer that a grader took, cut short; NULL where it did not tell.
+
+    >>> _answer(None, "ok"), _answer("7", "parse_fail")
+    ('not recorded', '7 (parse fail)')
+    """
+    text = answer if isinstance(answer, str) else "not recorded"
     shown = text if len(text) <= _ANSWER_CHARACTERS else f"{text[: _ANSWER_CHARACTERS - 1]}…"
     return shown if state == "ok" else f"{shown} ({state.replace('_', ' ')})"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from diagnostics.verdict.rule import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
-from reports.records import Section
+from reports.records import Missing, Section
 from reports.sections.disagreements import disagreement_tables
 
 MEASURES = (
@@ -44,10 +46,21 @@ def health(context: Context) -> Section:
         title="Sample health",
         lead=tuple(lead),
         blocks=(
+            *(block for series in context.series for block in _of_import(series)),
             *disagreement_tables(context.source),
             *context.blocks((*MEASURES, *context.others("health", MEASURES))),
         ),
     )
+
+
+def _of_import(series: SeriesSource) -> Iterator[Missing]:
+    """What is doubtful of the grades of another tool, and the records of its files that are in no number here."""
+    doubts = series.provenance.get("doubts")
+    if isinstance(doubts, Sequence) and doubts:
+        yield Missing(title=f"Doubtful grades of {series.name}", why=tuple(map(str, doubts)))
+    if series.unusable:
+        told = tuple(f"{numbers.plural(n, 'record')}: {why}" for why, n in series.unusable.items())
+        yield Missing(title=f"Records that the import of {series.name} left out", why=told)
 
 
 def _is_zero_throughout(context: Context, measure: str) -> bool:

@@ -93,7 +93,8 @@ def _lead(context: Context) -> tuple[str, ...]:
     else:
         lead.append("The series were sampled under different settings: differences between them mix with that.")
     lead.append(
-        f"pass@k is the unbiased estimate; intervals are {numbers.NINETY_FIVE} over problems, paired with the base."
+        f"pass@k is the unbiased estimate; intervals are {numbers.NINETY_FIVE} over {_units(context)}, paired with the "
+        "base."
     )
     lead.append(
         "Intervals of differences end where pass@k would leave the range from 0 to 1: a base at 1.000 cannot rise."
@@ -101,6 +102,11 @@ def _lead(context: Context) -> tuple[str, ...]:
     updated = "; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series)
     lead.append(f"{updated} ({_CLOCK}).")
     return tuple(lead)
+
+
+def _units(context: Context) -> str:
+    over = set(context.source.findings["interval_over"].dropna())
+    return "problems" if "clusters" not in over else "problems, or over their clusters where these are named"
 
 
 def _drawn(settings: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnostics.verdict.claims import NO_FALL, SOME_LOST
+from diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
 from diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import share_text
@@ -68,7 +68,7 @@ def _k(value: float) -> str:
 def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
     """All that there is to show of ``verdict``, folded; ``first`` is pass@1 by step, as far as it is known."""
     return (
-        *((_steps(verdict, first),) if verdict.steps else ()),
+        *((_steps(verdict, first),) if verdict.steps or verdict.left_out else ()),
         *((_claims(verdict),) if verdict.claims else ()),
         *((_explanations(verdict, verdict.explanation),) if verdict.explanation is not None else ()),
         *((_facts(verdict), _changes(verdict)) if verdict.changes else ()),
@@ -86,7 +86,13 @@ def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
     """Which checkpoints lost something, and which may be shipped; the title counts them."""
     words = {"lost": "lost something", "kept": "kept it", "open": "open"}
     counts = {state: sum(_state(one) == state for one in verdict.steps) for state in words}
+    counts["left out"], words["left out"] = len(verdict.left_out), "left out"
     told = ", ".join(f"{n} {words[state]}" for state, n in counts.items() if n)
+    gone = tuple(
+        (Cell(text=one.checkpoint if one.step is None else str(one.step), sort=one.step), Cell(text="left out"))
+        + (Cell(text="–"),) * 3
+        for one in verdict.left_out
+    )
     rows = tuple(
         (
             Cell.count(one.step),
@@ -101,13 +107,30 @@ def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
     return Table(
         title=f"Every checkpoint: {told}",
         columns=columns(numbers=("step", "pass@k", "pass@1", "lowest change (points)", "at k")),
-        rows=rows,
+        rows=rows + gone,
         note=f"Lost: pass@k surely fell at some k{before}. Kept: at no k did it fall by more than "
         f"{numbers.fixed(100 * MARGIN, 0)} points, {numbers.NINETY_FIVE} confidence. Open: neither is shown. "
         "The change stands at the k where it is lowest against its error. Intervals and tests are for all checkpoints "
-        "and k together.",
+        f"and k together.{_clear_but_open(verdict)}{_why_left_out(verdict)}",
         folded=True,
     )
+
+
+def _clear_but_open(verdict: Verdict) -> str:
+    """Why a checkpoint is open whose interval lies below 0."""
+    below = [str(one.step) for one in verdict.steps if _state(one) == "open" and one.high < 0]
+    level = next((claim.level for claim in verdict.claims if claim.name == A_CHECKPOINT), None)
+    if not below or level is None:
+        return ""
+    where = f"step {below[0]}" if len(below) == 1 else f"steps {numbers.listing(tuple(below))}"
+    return (
+        f" At {where} the {numbers.NINETY_FIVE} interval lies below 0 and yet no loss is called: that takes a test at "
+        f"level {level:.2g} over problems like these, for its share of all false alarms, and one on them alone."
+    )
+
+
+def _why_left_out(verdict: Verdict) -> str:
+    return "".join(f" Left out {one.checkpoint}: {one.why}." for one in verdict.left_out)
 
 
 def _state(one: StepClaim) -> str:

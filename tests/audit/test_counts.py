@@ -18,6 +18,7 @@ from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSet
 from diagnostics.store import Store
 from diagnostics.store.load import stored_key
 from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
+from diagnostics.verdict.record import Verdict
 from oversharp import open_store
 from tests.audit.small_audits import audit_key
 
@@ -389,6 +390,9 @@ def test_failed_and_skipped_checkpoints_are_left_out_by_name(store: Store) -> No
     assert verdict.window == (40,)
     left_out = [caveat for caveat in verdict.caveats if caveat.startswith("Left out")]
     assert left_out == ["Left out: checkpoint-80 (cut short).", "Left out: checkpoint-60 (its tokenizer differs)."]
+    told = [(one.checkpoint, one.step, one.why) for one in verdict.left_out]
+    assert told == [("checkpoint-80", None, "cut short"), ("checkpoint-60", 60, "its tokenizer differs")]
+    assert Verdict.from_json(verdict.to_json()) == verdict
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from scipy.special import expit
 
 from diagnostics.app.cli import main
 from diagnostics.app.console_tables import print_plan
-from diagnostics.audit.plan import Plan, plan
+from diagnostics.audit.plan import Plan, RelatedProblems, plan, read_pilot
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import (
     AuditKey,
@@ -35,10 +36,13 @@ SETTINGS = SamplingSettings(sampler="transformers", max_tokens=8)
 N_BASE = 64
 
 
-def _plant(folder: Path, correct_TP: Sequence[Sequence[int]], *, name: str = "run", n_base: int = N_BASE) -> Path:
+def _plant(
+    folder: Path, correct_TP: Sequence[Sequence[int]], *, name: str = "run", n_base: int = N_BASE, related: int = 1
+) -> Path:
     """A store whose base (the first row) and trained checkpoints gave so many correct responses to each problem.
 
-    The base is given ``n_base`` samples of 3 tokens each, the others half of them.
+    The base is given ``n_base`` samples of 3 tokens each, the others half of them. ``related`` problems, one after the
+    other, are of one cluster.
     """
     path = folder / "audit.duckdb"
     problems = [
@@ -66,7 +70,8 @@ def _plant(folder: Path, correct_TP: Sequence[Sequence[int]], *, name: str = "ru
         store.add_series(Series(name=name, path=folder / name, layout="hf", checkpoints=checkpoints))
         store.add_problems(problems)
         ids = [problem.problem_id for problem in problems]
-        store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids)
+        clusters = {one: str(place // related) for place, one in enumerate(ids)} if related > 1 else {}
+        store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids, clusters=clusters)
         grades = {text: Grade(answer=text, mode=text, reward=float(text)) for text in "01"}
         store.add_grades((one, response_id(text), "exact", grade) for one in ids for text, grade in grades.items())
         for checkpoint, correct_P in zip(checkpoints, correct_TP, strict=True):
@@ -122,6 +127,24 @@ def test_the_cheapest_audit_with_the_power_is_named_and_no_cheaper_one_has_it(pl
     assert planned.cheapest is not None
     assert planned.cheapest.power >= 0.8
     assert all(one.power < 0.8 for one in planned.audits if one.tokens < planned.cheapest.tokens)
+
+
+def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: Plan, tmp_path: Path) -> None:
+    with Store.open(_plant(tmp_path, [[1] * 7], related=3)) as store:
+        cluster_P = read_pilot(store, "run").cluster_P
+    assert cluster_P is not None
+    related = RelatedProblems.of(cluster_P)
+    assert (related.n_clusters, related.most_times) == (3, pytest.approx((9 + 9 + 1) / 7))
+    out = io.StringIO()
+    for one in (planned, replace(planned, related=related)):
+        print_plan(one, Console(file=out, width=200))
+    assert planned.related is None
+    assert out.getvalue().count("up to 2.71 times as many are needed, in more clusters") == 1
+
+
+def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="solved none of its 7 problems in 64 samples each: nothing within its reach"):
+        plan(_plant(tmp_path, [[0] * 7]))
 
 
 def test_the_cost_is_tokens_per_sample_times_problems_times_samples(planned: Plan) -> None:

@@ -11,7 +11,7 @@ from oversharp import open_store
 pytestmark = pytest.mark.xdist_group("audited_store")
 
 ROW = {"series": "a|b", "checkpoint": "c", "measure": "pass_at_k", "unit": "probability", "scope": "all"}
-BOUNDS = {"low": None, "high": None, "why": None}
+BOUNDS = {"low": None, "high": None, "why": None, "interval_over": None, "why_no_interval": None}
 
 
 def frame(*rows: dict[str, object]) -> pd.DataFrame:
@@ -29,8 +29,10 @@ def test_every_finding_is_in_every_file_with_all_its_digits(audited_store: Path,
     write_table(taken, tmp_path / "f.parquet", "parquet")
     from_csv = pd.read_csv(tmp_path / "f.csv").astype({"k": "Int64", "n": "Int64"})
     from_parquet = pd.read_parquet(tmp_path / "f.parquet")
+    # a column without a value has no type in a text file
+    typed = {"interval_over": "string", "why_no_interval": "string"}
     for read in (from_csv, from_parquet):
-        pd.testing.assert_frame_equal(read, taken, check_dtype=False, rtol=0, atol=0)
+        pd.testing.assert_frame_equal(read.astype(typed), taken.astype(typed), check_dtype=False, rtol=0, atol=0)
 
 
 def test_only_the_named_series_are_taken(audited_store: Path) -> None:
@@ -52,6 +54,15 @@ def test_markdown_has_steps_down_and_k_across_and_says_why_a_value_is_unknown() 
     table = "| step | k = 1 | k = 8 |\n| --- | --- | --- |\n| 0 | 0.25 [0.2, 0.3] | 0.5 |\n| 20 | – |  |"
     assert table in text
     assert "– at step 20: left out \\| cut short." in text
+
+
+def test_markdown_says_what_intervals_are_over_and_why_related_problems_leave_none() -> None:
+    related = {"step": 0, "k": 1, "value": 0.25, "low": 0.2, "high": 0.3, "interval_over": "clusters"}
+    few = {"step": 0, "k": 8, "value": 0.5, "why_no_interval": "the problems make up 9 clusters"}
+    text = findings_markdown(frame(related, few))
+    assert "Intervals are over clusters of related problems." in text
+    assert "No interval: the problems make up 9 clusters." in text
+    assert "luster" not in findings_markdown(frame({**related, "interval_over": "problems"}))
 
 
 def test_markdown_without_k_has_one_column_of_values_and_scopes_where_there_are_some() -> None:

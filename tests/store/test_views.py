@@ -68,9 +68,10 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
     steps = [{"step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8, "change": -0.05}]
     with Store.open(tmp_path / "audit.duckdb") as store:
-        _with_document(store, json.dumps({"claims": claims, "steps": steps}))
+        gone = [{"step": None, "checkpoint": "checkpoint-40", "why": "model.safetensors is cut short"}]
+        _with_document(store, json.dumps({"claims": claims, "steps": steps, "left_out": gone}))
         known, unknown = store.frame("FROM verdict_claims").astype(object).replace({np.nan: None}).to_dict("records")
-        (step,) = store.frame("FROM checkpoint_verdicts").astype(object).replace({np.nan: None}).to_dict("records")
+        step, broken = store.frame("FROM checkpoint_verdicts").astype(object).replace({np.nan: None}).to_dict("records")
     assert known == {
         "series": "run", "name": "fall", "null_hypothesis": "pass@k fell at no k", "scope": "all", "p": 0.01,
         "level": 0.03, "holds": True, "size": -0.05, "low": -0.08, "high": None, "why": None,
@@ -81,6 +82,9 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
         "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8,
         "change": -0.05, "low": None, "high": None, "why": None,
     }  # fmt: skip
+    unsaid = dict.fromkeys(["step", "lost", "kept", "k", "change", "low", "high"])
+    told = "left out: model.safetensors is cut short"
+    assert broken == {"series": "run", "checkpoint": "checkpoint-40", **unsaid, "why": told}
 
 
 @pytest.mark.parametrize("document", ["{}", '{"claims": [], "steps": []}', '{"claims": null, "steps": "none"}'])

@@ -91,7 +91,7 @@ def test_few_problems_say_nothing_of_others(loses: bool, n_problems: int, label:
 @pytest.mark.parametrize(
     ("n_problems", "cluster_P", "why"),
     [
-        (28, None, "fewer than 30 problems were ever solved"),
+        (28, None, "fewer than 30 problems were solved by the base"),
         (60, np.arange(60) % 8, "fewer than 10 clusters"),
         (60, None, None),
     ],
@@ -139,7 +139,7 @@ def test_what_looks_and_runs_cost_is_told_and_their_levels_are_still_within_reac
 def test_problems_that_nobody_solves_do_not_count_towards_problems_like_these() -> None:
     base, late = np.repeat((20, 0), (20, 20)), np.repeat((0, 0), (20, 20))
     verdict = verdict_of(_series(_checkpoint(0, base), _checkpoint(20, late)))
-    assert "Only 20 of 40 problems were ever solved" in " ".join(verdict.caveats)
+    assert "Only 20 of 40 problems were solved by the base" in " ".join(verdict.caveats)
     assert "problems like them" not in verdict.sentence
 
 
@@ -207,6 +207,14 @@ def test_few_problems_without_change_settle_nothing_and_the_verdict_says_what_wo
     assert verdict.remedy.drop == 0.05
     assert min(verdict.remedy.n, verdict.remedy.n_base) >= 64  # never less than the audit in hand
     assert f"about {verdict.remedy.n_problems} problems" in verdict.sentence
+
+
+def test_related_problems_settle_nothing_and_the_verdict_says_why_it_names_no_size() -> None:
+    correct = np.arange(40) * 8 % 64
+    alone = _series(_checkpoint(0, correct, n=64), _checkpoint(20, correct, n=64))
+    told = verdict_of(replace(alone, cluster_P=np.arange(40) // 2))
+    assert (told.label, told.remedy) == ("inconclusive", None)
+    assert any(caveat.startswith("How large an audit would settle it is not named") for caveat in told.caveats)
 
 
 @pytest.mark.parametrize(("n_trained", "n_window"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 3), (9, 3)])

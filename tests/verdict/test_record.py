@@ -56,6 +56,12 @@ NOTHING_SHOWN = (
             f"{WHEN}, on these 100 problems and on problems like them; pass@1 rose by 20.1.",
         ),
         (
+            # the keys look at all k at once: an interval at this one k that holds 0 would contradict the label
+            replace(FELL, changes=(_change(1, 0.201), _change(32, -0.053, 0.06))),
+            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points "
+            f"{WHEN}, on these 100 problems and on problems like them; pass@1 rose by 20.1.",
+        ),
+        (
             replace(FELL, modes_collapsed=True, window=(160,), changes=(_change(1, -0.3, None),)),
             "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 1: by 30.0 points at the end of "
             "this one training run (step 160), on these 100 problems and on problems like them; correct answers "

@@ -14,8 +14,9 @@ from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.series.folders import locate_model
 
-#: What is smaller than in an audit afterwards: 64 samples of at most 64 problems (128 of the base, once), no kernel.
-LIVE_DEFAULTS: Mapping[str, Any] = MappingProxyType({"n": 64, "limit": 64, "kernel_problems": 0})
+#: What is smaller than in an audit afterwards: 64 samples of at most 64 problems (128 of the base, once), no kernel, no
+#: controls, which every checkpoint would want anew while it is the last.
+LIVE_DEFAULTS: Mapping[str, Any] = MappingProxyType({"n": 64, "limit": 64, "kernel_problems": 0, "controls": False})
 #: The folder in the run's directory that the store, the report and the log lie in where ``out`` names no other.
 FOLDER = "oversharp"
 
@@ -61,6 +62,8 @@ def arguments(run_dir: Path | str, config: AuditConfig) -> list[str]:
         value, flag = getattr(config, one.name), f"--{one.name.replace('_', '-')}"
         if value is True:
             words.append(flag)
+        elif value is False and value != one.default:
+            words.append(f"--no-{flag.removeprefix('--')}")
         elif value != one.default:
             words.append(f"{flag}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
     return words

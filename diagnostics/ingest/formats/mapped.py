@@ -34,7 +34,8 @@ from diagnostics.ingest.formats.fields import (
     whole,
 )
 from diagnostics.ingest.formats.rows import records, typed_records
-from diagnostics.records.errors import ImportFileError
+from diagnostics.records.errors import ConfigError, ImportFileError
+from diagnostics.records.names import nearest_names
 
 _Text = FilledText | Annotated[int, Meta(ge=-(2**53), le=2**53)]
 #: Our fields, and the types that theirs have in most dumps.
@@ -54,6 +55,8 @@ _TYPES: Mapping[str, Any] = {
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
+#: A record without one of these is a fault, and told.
+_FAULTS_TELL = frozenset({*_NEEDED, "reward", "gold"})
 _STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
 
 
@@ -138,6 +141,32 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
         )
     except BadField as bad:
         return Fault(line, str(bad))
+
+
+def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
+    """Raise ``ConfigError`` where no record of any file has a field that a sample may lack.
+
+    Of those that it must have each record without one is a fault. Reading stops as soon as all were seen.
+    """
+    missing = {ours: theirs for ours, theirs in names.items() if ours not in _FAULTS_TELL}
+    seen: set[str] = set()
+    for path in paths:
+        if not missing:
+            return
+        for record in records(path):
+            if isinstance(record, Fault):
+                continue
+            seen |= record[1].keys()
+            missing = {
+                ours: theirs
+                for ours, theirs in missing.items()
+                if theirs not in record[1] and _dig(record[1], theirs.split(".")) is None
+            }
+            if not missing:
+                return
+    if seen:
+        ours, theirs = next(iter(missing.items()))
+        raise ConfigError(f"--map {ours}={theirs}: no record has that field; {nearest_names(theirs, seen)}")
 
 
 def _dig(value: Any, parts: Sequence[str]) -> Any:

@@ -7,9 +7,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import mapped
 from diagnostics.ingest.formats.contract import Fault, Recorded
-from diagnostics.records.errors import ImportFileError
+from diagnostics.ingest.plan import plan_import
+from diagnostics.records.errors import ConfigError, ImportFileError
 from tests.ingest.formats.reading import reader, write_lines
 
 ALL = {
@@ -87,3 +89,21 @@ def test_a_field_that_is_named_wrongly_is_a_fault_with_its_name(tmp_path: Path) 
     assert read(path, fields=ALL | {"response": "doc.answer.text"}) == [Fault(1, "no doc.answer.text")]
     assert read(path, fields=ALL | {"reward": "reward"}) == [Fault(1, "no reward")]
     assert read(path, fields=ALL | {"step": "set"}) == [Fault(1, "set is not a whole number")]
+
+
+@pytest.mark.parametrize("ours", ["cluster", "problem", "finish_reason"])
+def test_a_field_that_no_record_has_is_refused_with_its_nearest_name(tmp_path: Path, ours: str) -> None:
+    for step in (0, 20):
+        write_lines(tmp_path / f"{step}.jsonl", {"q": "1+1?", "a": "2", "right": 1.0, "template": "sum"})
+    fields = {"prompt": "q", "response": "a", "reward": "right"}
+    with pytest.raises(ConfigError, match=f"--map {ours}=tmplate: no record has that field; did you mean: template"):
+        plan_import([tmp_path], ImportConfig(map={**fields, ours: "tmplate"}))
+    assert len(plan_import([tmp_path], ImportConfig(map={**fields, ours: "template"})).files) == 2
+
+
+def test_a_field_that_one_record_of_one_file_has_is_known(tmp_path: Path) -> None:
+    record = {"q": "1+1?", "a": "2", "right": 1.0}
+    write_lines(tmp_path / "0.jsonl", record)
+    write_lines(tmp_path / "20.jsonl", record, record | {"doc": {"template": "sum"}})
+    fields = {"prompt": "q", "response": "a", "reward": "right", "cluster": "doc.template"}
+    assert len(plan_import([tmp_path], ImportConfig(map=fields)).files) == 2

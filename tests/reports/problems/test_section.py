@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from reports.evidence.problem_changes import (
     problem_changes,
     success_interval,
 )
-from reports.evidence.problem_details import ProblemDetails, read_problem_details
+from reports.evidence.problem_details import _MODES, ProblemDetails, read_problem_details
 from reports.evidence.source import read_source
 from reports.page import load_page
 from reports.problems.section import problems
@@ -244,3 +245,14 @@ def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
         "not confirmed, p = 0.4000 (9 / 64 → 0 / 64)": "unchanged",
         "–": "gained",
     }
+
+
+def test_an_answer_that_nobody_recorded_is_called_that_and_not_none() -> None:
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE answer_counts AS SELECT * FROM (VALUES ('run', 0, 'q', NULL, NULL, false, 3)) "
+        "AS t (series, step, problem_id, mode, answer, correct, n)"
+    )
+    asked = {"series": "run", "problem_ids": ["q"], "base_step": 0, "last_step": 20, "cap": 40, "shown": 3}
+    (row,) = connection.execute(_MODES, asked).df().to_dict("records")
+    assert (row["mode"], row["n_base"]) == ("answer not recorded", 3)

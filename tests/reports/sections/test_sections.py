@@ -13,10 +13,11 @@ from diagnostics.measures.contract import Measure, Plot
 from diagnostics.records.types import Finding, TrainingMetric
 from diagnostics.verdict.rule import NOTABLE_RISE
 from reports.context import Context
-from reports.records import Constant, Figure, Page
+from reports.records import Constant, Figure, Missing, Page
+from reports.sections.health import health
 from reports.sections.method import method
 from reports.sections.modes import strategy
-from tests.reports.parts import block, blocks, section, texts, with_source
+from tests.reports.parts import block, blocks, section, texts, with_series, with_source
 
 
 def with_findings(context: Context, *frames: pd.DataFrame, measure: Measure) -> Context:
@@ -136,3 +137,14 @@ def test_a_rate_matters_from_where_the_verdict_warns(page_of: Callable[..., Page
 
     assert NOTABLE_RISE == 0.01
     assert section(page_of(names=("grpo",), edit=cut), "health").lead[0].endswith(said)
+
+
+def test_doubtful_grades_and_unusable_records_of_an_import_stand_with_the_samples_health(context: Context) -> None:
+    before = blocks(health(context), Missing)
+    doubt, why = "12 of 480 rewards differ from the verifier's grade", "verifier math cannot read its gold answer"
+    imported = with_series(context, 0, provenance={"doubts": [doubt]}, unusable={why: 8})
+    doubtful, unusable, *others = blocks(health(imported), Missing)
+    assert others == before
+    assert doubtful.why == (doubt,)
+    assert unusable.title.startswith("Records that the import of")
+    assert unusable.why == (f"8 records: {why}",)

@@ -11,13 +11,14 @@ import pytest
 
 from diagnostics.measures.contract import Measure
 from diagnostics.store import Store
-from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
+from diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
 from diagnostics.verdict.record import (
     TITLES,
     ChangeAtK,
     Claim,
     Estimate,
     Explanation,
+    LeftOut,
     Rates,
     Remedy,
     StepClaim,
@@ -281,3 +282,18 @@ def test_the_verdict_is_read_from_the_store(store_of: Callable[..., Path], measu
         store.replace_verdict(audit_key("grpo"), VERDICT)
         page = load_page(store, measures, store_name="audit.duckdb")
     assert page.headline.cards[0].verdict.sentence == VERDICT.sentence
+
+
+def test_a_checkpoint_that_is_open_below_0_says_why_and_one_that_was_left_out_has_a_row(context: Context) -> None:
+    at_level = Claim(name=A_CHECKPOINT, null="none is lost", scope=LIKE_THESE, level=0.005, holds=False, p=0.03)
+    below = replace(step(20, "open"), high=-0.002)
+    gone = LeftOut(checkpoint="checkpoint-60", step=None, why="cut short")
+    steps, left_out = (below, step(40, "open")), (gone,)
+    told = table(said(context.source, steps=steps, left_out=left_out, claims=(at_level,)), "Every checkpoint")
+    assert told.title == "Every checkpoint: 2 open, 1 left out"
+    assert texts(told)[-1] == ["checkpoint-60", "left out", "–", "–", "–"]
+    assert "At step 20 the 95\N{NO-BREAK SPACE}% interval lies below 0 and yet no loss is called" in told.note
+    assert "level 0.005" in told.note
+    assert told.note.endswith("Left out checkpoint-60: cut short.")
+    plain = table(said(context.source, steps=(step(40, "open"),), claims=(at_level,)), "Every checkpoint")
+    assert "yet no loss" not in plain.note

@@ -1,0 +1,109 @@
+"""What an interval takes as independent: problems, or the clusters of those that are related."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import t as student_t
+
+from diagnostics.statistics.clusters import by_cluster
+
+#: Below so many clusters nothing is said of problems like these: what clusters scatter is not known then.
+FEW_CLUSTERS = 10
+#: Said where an interval has no version for clusters.
+NOT_RELATED = "its interval takes problems as independent, and clusters of related ones are named"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """``mean`` over ``n`` problems with the bounds of its interval, None where there is none.
+
+    ``over`` are the units that the interval takes as independent. ``why`` says why related problems leave none.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    over: Literal["problems", "clusters"] = field(default="problems", repr=False)
+    why: str | None = field(default=None, repr=False)
+
+
+def named_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> Int[np.ndarray, " problem"] | None:
+    """The same clusters; None where no two of these problems share one, so that each stands for itself.
+
+    >>> named_clusters(np.array([4, 2, 9])) is None
+    True
+    """
+    return None if cluster_P is None or len(np.unique(cluster_P)) == len(cluster_P) else cluster_P
+
+
+def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
+    """Why related problems allow no interval, or None where they do.
+
+    >>> few_clusters(np.arange(40) // 2), few_clusters(np.arange(40) // 20)
+    (None, 'the problems make up 2 clusters; an interval needs at least 10')
+    """
+    named_P = named_clusters(cluster_P)
+    if named_P is None or (n_clusters := len(np.unique(named_P))) >= FEW_CLUSTERS:
+        return None
+    made = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
+    return f"the problems make up {made}; an interval needs at least {FEW_CLUSTERS}"
+
+
+def over_units(
+    of: Callable[[Float[np.ndarray, " unit"], float], Interval],
+    values_P: Float[np.ndarray, " problem"],
+    cluster_P: Int[np.ndarray, " problem"] | None,
+) -> Interval:
+    """The interval ``of`` the problems, or of one value for each of their clusters, and of its degrees of freedom."""
+    cluster_P = named_clusters(cluster_P)
+    if cluster_P is None:
+        return of(values_P, len(values_P) - 1.0)
+    if why := few_clusters(cluster_P):
+        return Interval(mean=float(np.mean(values_P)), low=None, high=None, n=len(values_P), why=why)
+    return replace(
+        of(by_cluster(values_P, cluster_P), effective_clusters(cluster_P) - 1.0), n=len(values_P), over="clusters"
+    )
+
+
+def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
+    """So many clusters of equal size say as much of the spread: P² / Σ size². A few large ones carry the variance.
+
+    Source: Carter, Schnepel, Steigerwald 2017 (Rev. Econ. Stat. 99:698), for sizes alone.
+
+    >>> effective_clusters(np.array([0, 0, 1, 1])), effective_clusters(np.array([0, 0, 0, 1]))  # 4² / (3² + 1²)
+    (2.0, 1.6)
+    """
+    _, size_G = np.unique(cluster_P, return_counts=True)
+    return float(size_G.sum() ** 2 / (size_G**2).sum())
+
+
+def totals(
+    values_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"] | None
+) -> Float[np.ndarray, " unit"]:
+    """What each cluster holds, scaled so that their mean is that of the problems; without clusters the values."""
+    if cluster_P is None:
+        return values_P
+    _, place_P = np.unique(cluster_P, return_inverse=True)
+    sum_G = np.bincount(place_P, weights=values_P)
+    return sum_G * (len(sum_G) / len(values_P))
+
+
+def independent_problems(
+    holds_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"], confidence: float
+) -> float:
+    """So many independent problems would scatter as the clusters do, at most as many as there are."""
+    n, share = len(holds_P), float(holds_P.mean())
+    value_G = by_cluster(holds_P, cluster_P)
+    n_clusters = len(value_G)
+    if share in (0.0, 1.0):  # no spread to learn from
+        return float(n_clusters)
+    variance = float(np.var(value_G, ddof=1)) / n_clusters
+    tail = 0.5 + confidence / 2.0
+    fewer = (float(student_t.ppf(tail, n - 1)) / float(student_t.ppf(tail, effective_clusters(cluster_P) - 1))) ** 2
+    return min(float(n), share * (1.0 - share) / variance * fewer) if variance > 0.0 else float(n)
