@@ -25,14 +25,15 @@ from scipy.stats import entropy, norm
 
 from diagnostics.measures.temporal_forgetting import LEVEL, chance_of_none
 from diagnostics.statistics.band import simultaneous_band
-from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.crossing import crossing, k_star_of
 from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, unseen_room
 from diagnostics.statistics.intervals import (
     mean_interval,
     median_interval,
+    percentile_bounds,
     ratio_interval,
+    resampled_means,
     share_interval,
     sparse_interval,
     yes_no_interval,

@@ -31,6 +31,7 @@ _RESULTS = ("findings", "verdicts", "verdict_looks")
 _NO_EVIDENCE = (
     "answer_counts",
     "audit_samples",
+    "base_responses",
     "grade_disagreements",
     "greedy_grades",
     "problem_counts",

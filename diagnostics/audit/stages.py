@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.audit.kernel_panel import plan_kernel, upper_triangle
 from diagnostics.engine.local import AuditEngine
 from diagnostics.records.errors import CheckpointError, KernelError, SamplerError
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.shard import Task
 from diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
 from diagnostics.store import Store
+from diagnostics.store.kernel_panel import plan_kernel, upper_triangle
 from diagnostics.store.missing import missing_samples, unforced, unrepeated
 from diagnostics.verifiers import Verifiers
 

@@ -16,8 +16,8 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 from sklearn.isotonic import isotonic_regression
 
-from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
 from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.intervals import percentile_bounds, resampled_means
 from diagnostics.statistics.units import few_clusters, named_clusters
 
 #: Points along the interpolated frontier.

@@ -210,6 +210,23 @@ RELATIONS: tuple[Relation, ...] = (
         row="a problem at a checkpoint, with all its samples (the base has more): what pass@k rests on",
     ),
     Relation(
+        name="control_counts",
+        row="a problem at a temperature other than the audit's own: of the base sharper, of a checkpoint hotter",
+        columns={
+            "temperature": _means("what it was drawn at", "temperature"),
+            "own_temperature": _means("what the audit's own samples were drawn at", "temperature"),
+            "n_planned": _means("samples of this problem that the audit wants at this temperature", "samples"),
+        },
+    ),
+    Relation(
+        name="base_responses",
+        row="a different response of the base to a problem, among its own samples",
+        columns={
+            "n": _means("how often the base gave it", "samples"),
+            "own_law": _means("whether the base was drawn at temperature 1, untruncated"),
+        },
+    ),
+    Relation(
         name="greedy_grades",
         row="the greedy response to a problem at a checkpoint",
     ),
@@ -233,7 +250,9 @@ RELATIONS: tuple[Relation, ...] = (
         name="audit_samples",
         row="a sample that the audit rests on, graded or not, once per role",
         columns={
-            "role": _means("own (drawn from this checkpoint) or panel (of the base, under settings of its own)"),
+            "role": _means(
+                "own (drawn from this checkpoint), panel (of the base, under settings of its own) or control"
+            ),
             "token_ids": _means("tokens of the response, its end token included; NULL if not known"),
             "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
             "entropy_sum": _means(

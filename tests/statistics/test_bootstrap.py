@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.statistics import bootstrap
-from diagnostics.statistics.bootstrap import percentile_bounds, resampled_means
+from diagnostics.statistics import intervals
+from diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
 
 def test_columns_of_a_problem_stay_together():
@@ -22,7 +22,7 @@ def test_means_spread_like_the_error_of_a_mean():
 def test_drawing_in_pieces_changes_nothing(monkeypatch):
     values_PX = np.random.default_rng(0).normal(size=(30, 2))
     whole = resampled_means(values_PX, rng=np.random.default_rng(1), draws=17)
-    monkeypatch.setattr(bootstrap, "_NUMBERS_AT_ONCE", 100)
+    monkeypatch.setattr(intervals, "_NUMBERS_AT_ONCE", 100)
     np.testing.assert_allclose(resampled_means(values_PX, rng=np.random.default_rng(1), draws=17), whole)
 
 

@@ -11,9 +11,9 @@ import pytest
 from diagnostics.app.cli import main
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.kernel_panel import upper_triangle
 from diagnostics.engine import local as engine_module
 from diagnostics.records.errors import KernelError
+from diagnostics.store.kernel_panel import upper_triangle
 from diagnostics.tasks import countdown
 from oversharp import open_store
 from tests.samplers.tiny_models import write_adapter
