@@ -49,7 +49,7 @@ def claimed(out: Path, record: dict[str, Any]) -> Iterator[None]:
         if lock.tell() == 0:
             lock.write(json.dumps(record, indent=2) + "\n")
             lock.flush()
-        for leftover in out.glob(f"{_UNFINISHED}*"):
+        for leftover in out.glob(f"{_UNFINISHED}checkpoint-*"):
             shutil.rmtree(leftover)
         yield
 

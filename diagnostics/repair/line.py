@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from diagnostics.records.errors import ConfigError
@@ -19,6 +19,7 @@ from diagnostics.repair.models import Models, read_object
 from diagnostics.repair.points import WHOLE, RepairedPoint, folder_of
 from diagnostics.repair.sources import Sources
 from diagnostics.repair.tensor_files import write_files
+from diagnostics.series.fingerprints import same_in_another_form
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 
 
@@ -118,11 +119,19 @@ class RepairLine:
                 rounded_lambda=rounding.rounded_lambda(step / WHOLE),
                 found=False,
             )
+            if own is None and self._is_rounded_base(folder):
+                point = replace(point, weights_hash=self.sources.base.weights_hash)
             if any(one.weights_hash == point.weights_hash for one in others.values()):
                 shutil.rmtree(folder)
             else:
                 self._describe(point, folder)
         return point
+
+    def _is_rounded_base(self, folder: Path) -> bool:
+        """Whether a model is the base, rounded to another dtype: no series has both."""
+        if self.sources.are_adapters:
+            return False
+        return same_in_another_form(weight_files(folder), weight_files(self.sources.base.path))
 
     def _write_config(self, own: Checkpoint | None, folder: Path) -> None:
         config = self.weights.config(own or self.sources.last, computed=own is None, float32=self.float32)

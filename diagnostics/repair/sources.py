@@ -10,6 +10,7 @@ from diagnostics.records.errors import CheckpointError, ConfigError
 from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.finding import ADAPTER_CONFIG, find_series, readable_files
 from diagnostics.series.folders import Candidate, find_candidates, in_step_order
+from diagnostics.series.layouts import recognised
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 
 
@@ -65,9 +66,9 @@ def _without_base(
 ) -> tuple[tuple[int, Candidate] | None, list[tuple[int, Candidate]]]:
     """The checkpoint that is the base, None if that lies elsewhere, and the trained ones."""
     if base is not None:
-        outside = base.expanduser().resolve()
-        trained = [(step, one) for step, one in ordered if step != 0 and one.path.resolve() != outside]
-        return None, trained
+        folder = base.expanduser()
+        outside = {folder.resolve(), recognised(folder).model.resolve()}
+        return None, [(step, one) for step, one in ordered if step != 0 and one.path.resolve() not in outside]
     if not ordered:
         return None, []
     step, lowest = ordered[0]

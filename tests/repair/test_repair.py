@@ -183,6 +183,16 @@ def test_a_step_of_one_bfloat16_has_nothing_between_and_float32_keeps_it(run: Pa
     assert json.loads((tmp_path / "float32/checkpoint-25/config.json").read_text())["dtype"] == "float32"
 
 
+def test_a_point_that_is_the_base_in_another_dtype_is_left_out_too(run: Path, tmp_path: Path) -> None:
+    start = {name: one.float() for name, one in tensors_of(run / "checkpoint-0").items()}
+    grown = {name: (one * 1.01).bfloat16() for name, one in start.items()}
+    edit(run / "checkpoint-0", lambda _: start)
+    edit(run / "checkpoint-20", lambda _: grown)
+    result = oversharp.repair(run, tmp_path / "out", lambdas=[0.01, 0.5])
+    assert list(result.left_out) == ["checkpoint-1"]
+    assert [one.step for one in find_series([tmp_path / "out"]).checkpoints] == [0, 50, 100]
+
+
 # ---------------------------------------------------------------- the folders
 
 
