@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import oversharp
+from diagnostics.app.cli import main
 from diagnostics.records.errors import OversharpError
 from diagnostics.repair import tensor_files
 from diagnostics.series import find_series
@@ -246,6 +249,56 @@ def test_what_a_killed_call_left_is_no_checkpoint_and_what_stood_is_not_made_aga
     assert (out / "checkpoint-25/model.safetensors").stat().st_mtime_ns == stood
     assert not list(out.glob("tmp-*"))
     assert [one.step for one in oversharp.repair(run, out, lambdas=[0.9]).points] == [0, 25, 50, 75, 90, 100]
+
+
+def test_a_checkpoint_that_is_still_being_written_is_not_the_last(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "checkpoint-20", run / "checkpoint-30")
+    file = run / "checkpoint-30/model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert oversharp.repair(run, tmp_path / "out", lambdas=[0.5]).checkpoints == ("checkpoint-20",)
+    with pytest.raises(OversharpError, match=r"checkpoint-30: model.safetensors is cut short .* name another"):
+        oversharp.repair(run, tmp_path / "other", checkpoint=30)
+
+
+def test_two_calls_at_once_do_not_write_into_one_folder(run: Path, tmp_path: Path) -> None:
+    oversharp.repair(run, tmp_path / "out", lambdas=[0.5])
+    with (tmp_path / "out/repair.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OversharpError, match="another repair is writing here"):
+            oversharp.repair(run, tmp_path / "out", lambdas=[0.75])
+
+
+def test_a_disk_that_fills_up_costs_one_point(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = tensor_files._write_file
+
+    def full_at_the_second(file: Path, *rest: Any) -> None:
+        write(file, *rest)
+        if "50" in file.parent.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tensor_files, "_write_file", full_at_the_second)
+    with pytest.raises(OversharpError, match="checkpoint-50: the disk is full; make room and run the same command"):
+        oversharp.repair(run, tmp_path / "out")
+    assert sorted(one.name for one in (tmp_path / "out").glob("*checkpoint*")) == [
+        "checkpoint-0",
+        "checkpoint-100",
+        "checkpoint-25",
+    ]
+
+
+def test_the_command_tells_what_was_left_out_and_ends_with_3(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = tensors_of(run / "checkpoint-0")
+    head = start[HEAD].clone()
+    head[0, 0] = (head[0, 0].view(torch.int16) + 1).view(torch.bfloat16)
+    edit(run / "checkpoint-20", lambda _: start | {HEAD: head})
+    with pytest.raises(SystemExit) as ended:
+        main(["repair", str(run), "--out", str(tmp_path / "out"), "--lambdas", "0.25", "--json"])
+    told = capsys.readouterr()
+    assert ended.value.code == 3
+    assert [point["step"] for point in json.loads(told.out)["points"]] == [0, 100]
+    assert told.err.startswith("warning: left out checkpoint-25: rounds to the weights of checkpoint-0")
 
 
 # ---------------------------------------------------------------- what cannot be
