@@ -99,6 +99,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python benchmarks/speed/training.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 	$(BIN)/python benchmarks/speed/dlc.py
 	$(BIN)/python benchmarks/speed/loss_memory.py
+	$(BIN)/python benchmarks/speed/repair.py
 	$(BIN)/python benchmarks/kernel_reach.py
 	$(BIN)/python benchmarks/demo_truth.py
 

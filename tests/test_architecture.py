@@ -24,6 +24,7 @@ ROOMS = (
     "diagnostics.verdict",
     "diagnostics.verifiers",
     "diagnostics.series",
+    "diagnostics.repair",
     "diagnostics.tasks",
     "diagnostics.models",
     "diagnostics.kernel",

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from diagnostics.app.repair import repair as repair
 from diagnostics.records.errors import OversharpError as OversharpError
 from diagnostics.records.version import version as version
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from diagnostics.ingest.ingest import ImportResult as ImportResult
     from diagnostics.records.progress import ConsoleProgress as ConsoleProgress
     from diagnostics.records.progress import ProgressSink
+    from diagnostics.repair.points import RepairedPoint as RepairedPoint
+    from diagnostics.repair.points import RepairResult as RepairResult
     from diagnostics.store import Store as Store
     from diagnostics.store.merge import MergeResult as MergeResult
     from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
@@ -60,6 +63,7 @@ VERBS = (
     "plan",
     "confirm",
     "regrade",
+    "repair",
     "report",
     "export",
     "audit_shard",
@@ -83,6 +87,8 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "PlannedAudit": "diagnostics.verdict.audit_sizes",
         "ConfirmResult": "diagnostics.audit.confirm",
         "RegradeResult": "diagnostics.audit.regrade",
+        "RepairResult": "diagnostics.repair.points",
+        "RepairedPoint": "diagnostics.repair.points",
         "ExportResult": "diagnostics.export.contract",
         "Exported": "diagnostics.export.contract",
         "ShardResult": "diagnostics.audit.audit",

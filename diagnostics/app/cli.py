@@ -83,6 +83,7 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
 app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
+app.command(command_of(api.repair, results.show_repair))
 app.command(command_of(api.report, results.show_report))
 app.command(command_of(api.export, results.show_export, {"formats": "--format"}))
 app.command(command_of(api.merge, results.show_merge))

@@ -46,6 +46,8 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
     {
         "Path | str": Path,
         "Path | str | None": Path | None,
+        "Path | str | Sequence[Path | str]": Annotated[tuple[str, ...], Parameter(negative=())],
+        "Sequence[float]": Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative=())],
         "Sequence[Path | str]": Annotated[tuple[Path, ...], Parameter(negative=())],
         "Sequence[str] | None": Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative=())],
         "Sequence[Asked]": _LIST,
@@ -53,6 +55,7 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
         "ConfirmConfig | None": ConfirmConfig | None,
         "str": str,
         "str | None": str | None,
+        "int": int,
         "int | None": int | None,
         "float": float,
         "float | None": float | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
         MergeResult,
         Plan,
         RegradeResult,
+        RepairResult,
         ShardResult,
         Verdict,
     )
     from diagnostics.app.compare import ComparisonPlan
     from diagnostics.ingest.plan import ImportPlan
     from diagnostics.ingest.read import FileResult
+
+#: A λ that rounding moved by more than this is told.
+_NOTABLE_LAMBDA = 0.02
 
 
 def show_audit(result: AuditResult, as_json: bool) -> int:
@@ -178,6 +183,30 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
         problems = "1 problem" if len(result.left_out) == 1 else f"{len(result.left_out)} problems"
         _warn(f"{problems} left out, the first is {label}: {why}")
     return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def show_repair(result: RepairResult, as_json: bool) -> int:
+    """Every point with its folder; a warning where rounding left one elsewhere, or made it one of the others."""
+    if as_json:
+        _print_json(asdict(result))
+    else:
+        ends = {0: f"the base, {result.base}", 100: f"the end, {_mean_of(result.checkpoints)}"}
+        for one in result.points:
+            what = ends.get(one.step, f"λ = {one.lambda_:g}")
+            print(f"{one.path}  {what}{', kept' if one.found else ''}")
+        print(f"next    oversharp audit {shlex.quote(str(result.out))} --problems FILE.jsonl --out DIR")
+    for one in result.points:
+        if one.rounded_lambda is not None and abs(one.rounded_lambda - one.lambda_) > _NOTABLE_LAMBDA:
+            _warn(
+                f"{one.path}: rounded to the dtype of the checkpoint, the weights lie at λ = {one.rounded_lambda:.3f}; "
+                "--float32 into another --out keeps what lies between"
+            )
+    _warn_left_out(result.left_out)
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def _mean_of(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"the mean of {', '.join(labels)}"
 
 
 def show_report(path: Path, as_json: bool) -> int:

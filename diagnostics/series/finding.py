@@ -6,7 +6,8 @@ Nothing is loaded: names, JSON files and the headers and bytes of weight files a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,15 @@ def find_series(paths: Sequence[Path | str], *, base: Path | None = None, name: 
     remain, the base cannot be read, two checkpoints claim one step or hold equal weights (a merge that wrote the base
     again, most often), or their vocabularies differ.
     """
-    try:
+    with readable_files():
         return _find_series(paths, base=base, name=name)
+
+
+@contextmanager
+def readable_files() -> Iterator[None]:
+    """A file that cannot be read inside the block is a ``CheckpointError`` in one line."""
+    try:
+        yield
     except OSError as error:
         raise CheckpointError(
             f"{error.filename}: cannot be read ({error.strerror}); check its permissions and that no trainer is "
@@ -142,8 +150,9 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     model_path = _model_of_adapter(candidate, config, external, known) if is_adapter else None
     _require_tokenizer(candidate, model_path)
     if path not in known:
-        under = "" if model_path is None else f"{_model_hash(model_path, known)} {_adapter_law(config)}"
-        known[path] = weights_hash(files, base_hash=under)
+        known[path] = (
+            weights_hash(files) if model_path is None else adapter_hash(files, config, _model_hash(model_path, known))
+        )
     return Checkpoint(
         step=step,
         label=candidate.label,
@@ -163,11 +172,15 @@ def current_hash(checkpoint: Checkpoint) -> str:
     files = weight_files(checkpoint.path, adapter=checkpoint.base_path is not None)
     if checkpoint.base_path is None:
         return weights_hash(files)
-    law = _adapter_law(_read_json(checkpoint.path / ADAPTER_CONFIG))
-    return weights_hash(files, base_hash=f"{_model_hash(checkpoint.base_path, {})} {law}")
+    return adapter_hash(files, _read_json(checkpoint.path / ADAPTER_CONFIG), _model_hash(checkpoint.base_path, {}))
 
 
-def _adapter_law(config: dict[str, Any]) -> str:
+def adapter_hash(files: Sequence[Path], config: Mapping[str, Any], model_hash: str) -> str:
+    """What identifies an adapter: its tensors, the model under it, the entries of ``config`` that it computes by."""
+    return weights_hash(files, base_hash=f"{model_hash} {_adapter_law(config)}")
+
+
+def _adapter_law(config: Mapping[str, Any]) -> str:
     """What an adapter computes besides its tensors: two with equal tensors and other scales are two checkpoints."""
     return json.dumps({name: config[name] for name in _ADAPTER_LAW if config.get(name)}, sort_keys=True)
 

@@ -6,20 +6,14 @@ changed nothing.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint
+from diagnostics.series.numbers import is_whole, rounded, stored_floats
 from diagnostics.series.weights import StoredTensor, stored_tensors, tensor_bytes, weight_files
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-_AT_A_TIME = 1 << 21
 #: Where a model ties it to the embeddings, some writers store it and others do not.
 _TIED_HEAD = "lm_head.weight"
 
@@ -81,9 +75,9 @@ def is_identity(files: Sequence[Path]) -> bool:
     tensors = stored_tensors(files)
     seconds = [tensor for tensor in tensors if "lora_B" in tensor.name or "lora_embedding_B" in tensor.name]
     firsts = [tensor for tensor in tensors if "lora_A" in tensor.name or "lora_embedding_A" in tensor.name]
-    if not seconds or len(firsts) + len(seconds) != len(tensors) or not all(map(_is_whole, seconds)):
+    if not seconds or len(firsts) + len(seconds) != len(tensors) or not all(map(is_whole, seconds)):
         return False
-    return not any(np.any(number_N) for tensor in seconds for number_N in _floats(tensor))
+    return not any(np.any(number_N) for tensor in seconds for number_N in stored_floats(tensor))
 
 
 def _is_rounded(ours: StoredTensor, theirs: StoredTensor) -> bool:
@@ -94,35 +88,7 @@ def _is_rounded(ours: StoredTensor, theirs: StoredTensor) -> bool:
         same_size = ours.end - ours.start == theirs.end - theirs.start
         pairs = zip(tensor_bytes(ours), tensor_bytes(theirs), strict=True)
         return ours.shape == theirs.shape and same_size and all(one == other for one, other in pairs)
-    if ours.shape != theirs.shape or not (_is_whole(ours) and _is_whole(theirs)):
+    if ours.shape != theirs.shape or not (is_whole(ours) and is_whole(theirs)):
         return False
-    chunks = zip(_floats(ours), _floats(theirs), strict=True)
-    return all(np.array_equal(number_N, _rounded(other_N, ours.dtype)) for number_N, other_N in chunks)
-
-
-def _is_whole(tensor: StoredTensor) -> bool:
-    """Whether it is of floats, and its bytes are as many as its shape says."""
-    return tensor.end - tensor.start == math.prod(tensor.shape) * _FLOAT_BYTES.get(tensor.dtype, -1)
-
-
-def _floats(tensor: StoredTensor) -> Iterator[NDArray[Any]]:
-    """The numbers in ``tensor``, as many at a time whatever the dtype; bfloat16 as float32."""
-    import numpy as np
-
-    width = _FLOAT_BYTES[tensor.dtype]
-    for raw in tensor_bytes(tensor, at_a_time=_AT_A_TIME * width):
-        if tensor.dtype == "BF16":
-            yield (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
-        else:
-            yield np.frombuffer(raw, f"<f{width}")
-
-
-def _rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """To the nearest number of ``dtype``, to even on a tie; bfloat16 as float32."""
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        if dtype != "BF16":
-            return number_N.astype(f"<f{_FLOAT_BYTES[dtype]}")
-        bits_N = number_N.astype("<f4").view("<u4")
-        return ((bits_N + 0x7FFF + ((bits_N >> 16) & 1)) & 0xFFFF0000).view("<f4")
+    chunks = zip(stored_floats(ours), stored_floats(theirs), strict=True)
+    return all(np.array_equal(number_N, rounded(other_N, ours.dtype)) for number_N, other_N in chunks)

@@ -1,0 +1,99 @@
+"""The model card of a repaired checkpoint: what it is, and what it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnostics.records.types import Checkpoint
+from diagnostics.records.version import version
+from diagnostics.repair.points import WHOLE, RepairedPoint
+from diagnostics.repair.sources import Sources
+
+_PAPERS = (
+    "WiSE-FT ([arXiv:2109.01903](https://arxiv.org/abs/2109.01903)), for reasoning "
+    "[arXiv:2504.10478](https://arxiv.org/abs/2504.10478)"
+)
+
+
+def card(point: RepairedPoint, sources: Sources, *, float32: bool, of_base_alone: Sequence[str]) -> str:
+    """The README.md of one point, in Markdown."""
+    unchanged = _unchanged(point, sources)
+    parts = [
+        "---\ntags:\n- oversharp\n- merge\n---",
+        f"# {_title(point, sources)}",
+        f"The weights are those of the {unchanged}, as they were." if unchanged else _computed(point, sources),
+        _table(point, sources),
+        "Hashes identify the weights, as in a store of oversharp. Folders of this series are named by λ in hundredths: "
+        f"`checkpoint-0` is the base, `checkpoint-{WHOLE}` is {_end(sources)}.",
+        "" if unchanged else _rounding(point, float32),
+        "" if unchanged else _left(of_base_alone),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _unchanged(point: RepairedPoint, sources: Sources) -> str:
+    if point.step == 0:
+        return "base"
+    return "checkpoint" if point.step == WHOLE and len(sources.checkpoints) == 1 else ""
+
+
+def _title(point: RepairedPoint, sources: Sources) -> str:
+    if point.step == 0:
+        return f"The base of `{sources.last.label}`"
+    if point.step == WHOLE:
+        return _end(sources)[0].upper() + _end(sources)[1:]
+    return f"{point.lambda_:.0%} of the way from the base to {_end(sources)}"
+
+
+def _end(sources: Sources) -> str:
+    if len(sources.checkpoints) == 1:
+        return f"`{sources.last.label}`"
+    return f"the mean of {', '.join(f'`{one.label}`' for one in sources.checkpoints)}"
+
+
+def _computed(point: RepairedPoint, sources: Sources) -> str:
+    single = len(sources.checkpoints) == 1
+    formula = f"base + {point.lambda_:g} · ({'checkpoint' if single else 'mean of the checkpoints'} − base)"
+    factors = ""
+    if sources.are_adapters:
+        summed = not single or sources.base.kind == "lora"
+        how = "the factors of the adapters stand side by side" if summed else "lora_B is scaled"
+        factors = f" An adapter adds B·A to its model, so {how}."
+    return (
+        f"The weights are {formula}, after {_PAPERS}.{factors} Configuration and tokenizer are those of "
+        f"`{sources.last.label}`.\n\nWhether this point is better than its ends is not measured here: `oversharp "
+        "audit` on the folder around this one measures it."
+    )
+
+
+def _table(point: RepairedPoint, sources: Sources) -> str:
+    rows = [
+        ("λ", f"{point.lambda_:g}"),
+        ("base", _told(sources.base)),
+        *(("checkpoint", _told(one)) for one in sources.checkpoints),
+        ("weights", f"`{point.weights_hash}`"),
+        ("made by", f"`oversharp repair` {version()}"),
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _told(checkpoint: Checkpoint) -> str:
+    under = "" if checkpoint.base_path is None else f", an adapter of `{checkpoint.base_path}`"
+    return f"step {checkpoint.step}, `{checkpoint.path}`{under}, weights `{checkpoint.weights_hash}`"
+
+
+def _rounding(point: RepairedPoint, float32: bool) -> str:
+    if point.rounded_lambda is None:
+        return ""
+    where = f"the weights lie at λ = {point.rounded_lambda:.4g}"
+    if float32:
+        return f"Written in float32: {where}."
+    return f"Rounded to the dtype of the checkpoint: {where}, the nearest point on the line."
+
+
+def _left(of_base_alone: Sequence[str]) -> str:
+    if not of_base_alone:
+        return ""
+    return (
+        f"Tensors of the base that the checkpoint lacks are not here: {len(of_base_alone)}, `{of_base_alone[0]}` first."
+    )

@@ -1,0 +1,158 @@
+"""What a repair lies between: the base, and a checkpoint or the mean of neighbouring ones. Only these are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from diagnostics.records.errors import CheckpointError, ConfigError
+from diagnostics.records.types import Checkpoint, Series
+from diagnostics.series.finding import ADAPTER_CONFIG, find_series, readable_files
+from diagnostics.series.folders import Candidate, find_candidates, in_step_order
+from diagnostics.series.layouts import recognised
+from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The two ends of the line: ``base``, and the mean of ``checkpoints``, which are in ascending step order."""
+
+    base: Checkpoint
+    checkpoints: tuple[Checkpoint, ...]
+
+    @property
+    def last(self) -> Checkpoint:
+        """The checkpoint whose configuration, tokenizer and dtypes the results have."""
+        return self.checkpoints[-1]
+
+    @property
+    def are_adapters(self) -> bool:
+        """Whether LoRA adapters are mixed rather than whole models."""
+        return self.last.kind == "lora"
+
+    @property
+    def all(self) -> tuple[Checkpoint, ...]:
+        """Every source, the base first."""
+        return (self.base, *self.checkpoints)
+
+
+def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | None, average: int) -> Sources:
+    """The base of the series under ``paths`` and the last ``average`` checkpoints up to ``step``, by default the last.
+
+    Unlike an audit it hashes only these. Raises ``ConfigError`` for a step or number that the series does not have,
+    ``CheckpointError`` for what ``find_series`` refuses, and for adapters and models that do not belong together.
+    """
+    if average < 1:
+        raise ConfigError(f"--average {average}: must be at least 1")
+    with readable_files():
+        candidates, _ = find_candidates(paths)
+        ordered = in_step_order(candidates, first_step=0 if base is None else 1)
+        first, trained = _without_base(ordered, base)
+        chosen = _window(trained, step, average)
+    if not chosen:
+        find_series(paths, base=base)  # says what is missing
+        raise CheckpointError(f"{paths[0]}: holds the base alone; pass the directory that holds a trained checkpoint")
+    listed = [one.path for _, one in ([first] if first is not None else []) + chosen]
+    sources = _as_sources(find_series(listed, base=base), chosen)
+    _refuse_mixed_kinds(sources)
+    if sources.are_adapters:
+        _refuse_other_bases(sources, base)
+    return sources
+
+
+def _without_base(
+    ordered: Sequence[tuple[int, Candidate]], base: Path | None
+) -> tuple[tuple[int, Candidate] | None, list[tuple[int, Candidate]]]:
+    """The checkpoint that is the base, None if that lies elsewhere, and the trained ones."""
+    if base is not None:
+        folder = base.expanduser()
+        outside = {folder.resolve(), recognised(folder).model.resolve()}
+        return None, [(step, one) for step, one in ordered if step != 0 and one.path.resolve() not in outside]
+    if not ordered:
+        return None, []
+    step, lowest = ordered[0]
+    if step != 0 and (lowest.path / ADAPTER_CONFIG).is_file():  # the model under the adapters is the base
+        return None, list(ordered)
+    return ordered[0], list(ordered[1:])
+
+
+def _window(trained: Sequence[tuple[int, Candidate]], step: int | None, average: int) -> list[tuple[int, Candidate]]:
+    """The last ``average`` of ``trained`` up to ``step``; without a step, up to the last that is whole."""
+    faults = {at: _fault(one) for at, one in trained}
+    steps = [at for at, _ in trained if step is not None or not faults[at]]
+    if not steps:
+        return []
+    last = steps[-1] if step is None else step
+    if last not in steps:
+        raise ConfigError(f"--checkpoint {step}: no such checkpoint in the series; it has {', '.join(map(str, steps))}")
+    until = [(at, one) for at, one in trained if at <= last]
+    if len(until) < average:
+        raise ConfigError(
+            f"--average {average}: there are {len(until)} checkpoints up to step {last}, the base not counted; "
+            f"give at most {len(until)}"
+        )
+    chosen = until[-average:]
+    for at, one in chosen:
+        if faults[at]:
+            raise CheckpointError(f"{one.label}: {faults[at]}; restore it, or name another with --checkpoint")
+    return chosen
+
+
+def _fault(candidate: Candidate) -> str:
+    """Why its weights cannot be read, empty if they can. Reads headers, not weights."""
+    is_adapter = (candidate.path / ADAPTER_CONFIG).is_file()
+    try:
+        files = () if candidate.obstacle else weight_files(candidate.path, adapter=is_adapter)
+        check_complete(files)
+    except IncompleteCheckpointError as fault:
+        return str(fault)
+    return candidate.obstacle or ("" if files else "its weights are missing")
+
+
+def _as_sources(series: Series, chosen: Sequence[tuple[int, Candidate]]) -> Sources:
+    if series.skipped:
+        raise CheckpointError(f"{series.skipped[0]}; restore it, or name another with --checkpoint")
+    trained = series.checkpoints[1:]
+    if len(trained) != len(chosen):
+        raise CheckpointError(
+            f"{series.path}: found {len(trained)} of {len(chosen)} checkpoints beside the base; pass the directory "
+            "that holds them and --base PATH"
+        )
+    steps = [step for step, _ in chosen]  # as in the whole series, where names tell none
+    return Sources(
+        base=series.base,
+        checkpoints=tuple(replace(one, step=step) for one, step in zip(trained, steps, strict=True)),
+    )
+
+
+# ---------------------------------------------------------------- what belongs together
+
+
+def _refuse_mixed_kinds(sources: Sources) -> None:
+    """An adapter may lie on a full base; everything else is of one kind."""
+    odd = next((one for one in sources.checkpoints if one.kind != sources.last.kind), None)
+    if odd is None and sources.base.kind == "lora" and sources.last.kind == "full":
+        odd = sources.base
+    if odd is not None:
+        raise CheckpointError(
+            f"{odd.label} and {sources.last.label}: one is a LoRA adapter, the other a full model; merge the adapter "
+            "into its model (merge_and_unload of peft) and repair full models"
+        )
+
+
+def _refuse_other_bases(sources: Sources, given: Path | None) -> None:
+    """Raise ``CheckpointError`` unless all adapters lie on the base, or on the model of the base's own adapter."""
+    model = sources.base.base_path or sources.base.path
+    for one in sources.checkpoints:
+        under = one.base_path
+        assert under is not None  # what find_series says of adapters
+        if under.resolve() != model.resolve() and _hash(under) != _hash(model):
+            named = "the base of the series" if given is None else f"--base {given}"
+            raise CheckpointError(
+                f"{one.label}: is an adapter of {under}, and {named} holds other weights; give --base {under}"
+            )
+
+
+def _hash(model: Path) -> str:
+    return weights_hash(weight_files(model))

@@ -1,0 +1,439 @@
+"""Weights between base and checkpoint are what the formula says, in folders that an audit takes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+import oversharp
+from diagnostics.app.cli import main
+from diagnostics.records.errors import OversharpError
+from diagnostics.repair import tensor_files
+from diagnostics.series import find_series
+from tests.samplers.tiny_models import build_model, build_tokenizer, write_adapter, write_model, write_tied
+from tests.series.written_runs import change_json
+
+HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
+TOKENS = torch.tensor([[2, 3, 4, 5]])
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of three checkpoints with random weights, full and LoRA. Do not write into it."""
+    root = tmp_path_factory.mktemp("written")
+    for step in (0, 10, 20):
+        write_model(build_model(step).bfloat16(), root / f"full/checkpoint-{step}")
+    for step in (10, 20):
+        write_adapter(root / f"lora/checkpoint-{step}", root / "full/checkpoint-0", step)
+    return root
+
+
+@pytest.fixture
+def run(written: Path, tmp_path: Path) -> Path:
+    """A copy of the full run that may be changed."""
+    return shutil.copytree(written / "full", tmp_path / "run")
+
+
+@pytest.fixture
+def adapters(written: Path, tmp_path: Path) -> Path:
+    """A copy of the LoRA run that may be changed."""
+    return shutil.copytree(written / "lora", tmp_path / "adapters")
+
+
+def tensors_of(folder: Path) -> dict[str, Tensor]:
+    return {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
+
+
+def edit(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]], name: str = "model") -> None:
+    file = folder / f"{name}.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+
+def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tensors: {key: one for key, one in tensors.items() if key != name}
+
+
+def by_hand(base: Path, others: list[Path], lambda_: float) -> dict[str, Tensor]:
+    """base + λ · (mean − base) in float32, rounded to bfloat16."""
+    first, *rest = (tensors_of(folder) for folder in (base, *others))
+    made = {}
+    for name, start in first.items():
+        moves = [one[name].float() - start.float() for one in rest]
+        made[name] = (start.float() + lambda_ / len(moves) * torch.stack(moves).sum(0)).bfloat16()
+    return made
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("average", [1, 2])
+def test_the_logits_are_those_of_weights_mixed_by_hand(average: int, run: Path, tmp_path: Path) -> None:
+    big = AutoModelForCausalLM.from_pretrained(run / "checkpoint-20")
+    big.save_pretrained(run / "checkpoint-20", max_shard_size="6KB")  # base and checkpoint lie in other files
+    (run / "checkpoint-20/model.safetensors").unlink()
+    oversharp.repair(run, tmp_path / "out", lambdas=[0.25, 1.2], average=average)
+    ends = [run / f"checkpoint-{step}" for step in (10, 20)][-average:]
+    for lambda_ in (0.25, 1.2):
+        made = AutoModelForCausalLM.from_pretrained(tmp_path / f"out/checkpoint-{round(100 * lambda_)}")
+        expected = build_model(0).bfloat16()
+        expected.load_state_dict(by_hand(run / "checkpoint-0", ends, lambda_))
+        assert made.dtype == torch.bfloat16
+        torch.testing.assert_close(made(TOKENS).logits, expected.eval()(TOKENS).logits, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "law", [{}, {"use_rslora": True}, {"rank_pattern": {"v_proj": 2}, "alpha_pattern": {"q_proj": 3}}]
+)
+@pytest.mark.parametrize("average", [1, 2])
+def test_an_adapter_moves_the_logits_as_the_part_of_its_product(
+    average: int, law: dict[str, Any], adapters: Path, written: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+
+    base = written / "full/checkpoint-0"
+    merged = []
+    for step in (10, 20)[-average:]:
+        change_json(adapters / f"checkpoint-{step}/adapter_config.json", **law)
+    for step in (10, 20)[-average:]:
+        whole: Any = PeftModel.from_pretrained(_model(base), adapters / f"checkpoint-{step}")
+        merged.append(whole.merge_and_unload().state_dict())
+    oversharp.repair(adapters, tmp_path / "out", lambdas=[0.75], average=average)
+    made = PeftModel.from_pretrained(_model(base), tmp_path / "out/checkpoint-75").eval()
+    expected = _model(base)
+    start = expected.state_dict()
+    expected.load_state_dict(
+        {name: one + 0.75 * sum(other[name] - one for other in merged) / average for name, one in start.items()}
+    )
+    torch.testing.assert_close(made(TOKENS).logits, expected(TOKENS).logits, rtol=1e-4, atol=1e-4)
+
+
+def _model(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def test_a_trained_adapter_as_base_is_left_as_the_other_is_come_to(
+    adapters: Path, written: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+
+    (adapters / "checkpoint-10").rename(adapters / "checkpoint-0")
+    oversharp.repair(adapters, tmp_path / "out", lambdas=[0.25])
+    base = written / "full/checkpoint-0"
+    folders = (adapters / "checkpoint-0", adapters / "checkpoint-20", tmp_path / "out/checkpoint-25")
+    models: list[Any] = [PeftModel.from_pretrained(_model(base), folder) for folder in folders]
+    zero, whole, made = (model.merge_and_unload().state_dict() for model in models)
+    for name, one in made.items():
+        torch.testing.assert_close(one, 0.75 * zero[name] + 0.25 * whole[name], rtol=1e-4, atol=1e-5)
+    assert [one.step for one in find_series([tmp_path / "out"]).checkpoints] == [0, 25, 100]
+
+
+@pytest.mark.parametrize("stores_head", ["base", "checkpoint", "both"])
+def test_a_tied_head_is_mixed_from_wherever_it_lies(stores_head: str, tmp_path: Path) -> None:
+    for step, name in ((0, "base"), (10, "checkpoint")):
+        folder = write_tied(tmp_path / f"run/checkpoint-{step}", step)
+        if stores_head in (name, "both"):
+            edit(folder, lambda tensors: tensors | {HEAD: tensors[EMBEDDINGS].clone()})
+    oversharp.repair(tmp_path / "run", tmp_path / "out", lambdas=[0.5])
+    made = tensors_of(tmp_path / "out/checkpoint-50")
+    expected = [tensors_of(tmp_path / f"run/checkpoint-{step}")[EMBEDDINGS] for step in (0, 10)]
+    torch.testing.assert_close(made[EMBEDDINGS], expected[0] + 0.5 * (expected[1] - expected[0]), rtol=0, atol=0)
+    assert (HEAD in made) == (stores_head != "base")
+    if HEAD in made:
+        assert torch.equal(made[HEAD], made[EMBEDDINGS])
+
+
+def test_integers_are_the_checkpoints_and_what_the_base_has_alone_is_named(run: Path, tmp_path: Path) -> None:
+    edit(run / "checkpoint-0", lambda tensors: tensors | {"mtp.weight": torch.ones(2), "ids": torch.tensor([1, 2])})
+    edit(run / "checkpoint-20", lambda tensors: tensors | {"ids": torch.tensor([5, 7])})
+    oversharp.repair(run, tmp_path / "out", lambdas=[0.5])
+    made = tensors_of(tmp_path / "out/checkpoint-50")
+    assert made["ids"].tolist() == [5, 7]
+    assert "mtp.weight" not in made
+    assert "are not here: 1, `mtp.weight` first" in (tmp_path / "out/checkpoint-50/README.md").read_text()
+
+
+def test_a_step_of_one_bfloat16_has_nothing_between_and_float32_keeps_it(run: Path, tmp_path: Path) -> None:
+    def next_number(one: Tensor) -> Tensor:
+        return (one.view(torch.int16) + 1).view(torch.bfloat16)
+
+    start = tensors_of(run / "checkpoint-0")
+    edit(run / "checkpoint-20", lambda _: start | {HEAD: next_number(start[HEAD])})
+    rounded = oversharp.repair(run, tmp_path / "bf16", lambdas=[0.25, 0.5, 0.75])
+    assert sorted(rounded.left_out) == ["checkpoint-25", "checkpoint-75"]
+    assert "checkpoint-0, as training" in rounded.left_out["checkpoint-25"]
+    assert "checkpoint-100, as training" in rounded.left_out["checkpoint-75"]
+    half = rounded.points[1]  # ties go to even numbers, every other one
+    assert half.step == 50
+    assert half.rounded_lambda is not None
+    assert abs(half.rounded_lambda - 0.5) < 0.3
+
+    whole = oversharp.repair(run, tmp_path / "float32", lambdas=[0.25], float32=True)
+    assert [one.step for one in whole.points] == [0, 25, 100]
+    assert whole.points[1].rounded_lambda == pytest.approx(0.25)
+    made = tensors_of(tmp_path / "float32/checkpoint-25")[HEAD]
+    assert made.dtype == torch.float32
+    assert json.loads((tmp_path / "float32/checkpoint-25/config.json").read_text())["dtype"] == "float32"
+
+
+def test_a_point_that_is_the_base_in_another_dtype_is_left_out_too(run: Path, tmp_path: Path) -> None:
+    start = {name: one.float() for name, one in tensors_of(run / "checkpoint-0").items()}
+    grown = {name: (one * 1.01).bfloat16() for name, one in start.items()}
+    edit(run / "checkpoint-0", lambda _: start)
+    edit(run / "checkpoint-20", lambda _: grown)
+    result = oversharp.repair(run, tmp_path / "out", lambdas=[0.01, 0.5])
+    assert list(result.left_out) == ["checkpoint-1"]
+    assert [one.step for one in find_series([tmp_path / "out"]).checkpoints] == [0, 50, 100]
+
+
+# ---------------------------------------------------------------- the folders
+
+
+def test_the_series_is_one_that_an_audit_takes_with_the_ends_known_by_their_hashes(run: Path, tmp_path: Path) -> None:
+    template = build_tokenizer(chat_template="{{ messages[0].content }}")
+    template.save_pretrained(run / "checkpoint-20")
+    (run / "checkpoint-20/trainer_state.json").write_text('{"log_history": []}')
+    result = oversharp.repair(run, tmp_path / "out")
+    series, source = find_series([tmp_path / "out"]), find_series([run])
+    assert [one.step for one in series.checkpoints] == [0, 25, 50, 75, 100]
+    assert [one.weights_hash for one in series.checkpoints] == [one.weights_hash for one in result.points]
+    assert series.base.weights_hash == source.base.weights_hash
+    assert series.checkpoints[-1].weights_hash == source.checkpoints[-1].weights_hash
+    half = tmp_path / "out/checkpoint-50"
+    assert (half / "chat_template.jinja").read_text() == "{{ messages[0].content }}"
+    assert (half / "generation_config.json").is_file()
+    assert not (half / "trainer_state.json").exists()
+    text = (half / "README.md").read_text()
+    assert all(one.weights_hash in text for one in (source.base, source.checkpoints[-1], series.checkpoints[2]))
+
+
+def test_adapters_name_their_model_from_anywhere(adapters: Path, written: Path, tmp_path: Path) -> None:
+    for step in (10, 20):
+        change_json(adapters / f"checkpoint-{step}/adapter_config.json", base_model_name_or_path=None)
+    oversharp.repair(adapters, tmp_path / "out", base=written / "full/checkpoint-0", checkpoint=10)
+    series = find_series([tmp_path / "out"])
+    assert [one.step for one in series.checkpoints] == [0, 25, 50, 75, 100]
+    assert series.base.path == (written / "full/checkpoint-0").resolve()
+
+
+def test_what_a_killed_call_left_is_no_checkpoint_and_what_stood_is_not_made_again(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    write = tensor_files._write_file
+
+    def killed_at_the_second(file: Path, *rest: Any) -> None:
+        write(file, *rest)
+        if "50" in file.parent.name:
+            shutil.copytree(file.parent, out / "tmp-checkpoint-60")  # as if nothing could be cleaned up
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tensor_files, "_write_file", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        oversharp.repair(run, out)
+    monkeypatch.undo()
+    assert [one.step for one in find_series([out]).checkpoints] == [0, 25, 100]
+    stood = (out / "checkpoint-25/model.safetensors").stat().st_mtime_ns
+    result = oversharp.repair(run, out)
+    assert [one.found for one in result.points] == [True, True, False, False, True]
+    assert (out / "checkpoint-25/model.safetensors").stat().st_mtime_ns == stood
+    assert not list(out.glob("tmp-*"))
+    assert [one.step for one in oversharp.repair(run, out, lambdas=[0.9]).points] == [0, 25, 50, 75, 90, 100]
+
+
+def test_a_checkpoint_that_is_still_being_written_is_not_the_last(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "checkpoint-20", run / "checkpoint-30")
+    file = run / "checkpoint-30/model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert oversharp.repair(run, tmp_path / "out", lambdas=[0.5]).checkpoints == ("checkpoint-20",)
+    with pytest.raises(OversharpError, match=r"checkpoint-30: model.safetensors is cut short .* name another"):
+        oversharp.repair(run, tmp_path / "other", checkpoint=30)
+
+
+def test_two_calls_at_once_do_not_write_into_one_folder(run: Path, tmp_path: Path) -> None:
+    oversharp.repair(run, tmp_path / "out", lambdas=[0.5])
+    with (tmp_path / "out/repair.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OversharpError, match="another repair is writing here"):
+            oversharp.repair(run, tmp_path / "out", lambdas=[0.75])
+
+
+def test_a_disk_that_fills_up_costs_one_point(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = tensor_files._write_file
+
+    def full_at_the_second(file: Path, *rest: Any) -> None:
+        write(file, *rest)
+        if "50" in file.parent.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tensor_files, "_write_file", full_at_the_second)
+    with pytest.raises(OversharpError, match="checkpoint-50: the disk is full; make room and run the same command"):
+        oversharp.repair(run, tmp_path / "out")
+    assert sorted(one.name for one in (tmp_path / "out").glob("*checkpoint*")) == [
+        "checkpoint-0",
+        "checkpoint-100",
+        "checkpoint-25",
+    ]
+
+
+def test_the_command_tells_what_was_left_out_and_ends_with_3(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = tensors_of(run / "checkpoint-0")
+    head = start[HEAD].clone()
+    head[0, 0] = (head[0, 0].view(torch.int16) + 1).view(torch.bfloat16)
+    edit(run / "checkpoint-20", lambda _: start | {HEAD: head})
+    with pytest.raises(SystemExit) as ended:
+        main(["repair", str(run), "--out", str(tmp_path / "out"), "--lambdas", "0.25", "--json"])
+    told = capsys.readouterr()
+    assert ended.value.code == 3
+    assert [point["step"] for point in json.loads(told.out)["points"]] == [0, 100]
+    assert told.err.startswith("warning: left out checkpoint-25: rounds to the weights of checkpoint-0")
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+def config(folder: Path, **entries: Any) -> None:
+    change_json(folder / "config.json", **entries)
+
+
+def law(folder: Path, **entries: Any) -> None:
+    change_json(folder / "adapter_config.json", **entries)
+
+
+def pickled(folder: Path, name: str = "model") -> None:
+    pickle = {"model": "pytorch_model.bin", "adapter_model": "adapter_model.bin"}[name]
+    (folder / f"{name}.safetensors").rename(folder / pickle)
+
+
+def smaller_adapter(folder: Path) -> None:
+    edit(
+        folder,
+        lambda tensors: {
+            name: one[:1] if "lora_A" in name else one[:, :1].contiguous() for name, one in tensors.items()
+        },
+        "adapter_model",
+    )
+    law(folder, r=1)
+
+
+Break = Callable[[Path], object]
+FULL: list[tuple[Break, dict[str, Any], str]] = [
+    (lambda run: config(run / "checkpoint-20", num_attention_heads=4), {}, "num_attention_heads is 2 and 4"),
+    (lambda run: edit(run / "checkpoint-0", without("model.norm.weight")), {}, "has no tensor model.norm.weight"),
+    (
+        lambda run: edit(run / "checkpoint-0", lambda tensors: tensors | {"model.norm.weight": torch.ones(3)}),
+        {},
+        r"F32 \[3\] in checkpoint-0 and BF16 \[16\] in checkpoint-20; give with --base",
+    ),
+    (lambda run: edit(run / "checkpoint-20", without(HEAD)), {}, "ties it to the embeddings"),
+    (lambda run: config(run / "checkpoint-20", quantization_config={"bits": 4}), {}, "quantised .config.json says so"),
+    (
+        lambda run: edit(run / "checkpoint-0", lambda tensors: tensors | {HEAD: tensors[HEAD].to(torch.float8_e4m3fn)}),
+        {},
+        "lm_head.weight is F8_E4M3",
+    ),
+    (lambda run: pickled(run / "checkpoint-20"), {}, "pytorch_model.bin is a pickle"),
+    (
+        lambda run: edit(run / "checkpoint-20", lambda tensors: tensors | {HEAD: tensors[HEAD] * torch.nan}),
+        {},
+        "lm_head.weight holds NaN",
+    ),
+    (lambda run: [shutil.rmtree(run / f"checkpoint-{step}") for step in (10, 20)], {}, "only one checkpoint"),
+    (lambda run: None, {"checkpoint": 15}, "--checkpoint 15: no such checkpoint in the series; it has 10, 20"),
+    (lambda run: None, {"average": 3}, "there are 2 checkpoints up to step 20, the base not counted; give at most 2"),
+    (lambda run: None, {"average": 0}, "--average 0: must be at least 1"),
+    (lambda run: None, {"lambdas": [0.5, 0.5]}, "--lambdas 0.5: given twice"),
+    (lambda run: None, {"lambdas": [0]}, "--lambdas 0: must lie above 0"),
+    (lambda run: None, {"lambdas": [1.6]}, "--lambdas 1.6: must lie above 0 .* at most at 1.5"),
+    (lambda run: None, {"lambdas": [0.333]}, "--lambdas 0.333: steps are hundredths; give 0.33"),
+]
+LORA: list[tuple[Break, dict[str, Any], str]] = [
+    (lambda run: law(run / "checkpoint-20", use_dora=True), {}, "has DoRA"),
+    (lambda run: law(run / "checkpoint-20", modules_to_save=["lm_head"]), {}, "whole modules .* merge the adapters"),
+    (lambda run: law(run / "checkpoint-20", init_lora_weights="pissa_niter_4"), {}, "has moved weights of its model"),
+    (lambda run: law(run / "checkpoint-20", bias="all"), {}, "has trained biases"),
+    (lambda run: law(run / "checkpoint-20", peft_type="IA3"), {}, "has the kind IA3"),
+    (lambda run: pickled(run / "checkpoint-20", "adapter_model"), {}, "adapter_model.bin is a pickle"),
+    (lambda run: smaller_adapter(run / "checkpoint-10"), {"average": 2}, r"with other r \(1 and 2\)"),
+    (lambda run: law(run / "checkpoint-10", target_modules=["q_proj"]), {"average": 2}, "other target_modules"),
+    (
+        lambda run: write_model(build_model(7), run.parent / "other"),
+        {"base": "other"},
+        "is an adapter of .*checkpoint-0, and --base .*other holds other weights; give --base .*checkpoint-0",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil", "settings", "message"),
+    [("run", *case) for case in FULL] + [("adapters", *case) for case in LORA],
+    ids=[case[2][:40] for case in FULL + LORA],
+)
+def test_what_cannot_be_mixed_is_one_line_and_nothing_is_written(
+    kind: str, spoil: Break, settings: dict[str, Any], message: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    series: Path = request.getfixturevalue(kind)
+    spoil(series)
+    if "base" in settings:
+        settings = settings | {"base": tmp_path / settings["base"]}
+    with pytest.raises(OversharpError, match=message) as caught:
+        oversharp.repair(series, tmp_path / "out", **settings)
+    assert "\n" not in str(caught.value)
+    assert not [
+        one for one in (tmp_path / "out").glob("*checkpoint-*") if one.name not in ("checkpoint-0", "checkpoint-100")
+    ]
+
+
+def spoiled_outs(run: Path, out: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
+    (out / "notes").mkdir(parents=True)
+    yield out, {}, r"holds other things \(notes\); choose a new --out"
+    yield run / "repaired", {}, "lies inside .*run, which is audited itself"
+    (out.parent / "file").touch()
+    yield out.parent / "file", {}, "is a file"
+    oversharp.repair(run, out.parent / "done", checkpoint=10, lambdas=[0.5])
+    yield out.parent / "done", {}, "holds a repair with another checkpoint"
+    (out.parent / "done/checkpoint-50/model.safetensors").write_bytes(b"")
+    yield out.parent / "done", {"checkpoint": 10}, "checkpoint-50: .*delete it, and the same command makes it anew"
+
+
+def test_an_out_that_holds_other_things_is_left_alone(run: Path, tmp_path: Path) -> None:
+    for out, settings, message in spoiled_outs(run, tmp_path / "out"):
+        before = sorted(out.rglob("*"))
+        with pytest.raises(OversharpError, match=message):
+            oversharp.repair(run, out, **settings)
+        assert sorted(out.rglob("*")) == before
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = shutil._ntuple_diskusage(10**12, 10**12, 4000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(OversharpError, match=r"needs 0.0 GB and its disk has 0.0 GB free; make room"):
+        oversharp.repair(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tensor_larger_than_what_is_read_at_a_time_is_mixed_whole(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from diagnostics.repair import mixing
+
+    monkeypatch.setattr(mixing, "_AT_A_TIME", 7)  # no divisor of any size here
+    oversharp.repair(run, tmp_path / "out", lambdas=[0.25])
+    made = tensors_of(tmp_path / "out/checkpoint-25")
+    expected = by_hand(run / "checkpoint-0", [run / "checkpoint-20"], 0.25)
+    assert made.keys() == expected.keys()
+    assert all(torch.equal(made[name], expected[name]) for name in made)
