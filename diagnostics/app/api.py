@@ -26,6 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from diagnostics.app.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
 from diagnostics.records.version import version as version
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from diagnostics.store import Store as Store
     from diagnostics.store.merge import MergeResult as MergeResult
     from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
+    from diagnostics.verdict.recommendation import Recommendation as Recommendation
     from diagnostics.verdict.record import Verdict as Verdict
     from trainers.config import TrainConfig as TrainConfig
 
@@ -57,6 +59,7 @@ VERBS = (
     "import_samples",
     "open_store",
     "explain",
+    "ship",
     "plan",
     "confirm",
     "regrade",
@@ -79,6 +82,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "AuditResult": "diagnostics.audit.audit",
         "Verdict": "diagnostics.verdict.record",
         "ImportResult": "diagnostics.ingest.ingest",
+        "Recommendation": "diagnostics.verdict.recommendation",
         "Plan": "diagnostics.audit.plan",
         "PlannedAudit": "diagnostics.verdict.audit_sizes",
         "ConfirmResult": "diagnostics.audit.confirm",

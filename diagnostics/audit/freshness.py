@@ -39,6 +39,7 @@ _NO_EVIDENCE = (
     "audits",
     "checkpoint_verdicts",
     "current_audits",
+    "shipping",
     *_RESULTS,
 )
 #: Taken as the code is loaded, not when it has run for hours: what somebody edits meanwhile is not what ran.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
+from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.rule import Label
 from diagnostics.verdict.steps import ranges
 
@@ -154,7 +155,8 @@ class Verdict:
     for good. ``size_given_label`` is how far pass@k fell where it fell most, with what only clear falls being called a
     loss adds to it taken away. ``claims`` are all that was tested, ``steps`` what is said of every single checkpoint.
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats``
-    are sentences about what may mislead in this very series.
+    are sentences about what may mislead in this very series. ``shipping`` says which of its checkpoints to ship; None
+    in verdicts of before.
     """
 
     series: str
@@ -185,6 +187,7 @@ class Verdict:
     graders: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     remedy: Remedy | None = None
+    shipping: Recommendation | None = None
 
     @property
     def title(self) -> str:
@@ -227,6 +230,7 @@ class Verdict:
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "caveats": tuple(fields["caveats"]),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
+                "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }
             return cls(**{**fields, **nested})
         except (KeyError, TypeError) as error:
