@@ -64,6 +64,9 @@ class _Stack:
     def pass_at_1(self, one: CheckpointCounts) -> Float[np.ndarray, " problem"]:
         return one.correct_P[self.chosen_P] / one.n
 
+    def mean_pass_at_1(self, one: CheckpointCounts) -> float:
+        return float(self.pass_at_1(one).mean())
+
     @property
     def few(self) -> str | None:
         """Why nothing is said of problems like these; None where there are enough of them."""
@@ -112,45 +115,31 @@ def recommend(
     said = replace(said, n_choosing=int(choosing_P.sum()))
     why = _why_none(series, first, choosing_P, certifying_P)
     if why is not None:
-        steps = (
-            _base_step(first, None, why),
-            *(_unknown(of, one, of.why or one.why or why) for of, one in _trained(series)),
-        )
-        return _told(replace(said, why=why, steps=steps))
+        return _nothing(said, series, first, why)
     stack = _stacked(series, choosing_P)
     choose_rng, best_rng, certify_rng, lost_rng = np.random.default_rng(SEED).spawn(4)
     band = simultaneous_band(stack.changes(), rng=choose_rng)
-    lost = _lost(stack, lost_rng) if certifying_P is not None else [one.step in of.lost for of, one in stack.judged]
-    why_T = [_why_out(band, t, stack.ks, lost[t], allowed_loss) for t in range(len(lost))]
-    steps = [
-        replace(_banded(of, one, band, t, stack), role="out" if why_T[t] else "candidate", why=why_T[t])
-        for t, (of, one) in enumerate(stack.judged)
-    ]
+    lost = [one.step in of.lost for of, one in stack.judged] if certifying_P is None else _lost(stack, lost_rng)
+    steps = _ruled(stack, band, lost, allowed_loss)
     chosen = _highest(steps)
-    base = replace(_base_step(first, "candidate", None), pass_at_1=float(stack.pass_at_1(first.base).mean()))
     said = replace(said, ks=stack.ks)
     if chosen is None:
         said = replace(said, why=_why_base(steps, allowed_loss))
     elif certifying_P is None:
-        said = _guaranteed(said, stack, band, chosen)
+        over = f"{plural(len(steps), 'checkpoint')} and all k"
+        said = _with_guarantee(said, stack, band, row=chosen, chosen=chosen, over=over)
     else:
         said = _certified(said, _stacked(series, certifying_P), chosen, certify_rng)
-        chosen = chosen if said.why is None else None
-    best = _may_be_best(stack, [None, *(t for t, why in enumerate(why_T) if why is None)], best_rng)
-    told = [replace(one, may_be_best=t in best) for t, one in enumerate(steps)]
-    base = replace(base, may_be_best=None in best)
+        if said.why is not None:
+            steps[chosen], chosen = replace(steps[chosen], role="out", why=said.why), None
+    base, *told = _with_best(stack, [_base_step(first, "candidate", None, stack), *steps], best_rng)
     if chosen is None:
-        base = replace(base, role="recommended")
+        recommended = base = replace(base, role="recommended")
     else:
-        told[chosen] = replace(told[chosen], role="recommended")
-    unknown = [_unknown(of, one, why) for of, one in _trained(series) if (why := of.why or one.why) is not None]
-    return _told(
-        replace(
-            said,
-            recommended=base if chosen is None else told[chosen],
-            steps=(base, *_in_order([*told, *unknown], said.series)),
-        )
-    )
+        recommended = told[chosen] = replace(told[chosen], role="recommended")
+    told += [_unknown(of, one, why) for of, one in _trained(series) if (why := of.why or one.why) is not None]
+    told.sort(key=lambda one: (said.series.index(one.series), one.step))
+    return _told(replace(said, recommended=recommended, steps=(base, *told)))
 
 
 def _why_none(
@@ -169,6 +158,12 @@ def _why_none(
         if not first.base.correct_P[part_P].any():
             return f"the base solved nothing{where}, and what is out of reach cannot be lost"
     return None
+
+
+def _nothing(said: Recommendation, series: Sequence[JudgedSeries], first: SeriesCounts, why: str) -> Recommendation:
+    """Without a recommendation, and all checkpoints with the reason."""
+    others = [_unknown(of, one, of.why or one.why or why) for of, one in _trained(series)]
+    return _told(replace(said, why=why, steps=(_base_step(first, None, why), *others)))
 
 
 def _units(counts: SeriesCounts, part_P: Bool[np.ndarray, " problem"]) -> np.ndarray:
@@ -206,6 +201,27 @@ def _lost(stack: _Stack, rng: np.random.Generator) -> list[bool]:
     return [one.lost for one in rulings]
 
 
+def _ruled(stack: _Stack, band: Band, lost: Sequence[bool], allowed_loss: float) -> list[ShippingStep]:
+    """Every checkpoint that can be compared, as a candidate or out."""
+    steps = []
+    for t, (of, one) in enumerate(stack.judged):
+        why = _why_out(band, t, stack.ks, lost[t], allowed_loss)
+        step = ShippingStep(
+            series=of.counts.series,
+            step=one.step,
+            checkpoint=one.checkpoint,
+            is_base=False,
+            role="candidate" if why is None else "out",
+            pass_at_1=stack.mean_pass_at_1(one),
+            first=_at(band, t, 0, stack.ks),
+            worst=_at(band, t, int(band.mean_TK[t].argmin()), stack.ks),
+            loss_at_most=_loss(band, t),
+            why=why,
+        )
+        steps.append(step)
+    return steps
+
+
 def _why_out(band: Band, step: int, ks: Sequence[int], lost: bool, allowed_loss: float) -> str | None:
     """Why a checkpoint is not to be shipped; None where it may be."""
     surely = _surely_fell(band, step, ks, allowed_loss)
@@ -230,28 +246,20 @@ def _at(band: Band, step: int, j: int, ks: Sequence[int]) -> BandedChange:
     return BandedChange(k=ks[j], change=mean, low=low, high=high)
 
 
-def _banded(of: JudgedSeries, one: CheckpointCounts, band: Band, t: int, stack: _Stack) -> ShippingStep:
-    return ShippingStep(
-        series=of.counts.series,
-        step=one.step,
-        checkpoint=one.checkpoint,
-        is_base=False,
-        role="candidate",
-        pass_at_1=float(stack.pass_at_1(one).mean()),
-        first=_at(band, t, 0, stack.ks),
-        worst=_at(band, t, int(band.mean_TK[t].argmin()), stack.ks),
-        loss_at_most=_loss(band, t),
-    )
-
-
 def _loss(band: Band, t: int) -> float:
     return max(0.0, -float(band.low_TK[t].min()))
 
 
-def _base_step(counts: SeriesCounts, role: Role | None, why: str | None) -> ShippingStep:
+def _base_step(counts: SeriesCounts, role: Role | None, why: str | None, stack: _Stack | None = None) -> ShippingStep:
     base = counts.base
     return ShippingStep(
-        series=counts.series, step=base.step, checkpoint=base.checkpoint, is_base=True, role=role, why=why
+        series=counts.series,
+        step=base.step,
+        checkpoint=base.checkpoint,
+        is_base=True,
+        role=role,
+        pass_at_1=None if stack is None else stack.mean_pass_at_1(base),
+        why=why,
     )
 
 
@@ -280,64 +288,56 @@ def _why_base(steps: Sequence[ShippingStep], allowed_loss: float) -> str:
     return "no checkpoint that is not out has a higher pass@1"
 
 
-def _guaranteed(said: Recommendation, stack: _Stack, band: Band, t: int) -> Recommendation:
-    """With what the band says of the chosen step."""
-    return _with_guarantee(said, stack, band, t, t, f"{plural(len(stack.judged), 'checkpoint')} and all k")
-
-
-def _certified(said: Recommendation, stack: _Stack, t: int, rng: np.random.Generator) -> Recommendation:
-    """With what the held-out problems say of the chosen step alone; the base where they show a loss."""
+def _certified(said: Recommendation, stack: _Stack, chosen: int, rng: np.random.Generator) -> Recommendation:
+    """With what the held-out problems say of the chosen checkpoint alone, or why they veto it."""
     stack = replace(stack, ks=said.ks)
-    band = simultaneous_band(stack.changes()[t : t + 1], rng=rng)
+    band = simultaneous_band(stack.changes()[chosen : chosen + 1], rng=rng)
     why = _surely_fell(band, 0, stack.ks, said.allowed_loss)
     if why is not None:
-        of, one = stack.judged[t]
-        return replace(
-            said, why=f"step {one.step} of {of.counts.series}, the choice, failed on the held-out problems: {why}"
-        )
-    return _with_guarantee(said, stack, band, 0, t, "all k, on problems that had no part in the choice")
+        of, one = stack.judged[chosen]
+        return replace(said, why=f"the held-out problems veto {one.checkpoint} of {of.counts.series}, {why}")
+    return _with_guarantee(
+        said, stack, band, row=0, chosen=chosen, over="all k, on problems that had no part in the choice"
+    )
 
 
-def _with_guarantee(said: Recommendation, stack: _Stack, band: Band, row: int, t: int, over: str) -> Recommendation:
+def _with_guarantee(
+    said: Recommendation, stack: _Stack, band: Band, *, row: int, chosen: int, over: str
+) -> Recommendation:
+    """With what ``row`` of the band says of the chosen checkpoint."""
     if stack.few is not None:
         return replace(said, why_no_guarantee=f"{stack.few}, which say nothing of others like them")
-    of, one = stack.judged[t]
-    n_problems = int(stack.chosen_P.sum())
+    of, one = stack.judged[chosen]
     sure = Guarantee(
         gain=float(band.low_TK[row, 0]),
         loss=_loss(band, row),
         k=stack.ks[int(band.low_TK[row].argmin())],
-        base_pass_at_1=float(stack.pass_at_1(of.counts.base).mean()),
-        pass_at_1=float(stack.pass_at_1(one).mean()),
+        base_pass_at_1=stack.mean_pass_at_1(of.counts.base),
+        pass_at_1=stack.mean_pass_at_1(one),
         over=over,
-        n_units=n_problems if stack.cluster_P is None else len(np.unique(stack.cluster_P)),
+        n_units=int(stack.chosen_P.sum()) if stack.cluster_P is None else len(np.unique(stack.cluster_P)),
         units="problems" if stack.cluster_P is None else "clusters",
     )
     return replace(said, guarantee=sure)
 
 
-def _may_be_best(stack: _Stack, contenders: Sequence[int | None], rng: np.random.Generator) -> set[int | None]:
-    """Contenders (None is the base) that no other surely surpasses in pass@1: the best is one of them in 95 %.
+def _with_best(stack: _Stack, steps: Sequence[ShippingStep], rng: np.random.Generator) -> list[ShippingStep]:
+    """The base and the checkpoints of the stack, those marked of which no other surely has a higher pass@1.
 
-    Each is held against all others at once, paired over problems. For the truly best to be lost here, one of these
-    differences must be misjudged, so nothing is to be paid for the number of those that are held against others.
+    Each that may be shipped is held against all others at once, paired over problems. For the truly best to be passed
+    over, one of its own differences must be misjudged, so nothing is to be paid for how many are held against others.
     Source: Hsu 1984 (Ann. Stat. 12:1136), multiple comparisons with the best.
     """
     base = stack.judged[0][0].counts.base
-    value_CP = np.stack([stack.pass_at_1(base if t is None else stack.judged[t][1]) for t in contenders])
-    if len(contenders) == 1:
-        return set(contenders)
-    best: set[int | None] = set()
-    for i, t in enumerate(contenders):
-        others_CP = np.delete(value_CP, i, axis=0)
-        ahead_CUK = np.stack([by_cluster((value_CP[i] - one)[:, None], stack.cluster_P) for one in others_CP])
-        if simultaneous_band(ahead_CUK, rng=rng).alarm is None:
-            best.add(t)
-    return best
-
-
-def _in_order(steps: Sequence[ShippingStep], series: Sequence[str]) -> list[ShippingStep]:
-    return sorted(steps, key=lambda one: (series.index(one.series), one.step))
+    value_SP = np.stack([stack.pass_at_1(one) for one in (base, *(one for _, one in stack.judged))])
+    contenders = [s for s, one in enumerate(steps) if one.role == "candidate"]
+    marked = list(steps)
+    for s in contenders:
+        others = [other for other in contenders if other != s]
+        ahead_SUK = [by_cluster((value_SP[s] - value_SP[other])[:, None], stack.cluster_P) for other in others]
+        best = not others or simultaneous_band(np.stack(ahead_SUK), rng=rng).alarm is None
+        marked[s] = replace(steps[s], may_be_best=best)
+    return marked
 
 
 def _told(said: Recommendation) -> Recommendation:
