@@ -18,9 +18,10 @@ from diagnostics.verdict.decide import judged_series
 from diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
 
-#: Samples of another tool know no weights: two series have one base where they have its very samples.
+#: Samples of another tool know no weights: two series have one base where they have its very samples. The parts are
+#: hashed as one text: hashes of several columns are joined linearly, so that equal changes of two rows would cancel.
 _BASE = """
-SELECT c.checkpoint_id, bit_xor(hash(s.problem_id, s.sample_index, s.response_id)) AS samples
+SELECT c.checkpoint_id, bit_xor(hash(concat_ws('/', s.problem_id, s.sample_index, s.response_id))) AS samples
 FROM series_checkpoints AS c
 JOIN current_audits AS a USING (series)
 JOIN audit_problems AS p USING (audit_id)
