@@ -28,6 +28,11 @@ class Relation:
 
 
 def means(text: str, unit: str = NO_UNIT) -> Meaning:
+    """A meaning in one line.
+
+    >>> means("length of the response", "tokens")
+    Meaning(text='length of the response', unit='tokens')
+    """
     return Meaning(text=text, unit=unit)
 
 
