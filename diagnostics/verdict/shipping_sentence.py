@@ -29,7 +29,8 @@ def shipping_sentence(said: Recommendation) -> str:
 
 def _sure_text(sure: Guarantee, ks: Sequence[int]) -> str:
     """The guarantee: what pass@1 gained at least and pass@k lost at most."""
-    where = f"over {plural(sure.n_units, sure.units.removesuffix('s'))}, {100 * sure.confidence:g} % for {sure.over}"
+    these = f"these {sure.n_units:,}" if sure.units == "problems" else f"these, in {sure.n_units:,} clusters"
+    where = f"problems like {these}; {100 * sure.confidence:g} % over {sure.over}"
     if sure.gain > 0:
         gain = f"surely up by {points_text(sure.gain)} points or more"
     else:

@@ -75,7 +75,7 @@ def test_series_of_one_base_are_compared_with_each_other_and_of_others_not(audit
     assert both.series == ("grpo", "iac")
     assert both.recommended is not None
     assert (both.recommended.series, both.recommended.step, both.recommended.path) == ("iac", 40, "/x")
-    assert "95 % for 4 checkpoints and all k" in both.sentence
+    assert "95 % over 4 checkpoints and all k" in both.sentence
     (one,) = ship(same, series=["grpo"])
     assert one.recommended is not None
     assert one.recommended.step == 20
