@@ -105,6 +105,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/real_life.py
+	$(BIN)/python benchmarks/shipping.py
 
 objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
 	$(BIN)/python benchmarks/objectives.py

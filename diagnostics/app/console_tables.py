@@ -24,7 +24,7 @@ _LEAST_TEXT = 16
 
 def print_shipping(result: Sequence[Recommendation], console: Console | None = None) -> None:
     """Which checkpoint to ship, and a row for every checkpoint with what it would trade."""
-    from diagnostics.verdict.shipping_sentence import alternatives_text, choice_text
+    from diagnostics.verdict.sentence import alternatives_text, choice_text
 
     out = console or Console(highlight=False)
     if len(result) > 1:

@@ -20,7 +20,7 @@ from diagnostics.verdict.caveats import FEW_CLUSTERS, FEW_PROBLEMS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, Role, ShippingStep
 from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.shipping_sentence import estimated_text, fell_text, plural, shipping_sentence
+from diagnostics.verdict.sentence import estimated_text, fell_text, plural, shipping_sentence
 from diagnostics.verdict.steps import rule_steps
 
 #: Where all randomness of a recommendation starts.
