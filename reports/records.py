@@ -333,7 +333,7 @@ class VerdictText:
     scope: tuple[str, ...]  # how far it reaches: range of k, seed, graders, problems
     caveats: tuple[str, ...] = ()
     overturn: str = ""  # what would change this verdict
-    ship: str = ""  # which checkpoint kept pass@k and has the highest pass@1
+    ship: str = ""  # which checkpoint to ship, and what is sure of it
     tables: tuple[Table, ...] = ()
 
 

@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from diagnostics.app.repair import repair as repair
+from diagnostics.app.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
 from diagnostics.records.version import version as version
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from diagnostics.store import Store as Store
     from diagnostics.store.merge import MergeResult as MergeResult
     from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
+    from diagnostics.verdict.recommendation import Recommendation as Recommendation
     from diagnostics.verdict.record import Verdict as Verdict
     from trainers.config import TrainConfig as TrainConfig
 
@@ -60,6 +62,7 @@ VERBS = (
     "import_samples",
     "open_store",
     "explain",
+    "ship",
     "plan",
     "confirm",
     "regrade",
@@ -83,6 +86,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "AuditResult": "diagnostics.audit.audit",
         "Verdict": "diagnostics.verdict.record",
         "ImportResult": "diagnostics.ingest.ingest",
+        "Recommendation": "diagnostics.verdict.recommendation",
         "Plan": "diagnostics.audit.plan",
         "PlannedAudit": "diagnostics.verdict.audit_sizes",
         "ConfirmResult": "diagnostics.audit.confirm",

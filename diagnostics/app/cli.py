@@ -80,6 +80,7 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
     return results.show_import(api.import_samples(paths, chosen, command=command_line(), progress=progress), as_json)
 
 
+app.command(command_of(api.ship, results.show_ship, {"allow_loss_points": "--allow-loss"}))
 app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")

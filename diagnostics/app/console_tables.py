@@ -1,8 +1,8 @@
-"""Prints the results of ``plan`` and ``confirm`` as tables on a terminal."""
+"""Prints the results of ``ship``, ``plan`` and ``confirm`` as tables on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,12 +13,70 @@ if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
     from diagnostics.audit.plan import Plan, PlantedLoss
     from diagnostics.verdict.audit_sizes import PlannedAudit
+    from diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40
 #: Columns of numbers and the widest text in each; the least that is left to the problem.
 _NUMBERS = (("seemed", 6), ("base", 11), ("late", 11), ("p", 8), ("adjusted p", 10), ("confirmed", 9))
 _LEAST_TEXT = 16
+
+
+def print_shipping(result: Sequence[Recommendation], console: Console | None = None) -> None:
+    """Which checkpoint to ship, and a row for every checkpoint with what it would trade."""
+    from diagnostics.verdict.sentence import alternatives_text, choice_text
+
+    out = console or Console(highlight=False)
+    if len(result) > 1:
+        _say(
+            out,
+            f"{len(result)} recommendations, each sure by itself: base, problems, sampling or grader differ, "
+            "and pass@k cannot be compared across those",
+            "",
+        )
+    for place, said in enumerate(result):
+        if place:
+            _say(out, "")
+        if len(result) > 1:
+            _say(out, f"of {', '.join(said.series)}:")
+        _say(out, said.sentence)
+        if said.recommended is None:
+            continue
+        told = (said.recommended.path, alternatives_text(said), choice_text(said))
+        _say(out, *(line for line in told if line is not None), "")
+        out.print(_shipping_table(said), crop=False, soft_wrap=False)
+
+
+def _shipping_table(said: Recommendation) -> Table:
+    several = len(said.series) > 1
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    if several:
+        table.add_column("series", no_wrap=True)
+    for name in ("step", "pass@1, points", "worst pass@k, points"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for one in said.steps:
+        mark = " ◀" if one.role == "recommended" else "  "
+        cells = [f"{one.step}{mark}", _traded(one.first), _traded(one.worst, with_k=True), escape(_said_of(one))]
+        table.add_row(*([escape(one.series)] if several else []), *cells)
+    return table
+
+
+def _traded(change: BandedChange | None, *, with_k: bool = False) -> str:
+    from diagnostics.verdict.record import bounds_text, signed_text
+
+    if change is None:
+        return ""
+    size = f"{signed_text(change.change)}{bounds_text(change.low, change.high)}"
+    return escape(f"{size} at k = {change.k}" if with_k else size)
+
+
+def _said_of(one: ShippingStep) -> str:
+    """Why a checkpoint is out, in few words, or whether it may be the best."""
+    if one.why is not None:
+        return f"out: {one.why.partition(':')[0]}" if one.role == "out" else one.why
+    best = "" if one.may_be_best or one.role == "recommended" else "surely not the highest pass@1"
+    return f"the base{f', {best}' if best else ''}" if one.is_base else best
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:

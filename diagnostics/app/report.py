@@ -1,7 +1,7 @@
 """Writes the report of a store, where it is not up to date.
 
 It is made from every row of every table of the store, where the store lies, and the source of the audit and the report;
-see ``diagnostics.audit.derivations``.
+see ``diagnostics.store.derivations``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from diagnostics.audit.derivations import (
+from diagnostics.store import Store
+from diagnostics.store.derivations import (
     Derivation,
     code_hash,
     digest,
@@ -18,7 +19,6 @@ from diagnostics.audit.derivations import (
     recorded_derivations,
     relation_states,
 )
-from diagnostics.store import Store
 from reports import build_report
 
 _WHAT = "report"

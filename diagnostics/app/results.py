@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ImportResult,
         MergeResult,
         Plan,
+        Recommendation,
         RegradeResult,
         RepairResult,
         ShardResult,
@@ -128,6 +129,17 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             print(f"{path}  nobody's format, not read")
         print("nothing was written")
     return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for one in every) else 0
+
+
+def show_ship(result: Sequence[Recommendation], as_json: bool) -> int:
+    """Which checkpoint to ship, of each group of series that can be compared."""
+    if as_json:
+        _print_json({"recommendations": [asdict(one) for one in result]})
+    else:
+        from diagnostics.app.console_tables import print_shipping
+
+        print_shipping(result)
+    return 0
 
 
 def show_plan(result: Plan, as_json: bool) -> int:

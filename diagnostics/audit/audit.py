@@ -17,10 +17,10 @@ from typing import TypeVar
 from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.prepare import PreparedAudit, prepare
-from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, grade_responses, teacher_force
 from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
 from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.provenance import provenance
 from diagnostics.records.shard import WHOLE, Shard, Task
 from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.store.missing import planned_samples, ungraded

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple
 
-from diagnostics.audit.derivations import (
+from diagnostics.records.progress import ProgressSink
+from diagnostics.records.types import AuditKey
+from diagnostics.store import Store
+from diagnostics.store.derivations import (
     Derivation,
     code_hash,
     digest,
@@ -20,9 +23,6 @@ from diagnostics.audit.derivations import (
     recorded_derivations,
     relation_states,
 )
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import AuditKey
-from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 
 _RESULTS = ("findings", "verdicts", "verdict_looks")
@@ -40,6 +40,7 @@ _NO_EVIDENCE = (
     "audits",
     "checkpoint_verdicts",
     "current_audits",
+    "shipping",
     *_RESULTS,
 )
 #: Taken as the code is loaded, not when it has run for hours: what somebody edits meanwhile is not what ran.

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import grade_responses
 from diagnostics.audit.terms import require_share
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.provenance import provenance
 from diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
 from diagnostics.store import Store
-from diagnostics.store.load import chosen_series, stored_clusters, stored_key, stored_problems
+from diagnostics.store.load import chosen_series, left_out_checkpoints, stored_clusters, stored_key, stored_problems
 from diagnostics.store.missing import ungraded
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier
@@ -93,7 +93,7 @@ def regrade(
         key = _register(store, first, problems, verifier, guess_rate)
         pending = ungraded(store, key)
         grade_responses(store, problems, pending, key=key, progress=progress)
-        failed, skipped = _left_out_checkpoints(store, first.series)
+        failed, skipped = left_out_checkpoints(store, first.series)
         verdict = findings_and_verdict(store, key, failed, skipped, progress)
         regraded = {"series": first.series, "verifier": verifier, "problems_left_out": left_out}
         left_out_labels = {**skipped, **_labelled(store, first.series, failed)}
@@ -216,27 +216,6 @@ def _same_checkpoints(store: Store, series: str, name: str) -> Series:
             )
             for row in rows.itertuples()
         ),
-    )
-
-
-def _left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the first audit left out: by checkpoint id those in the series, by label those that never came into it."""
-    rows = store.frame(
-        """
-        SELECT o.key AS label, o.value ->> '$' AS why, c.checkpoint_id
-        FROM current_audits AS a, json_each(a.provenance, '$.left_out') AS o
-        LEFT JOIN series_checkpoints AS c
-            ON c.series = a.series
-            AND c.checkpoint = o.key
-        WHERE a.series = $series
-        ORDER BY label
-        """,
-        series=series,
-    )
-    known = rows[rows["checkpoint_id"].notna()]
-    never = rows[rows["checkpoint_id"].isna()]
-    return dict(zip(known["checkpoint_id"], known["why"], strict=True)), dict(
-        zip(never["label"], never["why"], strict=True)
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.provenance import provenance
 from diagnostics.audit.stages import grade_responses
 from diagnostics.audit.terms import settled_terms
 from diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
@@ -18,6 +17,7 @@ from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
 from diagnostics.ingest.selection import choose
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.provenance import provenance
 from diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
 from diagnostics.store import Store
 from diagnostics.store.load import stored_problems

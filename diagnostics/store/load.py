@@ -121,6 +121,30 @@ def stored_key(store: Store, series: str) -> AuditKey:
     )
 
 
+def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the current audit of ``series`` left out → why, once it has ended.
+
+    By checkpoint id what is in the series, then by label what never came into it.
+    """
+    rows = store.frame(
+        """
+        SELECT o.key AS label, o.value ->> '$' AS why, c.checkpoint_id
+        FROM current_audits AS a, json_each(a.provenance, '$.left_out') AS o
+        LEFT JOIN series_checkpoints AS c
+            ON c.series = a.series
+            AND c.checkpoint = o.key
+        WHERE a.series = $series
+        ORDER BY label
+        """,
+        series=series,
+    )
+    known = rows[rows["checkpoint_id"].notna()]
+    never = rows[rows["checkpoint_id"].isna()]
+    return dict(zip(known["checkpoint_id"], known["why"], strict=True)), dict(
+        zip(never["label"], never["why"], strict=True)
+    )
+
+
 def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
     """The cluster of every problem of an audit that has one, by problem id."""
     rows = store.frame(

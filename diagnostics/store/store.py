@@ -46,6 +46,7 @@ from diagnostics.store.write_audit import (
 )
 from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
 from diagnostics.store.write_verdict import record_look, record_verdict
+from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.record import Verdict
 
 
@@ -109,6 +110,11 @@ class Store:
         if series not in audited:
             raise StoreError(f"{self.path}: no audit of series {series!r}; it holds: {', '.join(audited) or 'none'}")
         return None
+
+    def ship(self, series: str) -> Recommendation | None:
+        """Which checkpoint of one series to ship, as its verdict says; None without one. ``StoreError`` if unknown."""
+        verdict = self.verdict(series)
+        return None if verdict is None else verdict.shipping
 
     def require_regex(self, flag: str, pattern: str) -> None:
         """Raise ``ConfigError`` if the database cannot search with ``pattern`` (RE2: no look-around, no references)."""

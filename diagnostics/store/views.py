@@ -6,66 +6,12 @@ A column that means the same everywhere is told once; a relation tells what is d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
-#: Of a column that is a name, a text or a flag.
-NO_UNIT = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meaning:
-    """What a column holds, and in which unit; a text without a full stop."""
-
-    text: str
-    unit: str = NO_UNIT
-
-
-@dataclass(frozen=True, kw_only=True)
-class Relation:
-    """A view or table that users may rely on: one row of it, and the columns whose meaning is its own."""
-
-    name: str
-    row: str
-    columns: Mapping[str, Meaning] = field(default_factory=dict)
-
-
-def _means(text: str, unit: str = NO_UNIT) -> Meaning:
-    return Meaning(text=text, unit=unit)
-
-
-#: Columns that mean the same wherever they stand.
-COMMON: Mapping[str, Meaning] = MappingProxyType(
-    {
-        "series": _means("name of the series"),
-        "checkpoint": _means("label of the checkpoint: its directory's name"),
-        "step": _means("optimizer step of the checkpoint", "steps"),
-        "is_base": _means("whether it is the checkpoint that the others are compared with"),
-        "checkpoint_id": _means("hash of the weights: equal weights are one checkpoint"),
-        "audit_id": _means("hash of what the audit compares"),
-        "settings_id": _means("hash of the sampling settings"),
-        "task": _means("problem set that the problem is from"),
-        "problem_id": _means("hash of the problem's content"),
-        "response_id": _means("hash of the response text: equal texts share grade and log-probability"),
-        "greedy": _means("whether it is the greedy response; every other one was drawn"),
-        "sample_index": _means("0, 1, … among the samples of this problem and checkpoint; 0 for the greedy one"),
-        "text": _means("the response"),
-        "n_tokens": _means("length of the response, its end token included; NULL if not known", "tokens"),
-        "answer": _means("canonical final answer; NA where none was found"),
-        "mode": _means("canonical form of the whole solution; NULL if it has none"),
-        "correct": _means("whether the response was graded and its reward is full"),
-        "logp_sum_raw": _means(
-            "its log-probability as the sampler says, at temperature 1 without truncation; NULL if not known", "nats"
-        ),
-        "logp_sum": _means("log-probability of the response, teacher-forced at temperature 1", "nats"),
-        "entropy_sum": _means("entropy of the next-token distributions, summed over the response", "nats"),
-        "token_logps": _means("log-probability of each token of the response", "nats"),
-        "token_entropies": _means("entropy of the distribution of each token", "nats"),
-        "n": _means("samples, without the greedy one", "samples"),
-        "n_correct": _means("correct ones among them", "samples"),
-        "n_planned": _means("samples that the audit wants here; fewer are there while it runs", "samples"),
-    }
-)
+from diagnostics.store.columns import COMMON as COMMON
+from diagnostics.store.columns import NO_UNIT as NO_UNIT
+from diagnostics.store.columns import Meaning, Relation
+from diagnostics.store.columns import means as _means
 
 RELATIONS: tuple[Relation, ...] = (
     Relation(
@@ -133,6 +79,25 @@ RELATIONS: tuple[Relation, ...] = (
             "low": _means("lower end of the interval of the change; NULL where it has none", "probability"),
             "high": _means("upper end of the interval of the change; NULL where it has none", "probability"),
             "why": _means("why nothing is said of it; NULL where something is"),
+        },
+    ),
+    Relation(
+        name="shipping",
+        row="a checkpoint as something to ship, of its series by itself: what `oversharp ship --series` says",
+        columns={
+            "role": _means("recommended, candidate, or out: not to be shipped; NULL where nothing can be said"),
+            "may_be_best": _means("whether no candidate surely has a higher pass@1; one of these is the best, in 95 %"),
+            "pass_at_1": _means("its pass@1; NULL if unknown", "probability"),
+            "change": _means("its pass@1 less the base's; NULL at the base", "probability"),
+            "low": _means("lower end of the band of that change over all checkpoints and k", "probability"),
+            "high": _means("upper end of it", "probability"),
+            "worst_k": _means("where its pass@k less the base's is lowest", "samples"),
+            "worst_change": _means("its pass@k less the base's there; NULL at the base", "probability"),
+            "worst_low": _means("lower end of the band of that change", "probability"),
+            "worst_high": _means("upper end of it", "probability"),
+            "loss_at_most": _means("surely at no k did its pass@k fall by more; NULL at the base", "probability"),
+            "why": _means("why it is out, or why nothing can be said; NULL for others"),
+            "path": _means("where its weights were read last; NULL where another tool drew the samples"),
         },
     ),
     Relation(

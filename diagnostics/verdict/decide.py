@@ -35,6 +35,7 @@ from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, 
 from diagnostics.verdict.rule import EXPLAINED_LEVEL, KEY_LEVEL, Label, Ruling, SeenCounts, rule, spent_share
 from diagnostics.verdict.sentence import largest_fall, sentence_of
 from diagnostics.verdict.sharpening import sharpening_of
+from diagnostics.verdict.shipping import JudgedSeries, recommend
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
@@ -57,6 +58,17 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     The window is the last third of the checkpoints that can be compared, at least one, with their samples summed.
     k goes up to half of the samples of one checkpoint: the power of the pooled ones, the reach of the single ones.
     """
+    said = _judged(counts)
+    return replace(said, shipping=recommend([judged_series(counts, said)]))
+
+
+def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
+    """A series as something to choose a checkpoint of: its counts, and what its verdict says of them."""
+    why = verdict.why if verdict.label == "no_verdict" else None
+    return JudgedSeries(counts=counts, lost=frozenset(one.step for one in verdict.steps if one.lost), why=why)
+
+
+def _judged(counts: SeriesCounts) -> Verdict:
     base = counts.base
     compared = tuple(one for one in counts.trained if one.why is None)
     said = Verdict(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
+from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.rule import Label
 from diagnostics.verdict.steps import ranges
 
@@ -187,7 +188,8 @@ class Verdict:
     adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
     all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
-    about what may mislead in this very series.
+    about what may mislead in this very series. ``shipping`` says which of its checkpoints to ship; None in verdicts of
+    before.
     """
 
     series: str
@@ -220,6 +222,7 @@ class Verdict:
     graders: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     remedy: Remedy | None = None
+    shipping: Recommendation | None = None
 
     @property
     def title(self) -> str:
@@ -264,6 +267,7 @@ class Verdict:
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
+                "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }
             return cls(**{**fields, **nested})
         except (KeyError, TypeError) as error:

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from diagnostics.verdict.caveats import FEW_PROBLEMS
 from diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
 from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import share_text
+from diagnostics.verdict.sentence import alternatives_text, share_text
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.evidence.source import SeriesSource
 from reports.records import VerdictText
-from reports.sections.verdict_tables import tables, to_ship
+from reports.sections.verdict_tables import tables
 
 NO_VERDICT = (
     "No verdict: this audit was made before verdicts were written. Run the same audit again; what was sampled is kept."
@@ -36,10 +35,6 @@ _LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
 #: Labels that reach beyond the problems in hand.
 _BEYOND: tuple[VerdictLabel, ...] = ("over_sharpened", "lost_at_steps", "no_loss")
 
-#: Below so many problems a checkpoint without any change cannot be told from one that fell by the margin: a single
-#: problem that is lost or not leaves 1 / problems open, and nearly two of those are needed for 95 %.
-_SURE_OF_KEPT = 100
-
 
 def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxyType({})) -> VerdictText:
     """The verdict of ``series`` in words, or why there is none; ``first`` is pass@1 by step, the base's too."""
@@ -55,7 +50,7 @@ def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxy
         scope=_scope(verdict),
         caveats=verdict.caveats,
         overturn=_overturn(verdict, series),
-        ship=_ship(verdict, series, first),
+        ship=_ship(verdict),
         tables=tables(verdict, first),
     )
 
@@ -123,39 +118,13 @@ def _guessing(verdict: Verdict) -> str:
     )
 
 
-def _ship(verdict: Verdict, series: SeriesSource, first: Mapping[int, float]) -> str:
-    """The checkpoint of those that surely kept pass@k whose pass@1 is highest, or that there is none."""
-    if not verdict.steps:
+def _ship(verdict: Verdict) -> str:
+    """Which checkpoint to ship, by itself; empty where nothing can be said, and in verdicts of before."""
+    said = verdict.shipping
+    if said is None or said.recommended is None:
         return ""
-    kept = sum(one.kept for one in verdict.steps)
-    within = f"pass@k to within {numbers.fixed(100 * MARGIN, 0)} points"
-    if not kept:
-        return f"none is shown to have kept {within}, so only the base is known to be safe.{_to_show_more(verdict)}"
-    chosen = to_ship(verdict, first)
-    if chosen is None:
-        return f"{_these(kept)} surely kept {within}; which has the highest pass@1 is unknown."
-    base = first.get(series.base_step)
-    against = "" if base is None else f", the base's is {numbers.fixed(base, 3)}"
-    return (
-        f"step {chosen.step}: of {_these(kept)} that surely kept {within} the highest pass@1 "
-        f"({numbers.fixed(first[chosen.step], 3)}{against})."
-    )
-
-
-def _to_show_more(verdict: Verdict) -> str:
-    """What it would take, unless all checkpoints lost something."""
-    if all(one.lost for one in verdict.steps):
-        return " At all of them it lies below the base's."
-    if verdict.n_within_reach < FEW_PROBLEMS:
-        return f" With fewer than {FEW_PROBLEMS} problems none can be shown to."
-    if verdict.n_problems < _SURE_OF_KEPT:
-        problems = numbers.plural(verdict.n_problems, "problem")
-        return f" With {problems} only a checkpoint that rose at every k can be shown to."
-    return " More problems or samples may show one."
-
-
-def _these(n: int) -> str:
-    return "the one checkpoint" if n == 1 else f"the {n} checkpoints"
+    others = alternatives_text(said)
+    return f"{said.sentence} {others[0].upper()}{others[1:]}." if others else said.sentence
 
 
 def _settling(verdict: Verdict) -> str:

@@ -76,12 +76,6 @@ def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
     )
 
 
-def to_ship(verdict: Verdict, first: Mapping[int, float]) -> StepClaim | None:
-    """Of the checkpoints that surely kept pass@k the one with the highest pass@1; None where nobody knows of one."""
-    kept = [one for one in verdict.steps if one.kept and one.step in first]
-    return max(kept, key=lambda one: first[one.step], default=None)
-
-
 def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
     """Which checkpoints lost something, and which may be shipped; the title counts them."""
     words = {"lost": "lost something", "kept": "kept it", "open": "open"}

@@ -19,7 +19,7 @@ from trainers import objectives
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
-COMMANDS += ("import", "regrade", "export", "merge", "repair")
+COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -100,6 +100,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("merge", "missing.duckdb", "--out", "out"), 7, "missing.duckdb: no such store"),
         (("sql", "missing.duckdb", "SELECT 1"), 7, "missing.duckdb: no such store"),
         (("report", "missing.duckdb"), 7, "missing.duckdb: no such store"),
+        (("ship", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb", "--drop", "0"), 2, "--drop 0: must lie above 0"),
         (("plan", "STORE"), 2, "too few to lose that many"),

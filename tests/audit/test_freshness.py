@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from diagnostics.app.report import write_report
-from diagnostics.audit import derivations, freshness
-from diagnostics.audit.derivations import Derivation, recorded_derivations, tree_hash
+from diagnostics.audit import freshness
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.records.progress import SilentProgress
 from diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse, VerdictTerms
-from diagnostics.store import Store
+from diagnostics.store import Store, derivations
+from diagnostics.store.derivations import Derivation, recorded_derivations, tree_hash
 from tests.audit.test_counts import plant
 
 RESPONSES = {(problem, step): "AB.a!?~." for problem in range(3) for step in (0, 20)}

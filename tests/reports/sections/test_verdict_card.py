@@ -12,6 +12,7 @@ import pytest
 from diagnostics.measures.contract import Measure
 from diagnostics.store import Store
 from diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
+from diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from diagnostics.verdict.record import (
     TITLES,
     ChangeAtK,
@@ -146,41 +147,32 @@ FIRST = {0: 0.25, 10: 0.4, 20: 0.3, 30: 0.5}
 
 
 @pytest.mark.parametrize(
-    ("states", "first", "title", "ship"),
+    ("states", "title"),
     [
-        (("kept", "kept", "lost"), FIRST, "1 lost something, 2 kept it", "step 10: of the 2 checkpoints that surely "
-         "kept pass@k to within 2 points the highest pass@1 (0.400, the base's is 0.250)."),
-        (("open", "kept", "lost"), {20: 0.3}, "1 lost something, 1 kept it, 1 open", "step 20: of the one checkpoint "
-         "that surely kept pass@k to within 2 points the highest pass@1 (0.300)."),
-        (("kept", "open", "open"), {}, "1 kept it, 2 open", "the one checkpoint surely kept pass@k to within 2 points; "
-         "which has the highest pass@1 is unknown."),
-        (("open", "open", "lost"), FIRST, "1 lost something, 2 open", "none is shown to have kept pass@k to within 2 "
-         "points, so only the base is known to be safe. With 40 problems only a checkpoint that rose at every k can be "
-         "shown to."),
-        (("lost", "lost", "lost"), FIRST, "3 lost something", "none is shown to have kept pass@k to within 2 points, "
-         "so only the base is known to be safe. At all of them it lies below the base's."),
+        (("kept", "kept", "lost"), "1 lost something, 2 kept it"),
+        (("open", "kept", "lost"), "1 lost something, 1 kept it, 1 open"),
+        (("lost", "lost", "lost"), "3 lost something"),
     ],
-)  # fmt: skip
-def test_the_checkpoint_to_ship_is_that_of_the_highest_pass_at_1_among_those_that_surely_kept_pass_at_k(
-    context: Context, states: tuple[str, ...], first: dict[int, float], title: str, ship: str
-) -> None:
+)
+def test_every_checkpoint_is_told_as_lost_kept_or_open(context: Context, states: tuple[str, ...], title: str) -> None:
     steps = tuple(step(number, state) for number, state in zip((10, 20, 30), states, strict=True))
     verdict = replace(VERDICT, steps=steps, n_problems=40)
-    text = verdict_text(replace(context.series[0], verdict=verdict), first)
-    assert text.ship == ship
+    text = verdict_text(replace(context.series[0], verdict=verdict), FIRST)
     rows = texts(table(text, f"Every checkpoint: {title}"))
     assert [row[:2] for row in rows] == [[str(one.step), state] for one, state in zip(steps, states, strict=True)]
     assert rows[1][3:] == ["−1.0 [−3.0, +1.0]", "2"]
-
-
-def test_few_problems_and_no_single_checkpoints_are_told(context: Context) -> None:
-    assert said(context.source).ship == ""
-    few = said(context.source, steps=(step(10, "open"),), n_within_reach=28).ship
-    assert few.endswith("With fewer than 30 problems none can be shown to.")
-    many = said(context.source, steps=(step(10, "open"),), n_problems=200).ship
-    assert many.endswith("More problems or samples may show one.")
     before = table(said(context.source, label="guessing", steps=(step(10, "lost"),)), "Every checkpoint").note
     assert "before what else would explain it is looked at" in before
+
+
+def test_the_checkpoint_to_ship_is_the_one_that_is_recommended_with_those_as_good(context: Context) -> None:
+    assert said(context.source).ship == ""  # a verdict of before
+    base = ShippingStep(series="grpo", step=0, checkpoint="base", is_base=True, role="candidate", may_be_best=True)
+    late = replace(base, step=10, checkpoint="checkpoint-10", is_base=False, role="recommended")
+    shipping = Recommendation(series=("grpo",), sentence="Ship checkpoint-10.", recommended=late, steps=(base, late))
+    told = said(context.source, shipping=shipping).ship
+    assert told == "Ship checkpoint-10. As good in pass@1, for all these data say: the base, base."
+    assert said(context.source, shipping=replace(shipping, recommended=None)).ship == ""
 
 
 def test_what_was_compared_and_where_it_fell(context: Context) -> None:

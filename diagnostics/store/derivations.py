@@ -17,7 +17,7 @@ from pathlib import Path
 from platform import python_version
 
 from diagnostics.measures import ENTRY_POINT_GROUP
-from diagnostics.store import Store
+from diagnostics.store.store import Store
 
 #: What a finding, a verdict or a picture may depend on beside our own source.
 _PACKAGES = (

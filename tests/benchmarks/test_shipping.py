@@ -1,0 +1,55 @@
+"""What is said of the checkpoint to ship: the published shares hold, and the truth that they are held to is right."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import shipping
+from results import RESULTS
+from shipping import BOUND, CERTIFIED, RULES, Cell, Truth, draw, simulate, truth_of
+
+from diagnostics.verdict.shipping import recommend
+
+
+def published():
+    return json.loads((RESULTS / "shipping.json").read_text())
+
+
+def test_what_is_said_to_be_sure_is_true_as_often_as_it_says():
+    told = published()["guarantee"]
+    assert set(told) == set(CERTIFIED)
+    for one in told.values():
+        assert one["given"] > 2000
+        assert one["true"] / one["given"] >= BOUND
+        assert one["least"] >= BOUND
+
+
+def test_no_other_rule_has_a_smaller_worst_case():
+    regret = published()["regret"]
+    assert set(regret) == set(RULES)
+    assert min(regret, key=lambda name: regret[name]["worst"]) == "ship"
+
+
+def test_a_choice_that_lost_more_than_two_points_costs_the_excess_and_another_what_it_lacks():
+    # pass@1 and pass@2 of the base, of a checkpoint that lost 1 point at k = 2, and of one that lost 5
+    truth = Truth(pass_at_TK=np.array([[0.3, 0.5], [0.4, 0.49], [0.6, 0.45]]))
+    assert [truth.regret(chosen) for chosen in (0, 1, 2)] == pytest.approx([0.1, 0.0, 0.03])
+
+
+def test_a_guarantee_that_promises_too_much_is_found():
+    cell = Cell(course="all problems rise", n=64, checkpoints=6)
+    truth = truth_of(cell)
+    said = recommend([draw(cell, np.random.default_rng(0))])
+    assert said.recommended is not None
+    assert said.guarantee is not None
+    assert truth.holds(said, said.recommended.step)
+    greedy = replace(said, guarantee=replace(said.guarantee, gain=0.5))
+    assert not truth.holds(greedy, said.recommended.step)
+
+
+def test_the_rule_is_asked_as_it_ships(monkeypatch):
+    monkeypatch.setattr(shipping, "POPULATION", 2000)
+    row = simulate(Cell(course="sharpened from the start (GRPO)", n=64, checkpoints=6), series=2, seed=[0])
+    assert set(row.mean_regret) == set(RULES)
+    assert row.mean_regret["ship"] < row.mean_regret["the last"]

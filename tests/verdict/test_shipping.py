@@ -1,0 +1,179 @@
+"""Which checkpoint is shipped, what is sure of it, and when it is the base or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.recommendation import Recommendation
+from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
+
+#: Of four samples, correct ones of every problem: pass@1 is .5 and pass@2 is 5/6.
+BASE = [2] * 200
+RISEN = [3] * 200
+#: 30 % of the problems die, the others are always solved: pass@1 is .7, and pass@2 too, 13 points below the base.
+SHARPENED = [0] * 60 + [4] * 140
+#: One in ten dies: pass@1 is .9 and pass@2 too.
+FEW_LOST = [0] * 20 + [4] * 180
+#: Of 40 problems 8 die: pass@1 and pass@2 are .8, 3.3 points below the base, and nothing is sure.
+MAYBE = [0] * 8 + [4] * 32
+
+
+def _series(*trained: Sequence[int], base: Sequence[int] = BASE, name: str = "run", **changes: object) -> JudgedSeries:
+    said = {"lost": (), "why": None, "cluster_P": None, **changes}
+    checkpoints = [
+        CheckpointCounts(
+            step=10 * t, checkpoint=f"checkpoint-{10 * t}", n=4, n_most=4, correct_P=np.array(correct_P),
+            minority_P=np.zeros(len(correct_P), dtype=int), rates=None,
+        )
+        for t, correct_P in enumerate([base, *trained])
+    ]  # fmt: skip
+    counts = SeriesCounts(
+        series=name, base=checkpoints[0], trained=tuple(checkpoints[1:]), cluster_P=said.pop("cluster_P"),
+        shows_modes_P=np.zeros(len(base), dtype=bool), tasks=("toy",), graders=("exact",), tokens_per_sample=None,
+    )  # fmt: skip
+    return JudgedSeries(counts=counts, **said)
+
+
+def _roles(said: Recommendation) -> list[str | None]:
+    return [one.role for one in said.steps]
+
+
+def test_the_highest_pass_at_1_is_shipped_unless_it_lost_something() -> None:
+    kept = recommend([_series(RISEN, FEW_LOST)])
+    assert _roles(kept) == ["candidate", "candidate", "recommended"]
+    fell = recommend([_series(RISEN, SHARPENED)])
+    assert _roles(fell) == ["candidate", "recommended", "out"]
+    assert fell.steps[2].why is not None
+    assert fell.steps[2].why.startswith("pass@2 surely fell: −13.3 [")
+    assert fell.sentence.startswith("Ship checkpoint-10: pass@1 50.0 % → 75.0 %; surely up by ")
+    assert "oversharp plan" not in fell.sentence
+
+
+def test_what_is_sure_is_the_band_of_the_chosen_checkpoint() -> None:
+    sure = recommend([_series(RISEN)]).guarantee
+    assert sure is not None
+    # problems that all move alike leave the floor alone, 1 / 200, the same noise at all k: Student's t, near 1.97
+    assert sure.gain == pytest.approx(0.25 - 1.97 / 200, abs=1e-3)
+    assert (sure.loss, sure.n_units, sure.units, sure.pass_at_1) == (0.0, 200, "problems", 0.75)
+    open_one = recommend([_series([2] * 199 + [3])])
+    assert open_one.guarantee is not None
+    assert open_one.guarantee.gain < 0
+    assert "whether it rose is open" in open_one.sentence
+
+
+def test_a_fall_that_is_not_sure_puts_a_checkpoint_out_by_the_estimate_unless_it_is_allowed() -> None:
+    series = _series(MAYBE, base=[2] * 40)
+    said = recommend([series])
+    assert _roles(said) == ["recommended", "out"]
+    assert said.steps[1].why is not None
+    assert said.steps[1].why.startswith("pass@2 fell by more than 2 points in the estimate, not surely: −3.3 [")
+    assert said.sentence == (
+        "Ship the base, checkpoint-0: at the only checkpoint some pass@k fell, surely or by more than 2 points in the "
+        "estimate."
+    )
+    allowed = recommend([series], allowed_loss=0.05)
+    assert _roles(allowed) == ["candidate", "recommended"]
+    assert allowed.guarantee is not None
+    assert allowed.guarantee.loss > 0.05
+    assert "`oversharp plan` says how large an audit would show one" in allowed.sentence
+
+
+def test_what_the_verdict_calls_lost_is_out_unless_losses_are_allowed() -> None:
+    series = _series(RISEN, FEW_LOST, lost=(20,))
+    assert _roles(recommend([series])) == ["candidate", "recommended", "out"]
+    assert _roles(recommend([series], allowed_loss=0.01)) == ["candidate", "candidate", "recommended"]
+
+
+def test_the_base_is_shipped_where_no_checkpoint_is_better() -> None:
+    for trained in ([BASE], [[1] * 2 + [2] * 198]):
+        said = recommend([_series(*trained)])
+        assert said.recommended is not None
+        assert said.recommended.is_base
+        assert said.guarantee is None
+        assert said.sentence == "Ship the base, checkpoint-0: no checkpoint that is not out has a higher pass@1."
+
+
+@pytest.mark.parametrize(
+    ("series", "why"),
+    [
+        (_series(RISEN, why="no verdict: five reasons"), "no verdict: five reasons"),
+        (_series([4], base=[2]), "fewer than two problems"),
+        (_series([4] * 4, base=[2] * 4, cluster_P=np.zeros(4, dtype=int)), "fewer than two clusters of problems"),
+        (_series([4] * 9, base=[0] * 9), "the base solved nothing, and what is out of reach cannot be lost"),
+    ],
+)
+def test_where_nothing_can_be_said_there_is_a_reason(series: JudgedSeries, why: str) -> None:
+    said = recommend([series])
+    assert said.recommended is None
+    assert said.sentence == f"No recommendation: {why}."
+    assert [(one.role, one.why) for one in said.steps] == [(None, why)] * 2
+
+
+def test_those_that_may_have_as_high_a_pass_at_1_are_named_and_others_not() -> None:
+    nearly = [3] * 199 + [4]
+    said = recommend([_series([2] * 190 + [3] * 10, RISEN, nearly)])
+    assert said.recommended is not None
+    assert said.recommended.step == 30
+    assert [one.step for one in said.alternatives] == [20]
+
+
+def test_two_series_are_compared_in_one_band_that_is_wider_than_that_of_one() -> None:
+    rng = np.random.default_rng(0)
+    trained = [rng.integers(1, 5, 200).tolist() for _ in range(4)]
+    alone, other = _series(*trained[:2], name="a"), _series(*trained[2:], name="b")
+    (one, both) = recommend([alone]), recommend([alone, other])
+    assert both.series == ("a", "b")
+    assert [(x.series, x.step) for x in both.steps] == [("a", 0), ("a", 10), ("a", 20), ("b", 10), ("b", 20)]
+    assert both.steps[1].first is not None
+    assert one.steps[1].first is not None
+    assert both.steps[1].first.change == one.steps[1].first.change
+    assert both.steps[1].first.low < one.steps[1].first.low
+    assert both.recommended == max(both.steps, key=lambda x: x.pass_at_1 or 0)
+    assert " of b" in both.sentence or " of a" in both.sentence
+
+
+def test_copies_of_problems_that_a_cluster_names_make_nothing_surer() -> None:
+    late = np.random.default_rng(1).integers(1, 5, 40)
+    copies = {"base": [2] * 80, "cluster_P": np.tile(np.arange(40), 2)}
+    single = recommend([_series(late.tolist(), base=[2] * 40)]).guarantee
+    named = recommend([_series(np.tile(late, 2).tolist(), **copies)]).guarantee
+    hidden = recommend([_series(np.tile(late, 2).tolist(), base=[2] * 80)]).guarantee
+    assert single is not None
+    assert named is not None
+    assert hidden is not None
+    assert (named.gain, named.loss) == pytest.approx((single.gain, single.loss))
+    assert (named.n_units, named.units) == (40, "clusters")
+    assert hidden.gain > named.gain
+
+
+def test_few_problems_are_chosen_by_and_nothing_is_guaranteed() -> None:
+    said = recommend([_series([4] * 20, base=[2] * 20)])
+    assert _roles(said) == ["candidate", "recommended"]
+    assert said.guarantee is None
+    assert "Nothing more is sure: the base solved fewer than 30 of the problems" in said.sentence
+
+
+def test_held_out_problems_certify_the_choice_of_the_others_or_veto_it() -> None:
+    certifies_P = np.arange(200) >= 100
+    good = recommend([_series(RISEN, SHARPENED)], certifying_P=certifies_P)
+    # the 60 that die are all among those that choose, so that the others would have shipped it
+    assert _roles(good) == ["candidate", "recommended", "out"]
+    assert good.guarantee is not None
+    assert (good.guarantee.n_units, good.n_choosing) == (100, 100)
+    vetoed = recommend([_series(SHARPENED)], certifying_P=~certifies_P)
+    assert vetoed.recommended is not None
+    assert vetoed.recommended.is_base
+    veto = "the held-out problems veto checkpoint-10 of run, pass@2 surely fell: −43.3 ["
+    assert vetoed.sentence.startswith(f"Ship the base, checkpoint-0: {veto}")
+    assert _roles(vetoed) == ["recommended", "out"]
+
+
+def test_the_side_of_a_problem_does_not_depend_on_the_others() -> None:
+    names = [f"problem-{i}" for i in range(400)]
+    side = certifying(names)
+    assert 160 < side.sum() < 240
+    assert (certifying(names[::-1]) == side[::-1]).all()
