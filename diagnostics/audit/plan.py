@@ -83,7 +83,8 @@ class RelatedProblems:
 
     @classmethod
     def of(cls, cluster_P: Int[np.ndarray, " problem"]) -> RelatedProblems:
-        """
+        """Of the clusters that number these problems.
+
         >>> RelatedProblems.of(np.array([0, 0, 0, 1]))  # (3² + 1²) / 4
         RelatedProblems(n_clusters=2, most_times=2.5)
         """
