@@ -218,9 +218,9 @@ def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) 
         f"Made by `make frontier` (seed {SEED}) from {', '.join(f'`{run}`' for run in runs)}; machine and versions "
         f"are in `frontier.json`. pass@1 and pass@{K} are exact, over every correct response. *Gain*: pass@1 beyond "
         f"that of the base at the temperature with the same pass@{K}, in points. The last columns are {series} audits "
-        f"sampled from the exact rates, with problems drawn again, as `oversharp audit` samples them ("
-        f"{N} a checkpoint, {N_BASE} of the base, {N_CONTROL} at each of T = {', '.join(f'{t:g}' for t in DRAWN[1:])}): how often the "
-        "95 % interval holds the exact gain, and what is said.",
+        f"sampled from the exact rates, with problems drawn again, as `oversharp audit` samples them ({N} a "
+        f"checkpoint, {N_BASE} of the base, {N_CONTROL} at each of T = {', '.join(f'{t:g}' for t in DRAWN[1:])}): how "
+        "often the 95 % interval holds the exact gain, and what is said.",
         f"| law | pass@1 | pass@{K} | gain | held, % | better, % | worse, % |\n|---|---:|---:|---:|---:|---:|---:|",
     ]
     body = []

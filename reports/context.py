@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnostics.measures.contract import Measure
+from reports import numbers
 from reports.evidence.comparable import comparable
 from reports.evidence.kernels import SeriesKernels
 from reports.evidence.problem_details import ProblemDetails
@@ -53,7 +54,11 @@ class Context:
         measure = self.measures.get(name)
         if measure is None:
             count = len(self.source.findings[self.source.findings["measure"] == name])
-            why = f"the store holds {count} findings of it" if count else "the store holds no finding of it"
+            why = (
+                f"the store holds {numbers.plural(count, 'finding')} of it"
+                if count
+                else "the store holds no finding of it"
+            )
             return Missing(title=name, why=(f"no measure of this name is installed; {why}",))
         return measure_block(self.source, measure)
 

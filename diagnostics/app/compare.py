@@ -14,6 +14,7 @@ from diagnostics.audit.audit import AuditResult, audit
 from diagnostics.audit.prepare import sampling_settings
 from diagnostics.models.devices import pick_device
 from diagnostics.models.tokens import encode_prompt, require_fit
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.types import Checkpoint
@@ -65,8 +66,9 @@ class ComparisonPlan:
             f"{'base':{width}}  {self.base}",
             *(f"{run.name:{width}}  {_run_text(run)}" for run in self.runs),
             f"{'training':{width}}  {missing}",
-            f"{'audit':{width}}  {len(self.runs)} series, {self.n_checkpoints} different checkpoints, "
-            f"{self.n_problems} problems, {self.audit_samples:,} samples (those in the store are not drawn again)",
+            f"{'audit':{width}}  {len(self.runs)} series, {plural(self.n_checkpoints, 'different checkpoint')}, "
+            f"{plural(self.n_problems, 'problem')}, {plural(self.audit_samples, 'sample')} "
+            "(those in the store are not drawn again)",
             f"{'out':{width}}  {self.out}",
         )
 
@@ -266,7 +268,7 @@ def _run_text(run: RunPlan) -> str:
 
 def _steps(done: int, wanted: int) -> str:
     state = ", all done" if done == wanted else f", {done} done" if done else ""
-    return f"{wanted} steps{state}"
+    return f"{plural(wanted, 'step')}{state}"
 
 
 def _rollouts(least: int, most: int) -> str:

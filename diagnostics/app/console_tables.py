@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from diagnostics.records.amounts import plural
+
 if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
     from diagnostics.audit.plan import Plan, PlantedLoss
@@ -94,7 +96,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         out,
         f"series {plan.series}: power to find a fall of pass@{plan.k} by {_points(plan.drop)}, "
         f"from {100 * plan.base_pass_at_k:.1f} %",
-        f"audits of {_plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} pooled; "
+        f"audits of {plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} pooled; "
         f"n samples per problem and checkpoint, 2n of the base; {_length(plan)}",
         "",
     )
@@ -114,8 +116,8 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         present = plan.present
         _say(
             out,
-            f"the audit in the store ({present.n_problems:,} problems, n = {present.n}, {present.n_base} of the base): "
-            f"power {_power(present)} for {_laws(plan)}",
+            f"the audit in the store ({plural(present.n_problems, 'problem')}, n = {present.n}, "
+            f"{present.n_base} of the base): power {_power(present)} for {_laws(plan)}",
         )
 
 
@@ -144,7 +146,11 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
             f"{one.p_adjusted:.2g}",
             "yes" if one.confirmed else "no",
         )
-    _say(out, f"series {result.series}, {result.checkpoint} against the base: {result.fresh} fresh samples each", "")
+    _say(
+        out,
+        f"series {result.series}, {result.checkpoint} against the base: {plural(result.fresh, 'fresh sample')} each",
+        "",
+    )
     out.print(table, width=text_width + 2 + numbers_width, crop=False)
     counted = [
         f"{sum(one.confirmed for one in result.tested if one.change == change)} of "
@@ -159,7 +165,7 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
         f"without any correct fresh sample at {result.checkpoint}: {len(gone)}",
     )
     if result.n_earlier:
-        _say(out, f"{_plural(result.n_earlier, 'problem')} not on this shortlist, tested before and so tested again")
+        _say(out, f"{plural(result.n_earlier, 'problem')} not on this shortlist, tested before and so tested again")
 
 
 def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
@@ -178,7 +184,7 @@ def _cost(plan: Plan) -> str:
 def _length(plan: Plan) -> str:
     if plan.tokens_per_sample is None:
         return "how many tokens a sample has is not known"
-    return f"{plan.tokens_per_sample:.0f} tokens per sample"
+    return f"{plural(round(plan.tokens_per_sample), 'token')} per sample"
 
 
 def _power(audit: PlannedAudit) -> str:
@@ -199,7 +205,7 @@ def _cheapest(plan: Plan) -> str:
     if cheapest is None:
         return f"none of these reaches a power of {100 * plan.wanted:g} %{both}: name a larger --drop, or add problems"
     return (
-        f"◀ cheapest with a power of {100 * plan.wanted:g} % or more{both}: {_plural(cheapest.n_problems, 'problem')}, "
+        f"◀ cheapest with a power of {100 * plan.wanted:g} % or more{both}: {plural(cheapest.n_problems, 'problem')}, "
         f"n = {cheapest.n} ({cheapest.n_base} of the base), {_drawn(cheapest)} {_cost(plan)}"
     )
 
@@ -222,7 +228,7 @@ def _out_of_sight(plan: Plan) -> Iterator[str]:
 def _related(plan: Plan) -> Iterator[str]:
     if plan.related is not None:
         yield (
-            f"the problems of the store make up {_plural(plan.related.n_clusters, 'cluster')}, and are planned as if "
+            f"the problems of the store make up {plural(plan.related.n_clusters, 'cluster')}, and are planned as if "
             f"each lost on its own: up to {plan.related.most_times:.3g} times as many are needed, in more clusters, "
             "where those of a cluster rise and fall together"
         )
@@ -265,10 +271,6 @@ def _tokens(tokens: float) -> str:
 def _points(probability: float) -> str:
     points = f"{100 * probability:g}"
     return f"{points} point" if points == "1" else f"{points} points"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _say(out: Console, *lines: str) -> None:

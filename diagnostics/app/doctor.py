@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from diagnostics.records.amounts import plural
+
 OWN_PACKAGES = ("diagnostics", "trainers", "reports")
 NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
 #: vLLM's CPU build depends on these, and their builds do not match a CPU build of torch.
@@ -54,7 +56,11 @@ def _device() -> Check:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return Check(name="device", state="ok", what=f"CUDA: {', '.join(names)}")
-    return Check(name="device", state="note", what=f"CPU only, {os.cpu_count()} cores; --device cuda is not available")
+    return Check(
+        name="device",
+        state="note",
+        what=f"CPU only, {plural(os.cpu_count() or 1, 'core')}; --device cuda is not available",
+    )
 
 
 def _vllm() -> Check:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import LEFT_OUT_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def show_shard(result: ShardResult, as_json: bool) -> int:
     if as_json:
         _print_json({**asdict(result), "shard": str(result.shard)})
     else:
-        problems = "1 problem" if result.n_problems == 1 else f"{result.n_problems} problems"
-        print(f"shard   {result.shard} of {result.series}: {problems}\nstore   {result.store_path}")
+        print(
+            f"shard   {result.shard} of {result.series}: {plural(result.n_problems, 'problem')}\n"
+            f"store   {result.store_path}"
+        )
         print(
             f"next    when all {result.shard.of} are done: oversharp merge STORES --out DIR, then this audit "
             "without --shard"
@@ -84,7 +87,8 @@ def show_import(result: ImportResult, as_json: bool) -> int:
             if one.verdict is None:
                 print(f"series  {one.name}: {one.why}")
             else:
-                print(f"series  {one.name}: {len(one.steps)} steps, {one.n_problems} problems, {one.n} samples each")
+                held = f"{plural(len(one.steps), 'step')}, {plural(one.n_problems, 'problem')}"
+                print(f"series  {one.name}: {held}, {plural(one.n, 'sample')} each")
                 print(f"verdict of {one.name}: {one.verdict.sentence}")
                 _print_checkpoints(one.verdict)
         if result.report_path is not None:
@@ -121,7 +125,7 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
         for series, one in files:
             print(f"{one.path}  {one.format}  series {series}")
             for step, n_samples, n_problems in _by_step(one):
-                print(f"  step {step}: {n_samples} samples of {n_problems} problems")
+                print(f"  step {step}: {plural(n_samples, 'sample')} of {plural(n_problems, 'problem')}")
     every = [*(one for _, one in files), *refused(plan)]
     _warn_files(every)
     if not as_json:
@@ -188,12 +192,11 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
         first = "none yet" if result.of_verdict is None else result.of_verdict.sentence
         print(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
         print(f"verdict of {result.series}: {result.verdict.sentence}")
-        print(f"they disagree on {result.n_disagreed:,} of {result.n_samples:,} samples")
+        print(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
         print(f"report  {result.report_path}\nstore   {result.store_path}")
     if result.left_out:
         label, why = next(iter(result.left_out.items()))
-        problems = "1 problem" if len(result.left_out) == 1 else f"{len(result.left_out)} problems"
-        _warn(f"{problems} left out, the first is {label}: {why}")
+        _warn(f"{plural(len(result.left_out), 'problem')} left out, the first is {label}: {why}")
     return LEFT_OUT_EXIT_CODE if result.left_out else 0
 
 
@@ -243,7 +246,9 @@ def show_merge(result: MergeResult, as_json: bool) -> int:
     if as_json:
         _print_json(asdict(result))
     else:
-        print(f"store   {result.store_path}: {', '.join(result.series)}; {result.samples_added:,} samples added")
+        print(
+            f"store   {result.store_path}: {', '.join(result.series)}; {plural(result.samples_added, 'sample')} added"
+        )
         if result.to_conclude:
             out = result.store_path.parent
             print(f"next    the audit of {', '.join(result.to_conclude)} without --shard, with --out {out}")
@@ -352,5 +357,4 @@ def _warn_files(files: Iterable[FileResult]) -> None:
         if file.why:
             _warn(f"{file.path}: left out: {file.why}")
         for why, count in file.faults.items():
-            records = "1 record" if count.n == 1 else f"{count.n} records"
-            _warn(f"{file.path}: {records} left out, the first in line {count.first_line}: {why}")
+            _warn(f"{file.path}: {plural(count.n, 'record')} left out, the first in line {count.first_line}: {why}")

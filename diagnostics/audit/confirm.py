@@ -19,6 +19,7 @@ import pandas as pd
 from diagnostics.audit.config import ConfirmConfig
 from diagnostics.audit.stages import OpenAudit, draw_samples, grade_responses
 from diagnostics.engine.local import Engine, EngineSpec
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.shard import finish
@@ -152,8 +153,8 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
         fresh = config.fresh or listed.fresh or key.n_base
         if listed.fresh not in (None, fresh):
             raise ConfigError(
-                f"--fresh {fresh}: these problems were tested with {listed.fresh} fresh samples each; to change "
-                "that after a look would be to test until it says yes; leave --fresh out"
+                f"--fresh {fresh}: these problems were tested with {plural(listed.fresh, 'fresh sample')} each; to "
+                "change that after a look would be to test until it says yes; leave --fresh out"
             )
         drawn = _draw(store, key, listed, problems, settings, fresh, config, progress)
         pending = store.frame(_UNGRADED, settings_id=settings.settings_id, problem_ids=list(listed.changes))
@@ -265,7 +266,9 @@ def _draw(
         return 0
     pair = _located(store, key, listed, config)
     both = " and ".join(checkpoint.label for checkpoint in pair)
-    progress.note(f"series {key.series}: {fresh} fresh samples of each of {len(planned)} problems from {both}")
+    progress.note(
+        f"series {key.series}: {plural(fresh, 'fresh sample')} of each of {plural(len(planned), 'problem')} from {both}"
+    )
     try:
         sampler, _ = choose_sampler(settings.sampler, pair, device=config.device)
     except SamplerError as error:

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from pandas import isna
 
 from diagnostics.audit.counts import stored_cluster_numbers, stored_guess_rate
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.store import Store
@@ -82,7 +83,8 @@ class RelatedProblems:
 
     @classmethod
     def of(cls, cluster_P: Int[np.ndarray, " problem"]) -> RelatedProblems:
-        """
+        """Of the clusters that number these problems.
+
         >>> RelatedProblems.of(np.array([0, 0, 0, 1]))  # (3² + 1²) / 4
         RelatedProblems(n_clusters=2, most_times=2.5)
         """
@@ -160,8 +162,9 @@ def plan(
     losses = rates.losses(fall=drop_points / 100, k=used_k)
     if not pilot.correct_P.any():
         raise ConfigError(
-            f"series {pilot.series!r}: its base solved none of its {len(pilot.correct_P)} problems in {pilot.n_base} "
-            "samples each: nothing within its reach can be lost; plan with easier problems, or more samples of the base"
+            f"series {pilot.series!r}: its base solved none of its {plural(len(pilot.correct_P), 'problem')} in "
+            f"{plural(pilot.n_base, 'sample')} each: nothing within its reach can be lost; plan with easier problems, "
+            "or more samples of the base"
         )
     if not losses:
         raise ConfigError(

@@ -14,6 +14,7 @@ from diagnostics.audit.stages import OpenAudit
 from diagnostics.audit.terms import settled_terms
 from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
 from diagnostics.engine.ray_pool import open_pool
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.shard import WHOLE, Shard
@@ -66,12 +67,14 @@ def prepare(
     clusters = clusters_of(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
     if not problems:
-        raise ConfigError(f"--shard {shard}: there are only {len(every_problem)} problems; make fewer shards")
+        raise ConfigError(
+            f"--shard {shard}: the problem set has {plural(len(every_problem), 'problem')}; make fewer shards"
+        )
     series = find_series(series_paths, base=config.base, name=config.name)
     skipped = dict(reason.split(": ", 1) for reason in series.skipped)
     _announce(config, series, skipped, progress)
     if shard != WHOLE:
-        progress.note(f"shard {shard}: {len(problems)} of {_plural(len(every_problem), 'problem')}")
+        progress.note(f"shard {shard}: {len(problems)} of {plural(len(every_problem), 'problem')}")
 
     store = stack.enter_context(Store.open(config.out / "audit.duckdb"))
     sampler, engine = _open_engine(stack, config, series, held_sampler(store, series.name), progress)
@@ -106,7 +109,7 @@ def prepare(
 def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], progress: ProgressSink) -> None:
     if config.preset is not None:
         progress.note(f"preset {config.preset} sets {json.dumps(config.set_by_preset)}")
-    progress.note(f"series {series.name}: {_plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
+    progress.note(f"series {series.name}: {plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
     for label, reason in skipped.items():
         progress.note(f"left out {label}: {reason}")
 
@@ -217,7 +220,3 @@ def _register_training(store: Store, series: Series, n: int, shard: Shard, progr
     for fault in faults:
         progress.note(fault)
     store.add_training_responses(series.name, shard.take(training))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -15,6 +15,7 @@ from diagnostics.ingest.place import recorded_id
 from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
 from diagnostics.ingest.selection import choose
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
@@ -252,7 +253,9 @@ def _audit(
     else:
         disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config)
         if n_left:
-            notes.append(f"{n_left} scores of the tool are of responses that are not all graded here: not compared")
+            notes.append(
+                f"{plural(n_left, 'score')} of the tool not compared: of responses that are not all graded here"
+            )
             progress.note(f"{series}: {notes[-1]}")
     result = ImportedSeries(
         name=series,

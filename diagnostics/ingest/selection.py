@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from diagnostics.ingest.config import ImportConfig
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
 
 #: A step with fewer problems than this share of what most steps have is left out: its dump is cut short.
@@ -54,17 +55,21 @@ def choose(counts: pd.DataFrame, config: ImportConfig) -> Selection:
         )
     n = config.n or int(shared.mode().max())
     if config.k and max(config.k) > n:
-        raise ConfigError(f"--k {max(config.k)} is larger than the {n} samples of each problem and step; drop that k")
+        raise ConfigError(
+            f"--k {max(config.k)} is larger than the {plural(n, 'sample')} of each problem and step; drop that k"
+        )
     problems = least_P[least_P >= n]
     if problems.empty:
         raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
     notes = []
     if len(problems) < len(n_PT):
-        notes.append(f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {n} samples at every step")
+        notes.append(
+            f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step"
+        )
     chosen = kept.loc[problems.index]
     unused = int((chosen.drop(columns=base) - n).to_numpy().sum())
     if unused:
-        notes.append(f"{unused} samples beyond the first {n} of their problem and step are stored and not used")
+        notes.append(f"{plural(unused, 'sample')} beyond the first {n} of a problem and step: stored and not used")
     return Selection(
         problem_ids=tuple(sorted(problems.index)),
         n=n,

@@ -26,6 +26,7 @@ from diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computa
 from diagnostics.kernel.streaming import add_all
 from diagnostics.models.devices import in_float32, suitable_threads
 from diagnostics.models.load import LoadedModel
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import KernelError, first_line
 
 
@@ -41,7 +42,7 @@ class _Block:
 def square_kernel(loaded: LoadedModel, rows: Sequence[KernelRow], *, memory_bytes: int, seed: int) -> GradientKernel:
     """See ``diagnostics.kernel.gradient_kernel``."""
     if len(rows) < 2:
-        raise KernelError(f"the gradient kernel: {len(rows)} rows make no pair; give at least two")
+        raise KernelError(f"the gradient kernel: {plural(len(rows), 'row')} cannot make a pair; give at least two")
     require_computable(loaded, rows)
     pairs = pairs_of(rows, rows)
     block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed)

@@ -12,6 +12,7 @@ import numpy as np
 
 from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS
 from diagnostics.models.load import LoadedModel
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import EngineRefusedError, SamplerError
 from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.samplers.contract import SamplerContext
@@ -111,7 +112,8 @@ class SeriesEngine:
             )
         self._rows = max(1, self._rows // 2)
         self._context.note(
-            f"{checkpoint.label}: the vLLM engine ended ({error}); started again with {self._rows} responses at a time"
+            f"{checkpoint.label}: the vLLM engine ended ({error}); started again with "
+            f"{plural(self._rows, 'response')} at a time"
         )
 
     def close(self) -> None:

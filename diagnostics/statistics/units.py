@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import t as student_t
 
+from diagnostics.records.amounts import plural
 from diagnostics.statistics.clusters import by_cluster
 
 #: Below so many clusters nothing is said of problems like these: what clusters scatter is not known then.
@@ -51,8 +52,7 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
     named_P = named_clusters(cluster_P)
     if named_P is None or (n_clusters := len(np.unique(named_P))) >= FEW_CLUSTERS:
         return None
-    made = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
-    return f"the problems make up {made}; an interval needs at least {FEW_CLUSTERS}"
+    return f"the problems make up {plural(n_clusters, 'cluster')}; an interval needs at least {FEW_CLUSTERS}"
 
 
 def over_units(

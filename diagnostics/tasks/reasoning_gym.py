@@ -8,6 +8,7 @@ from io import StringIO
 from itertools import islice
 from typing import Any
 
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.names import nearest_names
 from diagnostics.records.types import Problem
@@ -30,7 +31,8 @@ def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem
         problems = _different_problems(generator, size=size, seed=seed)
     if len(problems) < size:
         raise ProblemError(
-            f"task 'reasoning_gym:{generator}' gave {len(problems)} different problems of {size}; lower the limit"
+            f"task 'reasoning_gym:{generator}' gave {plural(len(problems), 'different problem')} of {size}; "
+            "lower the limit"
         )
     return problems
 

@@ -7,6 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from diagnostics.records.amounts import plural
 from diagnostics.statistics.units import FEW_CLUSTERS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.record import LeftOut, Verdict, points_text
@@ -34,7 +35,7 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         yield f"Fewer than {FEW_PROBLEMS} problems ({said.n_problems}): only large falls can be seen."
     if min(n_least, said.n_base) < FEW_SAMPLES:
         yield (
-            f"Only {min(n_least, said.n_base)} samples per problem and checkpoint: "
+            f"Only {plural(min(n_least, said.n_base), 'sample')} per problem and checkpoint: "
             f"nothing is seen beyond k = {said.k_most}."
         )
     if said.n_within_reach < FEW_PROBLEMS <= said.n_problems:
@@ -85,9 +86,8 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
 def _of_relations(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
-        clusters = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
         few = f"; below {FEW_CLUSTERS} nothing is said of problems like these" if n_clusters < FEW_CLUSTERS else ""
-        yield f"Related problems are counted as {clusters}{few}."
+        yield f"Related problems are counted as {plural(n_clusters, 'cluster')}{few}."
         if said.label == "inconclusive":
             yield (
                 "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "

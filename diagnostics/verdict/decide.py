@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 import numpy as np
 from jaxtyping import Float
 
+from diagnostics.records.amounts import plural
 from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.crossing import crossing
@@ -235,13 +236,9 @@ def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:
         return None
     solved = f"{'was' if n_solved < 2 else 'were'} ever solved by the base"
     return (
-        f"{n_solved or 'none'} of these {_problems(n_problems)} {solved}, and what is out of reach cannot be lost: "
-        "take easier problems or more samples, or look at what the grader reads"
+        f"{n_solved or 'none'} of these {plural(n_problems, 'problem')} {solved}, and what is out of reach cannot be "
+        "lost: take easier problems or more samples, or look at what the grader reads"
     )
-
-
-def _problems(n: int) -> str:
-    return "1 problem" if n == 1 else f"{n} problems"
 
 
 def _n_within_reach(counts: SeriesCounts) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from diagnostics.records.amounts import plural
 from diagnostics.verdict.claims import FELL, FELL_HERE
 from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, ShippingStep
 from diagnostics.verdict.record import (
@@ -285,7 +286,7 @@ def _inconclusive(verdict: Verdict) -> str:
     if remedy.n_problems <= verdict.n_problems and remedy.n * len(verdict.window) <= verdict.n_late:
         return f"{said}; an audit of this size {shown}"
     of_base = "" if remedy.n_base == remedy.n else f" ({remedy.n_base} of the base)"
-    return f"{said}; about {remedy.n_problems} problems with {remedy.n} samples each{of_base} {shown}"
+    return f"{said}; about {remedy.n_problems} problems with {plural(remedy.n, 'sample')} each{of_base} {shown}"
 
 
 def _when(verdict: Verdict) -> str:

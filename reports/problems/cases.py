@@ -162,10 +162,17 @@ def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
     for sharing in bases.values():
         of = f" of {numbers.listing(tuple(s.name for s in sharing))}" if len(bases) > 1 else ""
         at_base = (responses["series"] == sharing[0].name) & responses["is_base"].astype(bool)
-        sides.append(Side(title=f"Base{of}, {sharing[0].n_base} samples", responses=_responses(responses[at_base])))
+        sides.append(
+            Side(
+                title=f"Base{of}, {numbers.plural(sharing[0].n_base, 'sample')}",
+                responses=_responses(responses[at_base]),
+            )
+        )
     for series in own:
         late = (responses["series"] == series.name) & ~responses["is_base"].astype(bool)
-        title = context.named(series, f"last checkpoint (step {series.last_step}), {series.n} samples")
+        title = context.named(
+            series, f"last checkpoint (step {series.last_step}), {numbers.plural(series.n, 'sample')}"
+        )
         sides.append(Side(title=title, responses=_responses(responses[late])))
     return tuple(sides)
 

@@ -97,7 +97,9 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
         )
         above, below = int((frame["change"] > 0).sum()), int((frame["change"] < 0).sum())
         title = series.name if len(held) > 1 else ""
-        text = f"Success per problem, {series.name}: {above} problems above the diagonal, {below} below."
+        text = (
+            f"Success per problem, {series.name}: {numbers.plural(above, 'problem')} above the diagonal, {below} below."
+        )
         panels.append(Panel(title=title, lines=(line,), description=text))
         states = frame["state"].value_counts()
         body.append(

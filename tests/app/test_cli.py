@@ -103,7 +103,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("ship", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb", "--drop", "0"), 2, "--drop 0: must lie above 0"),
-        (("plan", "STORE"), 2, "too few to lose that many"),
+        (("plan", "STORE"), 2, "nothing within its reach can be lost"),
         (("confirm", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),

@@ -249,11 +249,6 @@ def test_an_audit_without_samples_of_its_base_is_refused(tmp_path: Path) -> None
         plan(path)
 
 
-def test_a_base_that_solves_nothing_has_nothing_to_lose(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="too few to lose that many"):
-        plan(_plant(tmp_path, [[0] * 20]))
-
-
 @pytest.mark.usefixtures("few_sizes")
 def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
     path = _plant(tmp_path, [_base_counts(8)], name="one")

@@ -42,7 +42,7 @@ def test_the_longest_row_that_fits_the_context_is_computed() -> None:
 
 def test_one_row_makes_no_pair_and_an_empty_side_no_block() -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(2)
-    with pytest.raises(KernelError, match="1 rows make no pair; give at least two"):
+    with pytest.raises(KernelError, match="1 row cannot make a pair; give at least two"):
         gradient_kernel(loaded, rows[:1], memory_bytes=MEMORY_BYTES)
     with pytest.raises(KernelError, match="no columns; give at least one"):
         cross_kernel(loaded, rows, [], memory_bytes=MEMORY_BYTES)

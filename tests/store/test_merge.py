@@ -209,5 +209,5 @@ def test_a_shard_that_is_none_is_refused(text: str) -> None:
 
 
 def test_more_shards_than_problems_are_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there are only 2 problems"):
+    with pytest.raises(ConfigError, match="the problem set has 2 problems"):
         audit_shard([run], _config(tmp_path, limit=2), Shard(index=2, of=3))
