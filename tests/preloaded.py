@@ -151,7 +151,7 @@ class ForkedEngine(Forked):
 
     def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, env: Any, **_: Any) -> None:
         assert command[1:4] == ["-P", "-m", "diagnostics.samplers.vllm_process"]
-        log, call = stdout.fileno(), "tests.preloaded:serve_vllm"
+        log, call = stdout.fileno(), "diagnostics.samplers.vllm_process:main"
         super().__init__(
             os.environ[ENGINES], call, [], stdout=log, stderr=log, environment=env, more_files=tuple(pass_fds)
         )
@@ -184,16 +184,6 @@ def fork_engines() -> Callable[[], None]:
     forking = SimpleNamespace(**vars(plain) | {"Popen": ForkedEngine})
     vllm_engine.subprocess = forking  # type: ignore[attr-defined]
     return functools.partial(setattr, vllm_engine, "subprocess", plain)
-
-
-def serve_vllm() -> None:
-    """The process of an engine."""
-    from diagnostics.samplers import vllm_process
-
-    try:
-        vllm_process.main()
-    finally:
-        os._exit(0)
 
 
 def _ask(socket_path: str, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
