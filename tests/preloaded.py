@@ -7,6 +7,7 @@ A forked process is like any other: it has a session of its own, can be killed, 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import json
 import os
@@ -24,7 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = "diagnostics.app.cli:main"
+COMMAND = "diagnostics.app.process:main"
 OF_COMMANDS = (
     "diagnostics.app.cli",
     "diagnostics.audit.audit",
@@ -249,6 +250,9 @@ def _named(call: str) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
+    gc.disable()
     for preloaded in sys.argv[3:]:
         _named(preloaded)()
+    gc.freeze()  # no collector of a forked process looks through it, and so copies it
+    gc.enable()
     _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))()

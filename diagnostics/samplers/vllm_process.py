@@ -188,6 +188,7 @@ def main() -> NoReturn:
         server.run()
     except Exception as error:
         outbox.put(Failed(error=f"{type(error).__name__}: {error}"))
+        raise
     finally:
         outbox.put(None)
         sender.join(timeout=5.0)
