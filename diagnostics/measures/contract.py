@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import pandas as pd
@@ -66,7 +67,7 @@ class Evidence:
             self._made[make] = make(self)
         return cast(T, self._made[make])
 
-    @property
+    @cached_property
     def base_id(self) -> str:
         """``checkpoint_id`` of the base. ``IndexError`` where no checkpoint is one, as in an empty series."""
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
