@@ -31,6 +31,6 @@ def __dir__() -> list[str]:
 
 
 if __name__ == "__main__":
-    from diagnostics.app.cli import main
+    from diagnostics.app.process import main
 
     main()

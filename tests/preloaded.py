@@ -7,6 +7,7 @@ A forked process is like any other: it has a session of its own, can be killed, 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import json
 import os
@@ -24,7 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = "diagnostics.app.cli:main"
+COMMAND = "diagnostics.app.process:main"
 OF_COMMANDS = (
     "diagnostics.app.cli",
     "diagnostics.audit.audit",
@@ -151,7 +152,7 @@ class ForkedEngine(Forked):
 
     def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, env: Any, **_: Any) -> None:
         assert command[1:4] == ["-P", "-m", "diagnostics.samplers.vllm_process"]
-        log, call = stdout.fileno(), "tests.preloaded:serve_vllm"
+        log, call = stdout.fileno(), "diagnostics.samplers.vllm_process:main"
         super().__init__(
             os.environ[ENGINES], call, [], stdout=log, stderr=log, environment=env, more_files=tuple(pass_fds)
         )
@@ -184,16 +185,6 @@ def fork_engines() -> Callable[[], None]:
     forking = SimpleNamespace(**vars(plain) | {"Popen": ForkedEngine})
     vllm_engine.subprocess = forking  # type: ignore[attr-defined]
     return functools.partial(setattr, vllm_engine, "subprocess", plain)
-
-
-def serve_vllm() -> None:
-    """The process of an engine."""
-    from diagnostics.samplers import vllm_process
-
-    try:
-        vllm_process.main()
-    finally:
-        os._exit(0)
 
 
 def _ask(socket_path: str, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
@@ -259,6 +250,9 @@ def _named(call: str) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
+    gc.disable()
     for preloaded in sys.argv[3:]:
         _named(preloaded)()
+    gc.freeze()  # no collector of a forked process looks through it, and so copies it
+    gc.enable()
     _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))()

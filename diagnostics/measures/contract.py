@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -79,7 +80,7 @@ class Evidence:
             return None
         return np.array([self.cluster_of[problem_id] for problem_id in problem_ids], dtype=np.int64)
 
-    @property
+    @cached_property
     def base_id(self) -> str:
         """``checkpoint_id`` of the base. ``IndexError`` where no checkpoint is one, as in an empty series."""
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])

@@ -14,7 +14,7 @@ import warnings
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -171,8 +171,12 @@ def _import_vllm() -> None:
     gc.enable()
 
 
-def main() -> None:
-    """Serve on the file descriptor given first, for the process whose id is given second."""
+def main() -> NoReturn:
+    """Serve on the file descriptor given first, for the process whose id is given second, and end this process.
+
+    It ends before anything is taken down: nothing is left to save, vLLM collects garbage several times over as its
+    engine goes, and Python would take seconds more to let go of the libraries.
+    """
     connection = Connection(int(sys.argv[1]))
     Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
     outbox: SimpleQueue[Reply | None] = SimpleQueue()
@@ -189,10 +193,8 @@ def main() -> None:
         outbox.put(None)
         sender.join(timeout=5.0)
         server.shut_down()
+        os._exit(0)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        os._exit(0)  # nothing is left to save, and Python takes seconds to take these libraries down
+    main()

@@ -45,7 +45,7 @@ class Database:
                 or written by a newer oversharp.
         """
         self.path = path
-        self._tokens_seen = False
+        self._tokens_seen = self._token_views_made = False
         _require_place(path)
         if read_only:
             _require_file(path)
@@ -291,9 +291,10 @@ class Database:
         else:
             source = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in _TOKEN_COLUMNS)} WHERE false"
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW response_tokens AS {source}")
-        _, of_tokens = _view_scripts()
-        self._connection.execute(of_tokens)
-        self._tokens_seen = True
+        if not self._token_views_made:  # they name response_tokens, and so see whichever stands under that name
+            _, of_tokens = _view_scripts()
+            self._connection.execute(of_tokens)
+        self._tokens_seen = self._token_views_made = True
 
 
 def _listed(paths: Sequence[Path]) -> str:

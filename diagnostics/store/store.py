@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -406,9 +406,11 @@ class Store:
             """,
             [key.audit_id],
         )
-        if Counter(held) == Counter(astuple(finding) for finding in findings):
+        names = [field.name for field in fields(Finding)]
+        new = [tuple(getattr(finding, name) for name in names) for finding in findings]  # astuple copies every value
+        if Counter(held) == Counter(new):
             return False
-        rows = pd.DataFrame([asdict(finding) for finding in findings])
+        rows = pd.DataFrame(new, columns=names)
         with self._database.transaction():
             self._database.rows("DELETE FROM audit_findings WHERE audit_id = ?", [key.audit_id])
             if len(rows):

@@ -405,11 +405,6 @@ def estimated_text(change: BandedChange, most: float) -> str:
     return f"pass@{change.k} fell by more than {100 * most:g} points in the estimate, not surely: {_size(change)}"
 
 
-def plural(count: int, noun: str) -> str:
-    """A number and its noun."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _size(change: BandedChange) -> str:
     return f"{points_text(change.change)}{bounds_text(change.low, change.high)} points"
 

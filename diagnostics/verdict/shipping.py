@@ -13,6 +13,7 @@ from hashlib import sha256
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from diagnostics.records.amounts import plural
 from diagnostics.statistics.band import Band, simultaneous_band
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import PairedCounts, inference_ks
@@ -21,7 +22,7 @@ from diagnostics.verdict.caveats import FEW_PROBLEMS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, Role, ShippingStep
 from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.sentence import estimated_text, fell_text, plural, shipping_sentence
+from diagnostics.verdict.sentence import estimated_text, fell_text, shipping_sentence
 from diagnostics.verdict.steps import rule_steps
 
 #: Where all randomness of a recommendation starts.

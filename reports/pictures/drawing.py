@@ -1,4 +1,4 @@
-"""Figure records to pictures: seaborn draws lines, clouds and heat maps on one matplotlib canvas per panel.
+"""Figure records to pictures: lines, and seaborn's clouds and heat maps, on one matplotlib canvas per panel.
 
 Pictures are drawn at phone width (400 units) and only ever grow, so text stays readable on any screen. Whatever is
 drawn lies inside the axes: ``inline_svg`` cuts nothing off.
@@ -96,7 +96,7 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
     head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
     size = (WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt)
     axes = place_axes(canvas, left_pt, head_pt, *size)
-    label_axes(axes, figure.x_label, figure.y_label)  # first: seaborn would look for what to call them
+    label_axes(axes, figure.x_label, figure.y_label)  # first: seaborn's clouds would look for what to call them
     axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
     if figure.zero_line:
@@ -242,7 +242,9 @@ def _curve(axes: Axes, line: Line) -> None:
     look = line_look(line.colour, line.style)
     if len(line.x) > _MARKED_POINTS:
         look |= {"linewidth": 1.2, "linestyle": "-", "markevery": len(line.x) // _LONG_MARKERS}
-    sns.lineplot(x=line.x, y=line.y, ax=axes, estimator=None, sort=False, legend=False, **look)
+    known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+    # sns.lineplot draws the very same, and would make a table of every line first
+    axes.plot([x for x, _ in known], [y for _, y in known], **look)
 
 
 def line_look(colour: Colour, style: int) -> dict[str, Any]:

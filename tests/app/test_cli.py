@@ -44,7 +44,7 @@ def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) ->
     from diagnostics.app.api import audit
 
     out = tmp_path_factory.mktemp("audited")
-    audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, out=out, name="run"))
+    audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, kernel_problems=0, out=out, name="run"))
     return out / "audit.duckdb"
 
 
@@ -143,7 +143,9 @@ def test_bad_input_is_one_line_with_the_mend(
 
 def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     toml = tmp_path / "audit.toml"
-    toml.write_text('[audit]\ntask = "countdown"\nlimit = 2\nn = 4\nk = [1, 4]\nname = "from-toml"\n')
+    toml.write_text(
+        '[audit]\ntask = "countdown"\nlimit = 2\nn = 4\nk = [1, 4]\nkernel_problems = 0\nname = "from-toml"\n'
+    )
     flags = ("--config", str(toml), "--out", str(tmp_path / "out"), "--name", "from-flag", "--json")
     code, out, _ = run("audit", str(countdown_series), *flags)
     assert code == 0
@@ -159,8 +161,8 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     series = tmp_path / "run"
     shutil.copytree(countdown_series, series)
     (series / "checkpoint-40" / "model.safetensors").unlink()
-    flags = ("--task", "countdown", "--limit", "2", "--n", "4", "--out", str(tmp_path / "out"), "--quiet")
-    code, out, err = run("audit", str(series), *flags)
+    flags = ("--task", "countdown", "--limit", "2", "--n", "4", "--kernel-problems", "0", "--quiet")
+    code, out, err = run("audit", str(series), *flags, "--out", str(tmp_path / "out"))
     assert code == 3
     assert "report.html" in out
     assert "checkpoint-40" in err

@@ -127,6 +127,6 @@ def main() -> None:
         setattr(*_place(address), value)
     for stroke in strokes:
         plant(stroke)
-    from diagnostics.app.cli import main as run_command
+    from diagnostics.app.process import main as run_command
 
     run_command()

@@ -277,7 +277,8 @@ def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_s
     listed = {"prompt": "1 2 3 = 7 :", "answer": "7", "modes": ["1 + 2 * 3", "2 * 3 + 1"]}
     unlisted = {"prompt": "1 2 4 = 7 :", "answer": "7", "verifier": "exact"}
     problems.write_text(f"{json.dumps(listed)}\n{json.dumps(unlisted)}\n")
-    config = AuditConfig(problems=problems, n=4, max_tokens=6, sampler="transformers", out=tmp_path / "out", name="run")
+    small = {"n": 4, "max_tokens": 6, "kernel_problems": 0, "sampler": "transformers", "name": "run"}
+    config = AuditConfig(problems=problems, out=tmp_path / "out", **small)
     rows = frame(
         audit([countdown_series], config).store_path,
         "SELECT scope, value, why, n FROM findings WHERE measure = 'modes_fallen_10x' AND step = 40 ORDER BY scope",

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.xdist_group("sampling check")  # one audit for both
 
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = AuditConfig(task="countdown", limit=4, n=16, k=(1, 4), out=tmp_path_factory.mktemp("checked"))
+    config = AuditConfig(
+        task="countdown", limit=4, n=16, k=(1, 4), kernel_problems=0, out=tmp_path_factory.mktemp("checked")
+    )
     return audit([countdown_series], config).store_path
 
 
