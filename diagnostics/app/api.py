@@ -2,9 +2,8 @@
 
 ``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
-Nothing is loaded before a verb is called.
-Everything foreseen raises an ``OversharpError``, whose message is the line that the command would print.
-
+Nothing is loaded before a verb is called. Everything foreseen raises an ``OversharpError``, with the line that the
+command would print.
 With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing. ``command`` is what the
 store records as the call, by default the call as one writes it in Python. A setting that is written as a flag, as in
 --out OUT, is an argument or a field of that name.

@@ -24,7 +24,8 @@ def sharpening_of(
 ) -> Sharpening | None:
     """The mean of the window's checkpoints against the frontier of the colder base; None where it was not drawn.
 
-    *Better*: above the frontier in 97.5 % of the draws; *worse*: below it. *Sharpening only*: not better, and surely
+    *Better*: above the frontier in 97.5 % of the draws, by more than half a point of pass@1, which interpolating it may
+    be off by; *worse*: below it. *Sharpening only*: not better, and surely
     less than 2 points above it, in pass@1 at equal pass@k or in pass@k at equal pass@1.
     """
     sharper = counts.sharper
