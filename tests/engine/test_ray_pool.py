@@ -282,7 +282,7 @@ def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_a
 ) -> None:
     config = _config(tmp_path / "alone", limit=3, k=(1, 2), adaptive=True, kernel_problems=0)
     audit([countdown_series], config)
-    command = [sys.executable, "-W", "error", "-c", "from diagnostics.app.cli import main; main()", "audit"]
+    command = [sys.executable, "-W", "error", "-c", "from diagnostics.app.process import main; main()", "audit"]
     flags = ["--task", "countdown", "--limit", "3", "--n", "16", "--k", "1,2", "--adaptive", "--panel", "2"]
     flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "0", "--sampler", "transformers"]
     flags += ["--device", "cpu", "--name", "run", "--out", str(tmp_path / "ray"), "--ray"]

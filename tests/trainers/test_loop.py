@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.types import Grade
+from tests.preloaded import ForkServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
@@ -104,33 +102,23 @@ def test_a_finished_run_returns_without_writing_a_checkpoint(finished: FinishedR
     assert {path: path.stat().st_mtime_ns for path in finished.path.glob("checkpoint-*/*")} == before
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from trainers.config import TrainConfig
-from trainers.loop import train
-model, problems, out = sys.argv[1:]
-train(TrainConfig(model=model, problems=Path(problems), output_dir=Path(out), max_steps=18, save_every=3,
-                  batch_prompts=3, group_size=6, max_tokens=1, device="cpu", resume=True))
-"""
-
-
 def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
-    config: TrainConfig, model_path: Path, easy_problems: Path, tmp_path: Path
+    config: TrainConfig, model_path: Path, easy_problems: Path, tmp_path: Path, commands: ForkServer
 ) -> None:
     whole = train(replace(config, output_dir=tmp_path / "whole", max_steps=18, save_every=3))
     killed = tmp_path / "killed"
     rng = random.Random()
     steps = [rng.randrange(1, 16)]
     for step in steps:
-        command = [sys.executable, "-c", CHILD, str(model_path), str(easy_problems), str(killed)]
-        child = subprocess.Popen(command, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        arguments = [str(model_path), str(easy_problems), str(killed)]
+        child = commands.start(arguments, call="tests.trainers.resumed_run:main")
         log = killed / "metrics.jsonl"
         while child.poll() is None and not (log.is_file() and log.read_bytes().count(b"\n") >= step):
             time.sleep(0.0005)
         time.sleep(rng.random() * 0.02)  # anywhere inside a step or a save
-        child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL, f"the child ended before it could be killed at {steps}"
+        child.kill()
+        code, _ = child.communicate()
+        assert code == -signal.SIGKILL, f"the child ended before it could be killed at {steps}"
     train(replace(config, output_dir=killed, max_steps=18, save_every=3, resume=True))
     for step in range(0, 19, 3):
         assert weights(killed, step) == weights(whole, step), f"killed at {steps}: checkpoint-{step} differs"
