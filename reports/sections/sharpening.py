@@ -28,6 +28,7 @@ HOW = (
 )
 CONTROL = "control_pass_at_k"
 _MOST_STEPS = 4  # named on a path
+_SOLID_STYLES = 6  # from one style with a solid line to the next
 _LEAST_PLACES = 2  # of a path, to be one
 _PROBABILITY = display_of("probability", signed=False)
 
@@ -77,14 +78,34 @@ def sharpening_figure(context: Context, series: SeriesSource, *, recommended_ste
         return None
     place = [one.name for one in context.series].index(series.name)
     line = _path(points, place)
-    ringed = tuple(one.spot for one in points.run if one.step == recommended_step)
     return replace(
-        _figure([points], [line], ringed=tuple(replace(spot, name="recommended") for spot in ringed)),
+        _figure([points], [line], recommended_step=recommended_step),
         figure_id=f"sharpening-{place + 1}",
         title=f"{series.name}: {TITLE}",
         notes=_without(context, points),
         finding="" if series.verdict is None else sharpening_text(series.verdict),
     )
+
+
+def shared_figure(context: Context) -> Figure | None:
+    """All series that were audited from one base beside it; None for fewer than two, or where it was not drawn sharper.
+
+    Their frontiers are one: the base's samples and controls are shared by all series of a store that were drawn alike.
+    """
+    found = [points for series in context.series if (points := points_of(context, series)) is not None]
+    shared = [one for one in found if _base(one) == _base(found[0]) and len(one.colder) > 1]
+    if len(shared) < 2 or len(shared) < len(context.series):
+        return None
+    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(shared)]
+    title = f"{numbers.listing(tuple(one.series.name for one in shared))}: {TITLE}"
+    return replace(_figure(shared, paths), figure_id="compare-sharpening", title=title)
+
+
+def _base(points: Points) -> tuple[object, ...]:
+    """What series must share for their base's draws to be the same ones."""
+    series = points.series
+    checkpoint_id = series.checkpoints.loc[series.checkpoints["is_base"], "checkpoint_id"].iloc[0]
+    return (checkpoint_id, series.settings_id, series.problem_ids, series.n_base, points.k, series.verifier)
 
 
 def points_of(context: Context, series: SeriesSource) -> Points | None:
@@ -117,8 +138,8 @@ def _k(context: Context, series: SeriesSource) -> int | None:
     rows = context.source.findings
     rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
     own = rows.loc[rows["series"] == series.name, "k"]
-    ks = [int(k) for k in own] or [k for k in context.inference_ks(series) if k > 1]
-    return max(ks, default=None)
+    ks = [int(k) for k in own] or context.inference_ks(series)
+    return max((k for k in ks if k > 1), default=None)
 
 
 def _t(point: Point) -> float:
@@ -153,7 +174,7 @@ def _bounded(row: pd.Series[Any]) -> tuple[float, float | None, float | None]:
 # ---------------------------------------------------------------- the picture
 
 
-def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, ringed: tuple[Spot, ...] = ()) -> Figure:
+def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, recommended_step: int | None = None) -> Figure:
     """Paths of one base, beside the base drawn sharper where it was."""
     first = all_points[0]
     is_colder = len(first.colder) > 1
@@ -165,6 +186,13 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, ringed: tupl
         style=1,
     )
     names = [_names(points, is_short=len(all_points) > 1) for points in all_points]
+    ends = (names[0][0], names[0][-1])
+    ringed = tuple(
+        replace(one.spot, name="" if one.name in ends else one.name)
+        for one in first.run
+        if one.step == recommended_step
+    )
+    names[0] = tuple("" if name == str(recommended_step) else name for name in names[0])
     panel = Plane(
         title="",
         lines=(*((frontier,) if is_colder else ()), *paths),
@@ -186,7 +214,7 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, ringed: tupl
     return Figure(
         figure_id="sharpening",
         title=TITLE,
-        caption=_caption(all_points, is_colder=is_colder, has_band=bool(panel.band)),
+        caption=_caption(all_points, is_colder=is_colder, has_band=bool(panel.band), has_ring=bool(ringed)),
         x_label="pass@1 (probability)",
         y_label=f"pass@{first.k} (probability)",
         panels=(panel,),
@@ -199,7 +227,6 @@ def _of_step(points: Points, step: int) -> Point:
 
 
 def _path(points: Points, place: int, style: int = 0) -> Line:
-    """Solid, as every sixth style is; 1 is the base's."""
     return Line(
         label=points.series.name,
         x=tuple(one.one[0] for one in points.run),
@@ -244,10 +271,11 @@ def _band(points: Points) -> tuple[Plain, ...]:
 # ---------------------------------------------------------------- its words
 
 
-def _caption(all_points: Sequence[Points], *, is_colder: bool, has_band: bool) -> str:
+def _caption(all_points: Sequence[Points], *, is_colder: bool, has_band: bool, has_ring: bool) -> str:
     path = "One point per checkpoint, joined in training order from the base on"
+    ring = ["Ringed: the recommended checkpoint."] if has_ring else []
     if not is_colder:
-        return f"{path}."
+        return " ".join((f"{path}.", *ring))
     parts = [
         f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
         "what lies above it or to its right, they do not give."
@@ -259,7 +287,7 @@ def _caption(all_points: Sequence[Points], *, is_colder: bool, has_band: bool) -
             f"Band: {numbers.NINETY_FIVE} intervals of the base's points over problems; the comparison in words pairs "
             "run and base on each problem, which the band does not show."
         )
-    return " ".join(parts)
+    return " ".join((*parts, *ring))
 
 
 def _without(context: Context, points: Points) -> tuple[str, ...]:
