@@ -93,7 +93,10 @@ def read_context(
 
 def page_figures(page: Page) -> tuple[Figure, ...]:
     """The figures of a page in reading order, those in folded parts included."""
-    return tuple(_figures([page.headline.figure, *(block for section in page.sections for block in section.blocks)]))
+    of_cards = [card.figure for card in page.headline.cards if card.figure is not None]
+    return tuple(
+        _figures([*of_cards, page.headline.figure, *(block for section in page.sections for block in section.blocks)])
+    )
 
 
 def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:

@@ -155,6 +155,37 @@ class ChangeMap(Panel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spot:
+    """One named point of a plane."""
+
+    name: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane(Panel):
+    """pass@1 across, pass@k up, both in probability: runs as paths from their base, beside what sharpens the base.
+
+    ``names`` are those of the points of ``lines``, empty for a point without one. Where ``curve`` is given, the first
+    line are the points that it runs through, ``band`` is the outline of what it may be, and ``greedy`` its far end.
+    ``hotter`` are pairs of a point of a path and what the same weights give at a higher temperature, with the colour of
+    the path; ``ringed`` points are pointed out.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    curve: tuple[tuple[float, float], ...] = ()
+    band: tuple[tuple[float, float], ...] = ()
+    greedy: Spot | None = None
+    hotter: tuple[tuple[Spot, Spot, Colour], ...] = ()
+    ringed: tuple[Spot, ...] = ()
+
+    def __post_init__(self) -> None:
+        if [len(line.x) for line in self.lines] != [len(names) for names in self.names]:
+            raise ValueError(f"plane {self.title!r}: as many names as points are needed on every line")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure: one SVG per panel, so that panels stack on a phone; all panels share the y axis."""
 
@@ -173,6 +204,7 @@ class Figure:
     zero_line: bool = False
     diagonal: bool = False
     notes: tuple[str, ...] = ()
+    finding: str = ""  # what it shows, in a sentence: stands under the picture where that is a file of its own
 
     @property
     def legend(self) -> tuple[Line, ...]:
@@ -330,7 +362,8 @@ class VerdictText:
     mark: str
     tone: Literal["loss", "held", "open"]
     sentence: str
-    scope: tuple[str, ...]  # how far it reaches: range of k, seed, graders, problems
+    sharpening: str = ""  # whether the run is better than its base drawn sharper
+    scope: tuple[str, ...] = ()  # how far it reaches: range of k, seed, graders, problems
     caveats: tuple[str, ...] = ()
     overturn: str = ""  # what would change this verdict
     ship: str = ""  # which checkpoint to ship, and what is sure of it
@@ -351,6 +384,7 @@ class Card:
     sentences: tuple[str, ...]
     tiles: tuple[Tile, ...]
     verdict: VerdictText | None = None
+    figure: Figure | None = None  # the run beside its base drawn sharper
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ def write_plots(
                 if "png" in formats:
                     (folder / f"{name}.png").write_bytes(picture.png)
                 title = ": ".join(filter(None, (figure.title, picture.panel)))
-                caption = " ".join((figure.caption, *figure.notes))
+                caption = " ".join(filter(None, (figure.finding, figure.caption, *figure.notes)))
                 lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}.** {caption}".rstrip())
             advance(1)
     (folder / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")

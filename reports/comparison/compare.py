@@ -20,6 +20,7 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, line_of, series_colour, step_ticks
 from reports.findings.tables import Display
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table, columns
+from reports.sections.sharpening import shared_figure
 from reports.wording import known
 
 LEVELS = 4
@@ -64,8 +65,14 @@ def compare(context: Context) -> Section | None:
         section_id="compare",
         title=TITLE,
         lead=(*lead, _lead(matched, k, exact=exact)),
-        blocks=(*blocks, *_blocks(context, paths, matched, k, exact=exact)),
+        blocks=(*blocks, *_beside_base(context), *_blocks(context, paths, matched, k, exact=exact)),
     )
+
+
+def _beside_base(context: Context) -> tuple[Figure, ...]:
+    """All series beside the one base that they have, drawn sharper; nothing where there is no such."""
+    figure = shared_figure(context)
+    return () if figure is None else (figure,)
 
 
 def _one_base(context: Context) -> bool:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import seaborn as sns
@@ -22,6 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from reports.numbers import MINUS
 from reports.pictures.canvas import empty_canvas, label_axes, place_axes
 from reports.pictures.inline import inline_svg
+from reports.pictures.looks import MARKERS, line_look
 from reports.pictures.maps import (
     change_map_height_pt,
     draw_change_map,
@@ -29,10 +29,9 @@ from reports.pictures.maps import (
     heat_map_height_pt,
 )
 from reports.pictures.palette import PLACEHOLDERS
-from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel
+from reports.pictures.plane import draw_plane, plane_height_pt
+from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
 _MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
@@ -81,6 +80,10 @@ def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
         case ChangeMap():
             with empty_canvas(WIDTH_PT, change_map_height_pt(panel)) as canvas:
                 draw_change_map(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
+                yield canvas
+        case Plane():
+            with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:
+                draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
                 yield canvas
         case _:
             with empty_canvas(WIDTH_PT, HEIGHT_PT) as canvas:
@@ -245,21 +248,6 @@ def _curve(axes: Axes, line: Line) -> None:
     known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
     # sns.lineplot draws the very same, and would make a table of every line first
     axes.plot([x for x, _ in known], [y for _, y in known], **look)
-
-
-def line_look(colour: Colour, style: int) -> dict[str, Any]:
-    """What a line of a figure and of its legend looks like; dashes and marker tell what colour alone must not."""
-    dashes = DASHES[style % len(DASHES)]
-    return {
-        "color": PLACEHOLDERS[colour],
-        "linewidth": 1.9,
-        "linestyle": (0, dashes) if dashes else "-",
-        "marker": MARKERS[style % len(MARKERS)],
-        "markersize": 6.0,
-        "markerfacecolor": PLACEHOLDERS[colour],
-        "markeredgecolor": PLACEHOLDERS["surface"],
-        "markeredgewidth": 0.9,
-    }
 
 
 def _scatter(axes: Axes, line: Line) -> None:

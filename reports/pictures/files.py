@@ -14,7 +14,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from reports.pictures.canvas import POINTS_PER_INCH
-from reports.pictures.drawing import drawn, line_look
+from reports.pictures.drawing import drawn
+from reports.pictures.looks import line_look
 from reports.pictures.palette import PLACEHOLDERS
 from reports.records import Colour, Figure, Panel
 
@@ -23,6 +24,7 @@ PIXELS_PER_UNIT = 3
 _MARGIN_PT, _ROW_PT = 10.0, 18.0
 _TITLE_PT, _TEXT_PT = 13.0, 12.0
 _CHARACTERS = 52  # of a title, in the width of a picture
+_SMALL_PT, _SMALL_CHARACTERS = 10.5, 64  # of what is written below it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ def figure_pictures(figure: Figure) -> Iterator[Picture]:
         with warnings.catch_warnings(), drawn(figure, panel) as canvas:
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
             _add_title(canvas, figure, panel)
-            _add_legend(canvas, figure)
+            _add_legend(canvas, figure, below=_add_finding(canvas, figure))
             svg = _written(canvas, "svg", {"Title": figure.title, "Description": panel.description, "Date": None})
             png = _written(canvas, "png", {"Software": None})
             yield Picture(panel=panel.title, svg=svg.decode("utf-8"), png=png)
@@ -57,15 +59,24 @@ def _add_title(canvas: Canvas, figure: Figure, panel: Panel) -> None:
         canvas.text(0.01, 1 + (_MARGIN_PT + i * _ROW_PT) / height, text, fontsize=size, color=PLACEHOLDERS[colour])
 
 
-def _add_legend(canvas: Canvas, figure: Figure) -> None:
-    """Below the picture, a line for each."""
+def _add_finding(canvas: Canvas, figure: Figure) -> float:
+    """Below the picture: what it shows. Gives the height that this takes, as a share of the picture's."""
+    height = canvas.bbox.height
+    rows = textwrap.wrap(figure.finding, _SMALL_CHARACTERS)
+    for i, text in enumerate(rows):
+        canvas.text(0.01, -(i + 1) * _ROW_PT / height, text, fontsize=_SMALL_PT, color=PLACEHOLDERS["ink"])
+    return (len(rows) + 0.5) * _ROW_PT / height if rows else 0.0
+
+
+def _add_legend(canvas: Canvas, figure: Figure, *, below: float) -> None:
+    """Below the picture and what is written there, a line for each."""
     handles: list[Artist] = []
     for line in figure.legend:
         label = textwrap.fill(line.label, _CHARACTERS - 4)
         look = line_look(line.colour, line.style) | ({} if figure.kind == "line" else {"linestyle": "none"})
         handles.append(Line2D([], [], label=label, **look))
     if handles:
-        canvas.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, 0), frameon=False, borderpad=0)
+        canvas.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -below), frameon=False, borderpad=0)
 
 
 def _written(canvas: Canvas, kind: Literal["svg", "png"], metadata: dict[str, str | None]) -> bytes:

@@ -15,6 +15,7 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, interval_end, line_of, series_colour
 from reports.findings.tables import POINTS
 from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
+from reports.sections.sharpening import sharpening_figure
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.sections.verdict_card import verdict_text
 from reports.sections.verdict_tables import window_text
@@ -53,7 +54,14 @@ def _card(context: Context, series: SeriesSource) -> Card:
             *mode_tiles(context, series),
         ),
         verdict=verdict_text(series, _first(context, series)),
+        figure=sharpening_figure(context, series, recommended_step=_recommended_step(series)),
     )
+
+
+def _recommended_step(series: SeriesSource) -> int | None:
+    """The step of the checkpoint to ship, by this series alone."""
+    said = None if series.verdict is None else series.verdict.shipping
+    return None if said is None or said.recommended is None else said.recommended.step
 
 
 def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:

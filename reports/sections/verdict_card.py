@@ -8,7 +8,7 @@ from typing import Literal
 
 from diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
 from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import alternatives_text, share_text
+from diagnostics.verdict.sentence import alternatives_text, share_text, sharpening_text
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.evidence.source import SeriesSource
@@ -47,6 +47,7 @@ def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxy
         mark=mark,
         tone=tone,
         sentence=verdict.sentence,
+        sharpening=sharpening_text(verdict),
         scope=_scope(verdict),
         caveats=verdict.caveats,
         overturn=_overturn(verdict, series),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Table
+from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane, Spot, Table
 
 Make = Callable[..., Figure]
 
@@ -43,6 +43,18 @@ def changes() -> ChangeMap:
     cells, sure = ((-8.0, -8.5, None), (3.0, 0.1, 0.0)), ((True, False, False), (True, False, False))
     said = {"title": "grpo", "lines": (), "description": "A <map>."}
     return ChangeMap(**said, columns=("10", "20", "30"), rows=("4", "1"), cells=cells, sure=sure, scale=10.0)
+
+
+@pytest.fixture
+def plane() -> Plane:
+    """A run of three checkpoints beside its base at two lower temperatures."""
+    colder = Line(label="base", x=(0.3, 0.4, 0.5), y=(0.9, 0.85, 0.7), colour="muted", style=1)
+    run = Line(label="grpo", x=(0.3, 0.5, 0.6), y=(0.9, 0.7, 0.65), colour="c1", style=0)
+    return Plane(
+        title="", lines=(colder, run), names=(("base", "T=0.6", "T=0.3"), ("", "20", "step 40")),
+        description="grpo leaves its base.", curve=tuple(zip(colder.x, colder.y, strict=True)),
+        hotter=((Spot(name="step 40", x=0.6, y=0.65), Spot(name="T=1.2", x=0.5, y=0.75), "c1"),),
+    )  # fmt: skip
 
 
 @pytest.fixture

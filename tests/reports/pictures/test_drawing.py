@@ -11,14 +11,15 @@ from xml.etree import ElementTree
 import pytest
 
 from reports.pictures.drawing import figure_svgs, swatch_svg, tick_texts
-from reports.records import ChangeMap, Figure, HeatMap, Line, Panel
+from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane
 
 
 def test_nothing_but_classes_paints_and_every_id_belongs_to_its_picture(
-    figure: Callable[..., Figure], heat_map: HeatMap, changes: ChangeMap
+    figure: Callable[..., Figure], heat_map: HeatMap, changes: ChangeMap, plane: Plane
 ) -> None:
     clouds = Line(label="", x=(0.0, 1.0), y=(1.0, 0.0), colour="c2", style=0, sizes=(1.0, 4.0))
     kinds = (figure(), figure(Panel(title="", lines=(clouds,)), kind="scatter"), figure(heat_map), figure(changes))
+    kinds = (*kinds, figure(plane))
     for one in kinds:
         (svg,) = figure_svgs(one)
         root = ElementTree.fromstring(svg)

@@ -1,0 +1,26 @@
+"""What lines look like, in figures and in their legends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reports.pictures.palette import PLACEHOLDERS
+from reports.records import Colour
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))
+
+
+def line_look(colour: Colour, style: int) -> dict[str, Any]:
+    """What a line of a figure and of its legend looks like; dashes and marker tell what colour alone must not."""
+    dashes = DASHES[style % len(DASHES)]
+    return {
+        "color": PLACEHOLDERS[colour],
+        "linewidth": 1.9,
+        "linestyle": (0, dashes) if dashes else "-",
+        "marker": MARKERS[style % len(MARKERS)],
+        "markersize": 6.0,
+        "markerfacecolor": PLACEHOLDERS[colour],
+        "markeredgecolor": PLACEHOLDERS["surface"],
+        "markeredgewidth": 0.9,
+    }

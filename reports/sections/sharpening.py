@@ -1,0 +1,351 @@
+"""Better, or only sharper? A run in the plane of pass@1 and pass@k, beside its base drawn at lower temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from diagnostics.statistics.frontier import FrontierPoints, frontier_curve
+from diagnostics.verdict.sentence import sharpening_text
+from reports import numbers
+from reports.context import Context
+from reports.evidence.source import SeriesSource
+from reports.findings.figures import series_colour
+from reports.findings.tables import display_of
+from reports.records import Cell, Figure, Line, Plane, Spot, Table, columns
+from reports.wording import bound, known
+
+TITLE = "better, or only sharper?"
+COLDER = "base at lower temperatures"
+#: What the figure says where the base was not drawn sharper.
+HOW = (
+    "How much of this path drawing the base sharper would give was not measured: oversharp audit with --controls draws "
+    "the base at lower temperatures."
+)
+CONTROL = "control_pass_at_k"
+_MOST_STEPS = 4  # named on a path
+_SOLID_STYLES = 6  # from one style with a solid line to the next
+_LEAST_PLACES = 2  # of a path, to be one
+_PROBABILITY = display_of("probability", signed=False)
+
+Plain = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """pass@1 and pass@k of one checkpoint at one temperature, as (value, low, high); bounds where they are known."""
+
+    name: str
+    step: int
+    temperature: float | None
+    one: tuple[float, float | None, float | None]
+    many: tuple[float, float | None, float | None]
+
+    @property
+    def place(self) -> Plain:
+        """Where it lies."""
+        return (self.one[0], self.many[0])
+
+    @property
+    def spot(self) -> Spot:
+        """Where it lies, with its name."""
+        return Spot(name=self.name, x=self.one[0], y=self.many[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """What there is to draw of one series at one ``k``. ``colder`` starts with the base and is alone without others."""
+
+    series: SeriesSource
+    k: int
+    run: tuple[Point, ...]
+    colder: tuple[Point, ...]
+    hotter: tuple[Point, ...]
+    greedy: tuple[float, float | None, float | None] | None
+
+
+def sharpening_figure(context: Context, series: SeriesSource, *, recommended_step: int | None = None) -> Figure | None:
+    """The run of ``series`` beside its base drawn sharper, or the run alone; None where there is no path to draw.
+
+    The checkpoint at ``recommended_step`` is ringed; None rings none.
+    """
+    points = points_of(context, series)
+    if points is None:
+        return None
+    place = [one.name for one in context.series].index(series.name)
+    line = _path(points, place)
+    return replace(
+        _figure([points], [line], recommended_step=recommended_step),
+        figure_id=f"sharpening-{place + 1}",
+        title=f"{series.name}: {TITLE}",
+        notes=_without(context, points),
+        finding="" if series.verdict is None else sharpening_text(series.verdict),
+    )
+
+
+def shared_figure(context: Context) -> Figure | None:
+    """All series that were audited from one base beside it; None for fewer than two, or where it was not drawn sharper.
+
+    Their frontiers are one: the base's samples and controls are shared by all series of a store that were drawn alike.
+    """
+    found = [points for series in context.series if (points := points_of(context, series)) is not None]
+    shared = [one for one in found if _base(one) == _base(found[0]) and len(one.colder) > 1]
+    if len(shared) < 2 or len(shared) < len(context.series):
+        return None
+    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(shared)]
+    title = f"{numbers.listing(tuple(one.series.name for one in shared))}: {TITLE}"
+    return replace(_figure(shared, paths), figure_id="compare-sharpening", title=title)
+
+
+def _base(points: Points) -> tuple[object, ...]:
+    """What series must share for their base's draws to be the same ones."""
+    series = points.series
+    checkpoint_id = series.checkpoints.loc[series.checkpoints["is_base"], "checkpoint_id"].iloc[0]
+    return (checkpoint_id, series.settings_id, series.problem_ids, series.n_base, points.k, series.verifier)
+
+
+def points_of(context: Context, series: SeriesSource) -> Points | None:
+    """None where fewer than two checkpoints have a pass@1 and a pass@k."""
+    k = _k(context, series)
+    steps = [int(step) for step in series.checkpoints["step"]]
+    steps.sort(key=lambda step: (step != series.base_step, step))
+    if k is None:
+        return None
+    run = [_point(context, series, step, k) for step in steps]
+    found = tuple(one for one in run if one is not None)
+    if len(found) < _LEAST_PLACES or found[0].step != series.base_step:
+        return None
+    own = series.settings.get("temperature")
+    drawn = [] if own is None else _drawn(context, series, k)
+    colder = sorted((one for one in drawn if one.step == series.base_step and _t(one) < own), key=_t, reverse=True)
+    greedy = context.source.value_at("greedy_accuracy", series.name, series.base_step)
+    return Points(
+        series=series,
+        k=k,
+        run=found,
+        colder=(found[0], *colder),
+        hotter=tuple(one for one in drawn if one.step != series.base_step and _t(one) > own),
+        greedy=None if greedy is None else _bounded(greedy),
+    )
+
+
+def _k(context: Context, series: SeriesSource) -> int | None:
+    """That of the comparison with the colder base; without one, the largest with an interval."""
+    rows = context.source.findings
+    rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
+    own = rows.loc[rows["series"] == series.name, "k"]
+    ks = [int(k) for k in own] or context.inference_ks(series)
+    return max((k for k in ks if k > 1), default=None)
+
+
+def _t(point: Point) -> float:
+    assert point.temperature is not None
+    return point.temperature
+
+
+def _drawn(context: Context, series: SeriesSource, k: int) -> list[Point]:
+    """What was drawn at other temperatures than the audit's own."""
+    rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
+    at = rows.loc[rows["k"] == k, ["step", "scope"]].drop_duplicates()
+    made = [_point(context, series, int(row.step), k, scope=str(row.scope)) for row in at.itertuples()]
+    return [one for one in made if one is not None]
+
+
+def _point(context: Context, series: SeriesSource, step: int, k: int, *, scope: str = "all") -> Point | None:
+    name, temperature = ("base" if step == series.base_step else f"step {step}"), None
+    measure = "pass_at_k"
+    if scope != "all":
+        measure, name, temperature = CONTROL, scope, float(scope.removeprefix("T="))
+    rows = [context.source.value_at(measure, series.name, step, k=one, scope=scope) for one in (1, k)]
+    one, many = (None if row is None else _bounded(row) for row in rows)
+    if one is None or many is None:
+        return None
+    return Point(name=name, step=step, temperature=temperature, one=one, many=many)
+
+
+def _bounded(row: pd.Series[Any]) -> tuple[float, float | None, float | None]:
+    return float(row["value"]), bound(row["low"]), bound(row["high"])
+
+
+# ---------------------------------------------------------------- the picture
+
+
+def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, recommended_step: int | None = None) -> Figure:
+    """Paths of one base, beside the base drawn sharper where it was."""
+    first = all_points[0]
+    is_colder = len(first.colder) > 1
+    frontier = Line(
+        label=COLDER,
+        x=tuple(one.one[0] for one in first.colder),
+        y=tuple(one.many[0] for one in first.colder),
+        colour="muted",
+        style=1,
+    )
+    names = [_names(points, is_short=len(all_points) > 1) for points in all_points]
+    ends = (names[0][0], names[0][-1])
+    ringed = tuple(
+        replace(one.spot, name="" if one.name in ends else one.name)
+        for one in first.run
+        if one.step == recommended_step
+    )
+    names[0] = tuple("" if name == str(recommended_step) else name for name in names[0])
+    panel = Plane(
+        title="",
+        lines=(*((frontier,) if is_colder else ()), *paths),
+        names=(
+            *((tuple(one.name for one in first.colder),) if is_colder else ()),
+            *(("" if is_colder else own[0], *own[1:]) for own in names),
+        ),
+        curve=_curve(first, [(one.one[0], one.many[0]) for one in first.colder]) if is_colder else (),
+        band=_band(first) if is_colder else (),
+        greedy=Spot(name="greedy", x=first.greedy[0], y=first.greedy[0]) if is_colder and first.greedy else None,
+        hotter=tuple(
+            (_of_step(points, hot.step).spot, hot.spot, line.colour)
+            for points, line in zip(all_points, paths, strict=True)
+            for hot in points.hotter
+        ),
+        ringed=ringed,
+        description=_described(all_points),
+    )
+    return Figure(
+        figure_id="sharpening",
+        title=TITLE,
+        caption=_caption(all_points, is_colder=is_colder, has_band=bool(panel.band), has_ring=bool(ringed)),
+        x_label="pass@1 (probability)",
+        y_label=f"pass@{first.k} (probability)",
+        panels=(panel,),
+        table=_table(all_points),
+    )
+
+
+def _of_step(points: Points, step: int) -> Point:
+    return next(one for one in points.run if one.step == step)
+
+
+def _path(points: Points, place: int, style: int = 0) -> Line:
+    return Line(
+        label=points.series.name,
+        x=tuple(one.one[0] for one in points.run),
+        y=tuple(one.many[0] for one in points.run),
+        colour=series_colour(place),
+        style=style,
+    )
+
+
+def _names(points: Points, *, is_short: bool) -> tuple[str, ...]:
+    """Of the base, the last checkpoint, and a few between them."""
+    last = len(points.run) - 1
+    every = -(-last // _MOST_STEPS)
+    return tuple(
+        one.name if i in (0, last) else "" if is_short or (last - i) % every else str(one.step)
+        for i, one in enumerate(points.run)
+    )
+
+
+def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
+    """The interpolated frontier through ``places``, made monotone, as the comparison takes it."""
+    own = float(points.series.settings["temperature"])
+    x_S1, y_S1 = (np.array([[place[i]] for place in places]) for i in (0, 1))
+    sharpness_S = np.array([0.0, *(1.0 - _t(one) / own for one in points.colder[1:])])
+    x_R, y_R = frontier_curve(FrontierPoints(sharpness_S=sharpness_S, x_SP=x_S1, y_SP=y_S1, limit_P=None))
+    return tuple(zip(x_R.tolist(), y_R.tolist(), strict=True))
+
+
+def _band(points: Points) -> tuple[Plain, ...]:
+    """From the curve through the lower bounds, on to greedy, to that through the upper ones; empty without bounds."""
+    corners: list[list[Plain]] = [[], []]
+    for one in points.colder:
+        for corner, x, y in zip(corners, one.one[1:], one.many[1:], strict=True):
+            if x is None or y is None:
+                return ()
+            corner.append((x, y))
+    low, high = (_curve(points, corner) for corner in corners)
+    greedy = () if points.greedy is None else points.greedy[1:]
+    return (*low, *((end, end) for end in greedy if end is not None), *reversed(high))
+
+
+# ---------------------------------------------------------------- its words
+
+
+def _caption(all_points: Sequence[Points], *, is_colder: bool, has_band: bool, has_ring: bool) -> str:
+    path = "One point per checkpoint, joined in training order from the base on"
+    ring = ["Ringed: the recommended checkpoint."] if has_ring else []
+    if not is_colder:
+        return " ".join((f"{path}.", *ring))
+    parts = [
+        f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
+        "what lies above it or to its right, they do not give."
+    ]
+    if any(points.hotter for points in all_points):
+        parts.append("Hollow: the checkpoint at the other end of the dotted line, at higher temperatures.")
+    if has_band:
+        parts.append(
+            f"Band: {numbers.NINETY_FIVE} intervals of the base's points over problems; the comparison in words pairs "
+            "run and base on each problem, which the band does not show."
+        )
+    return " ".join((*parts, *ring))
+
+
+def _without(context: Context, points: Points) -> tuple[str, ...]:
+    """What there is to say where the base was not drawn sharper."""
+    if len(points.colder) > 1:
+        return ()
+    if not points.series.recorded:
+        return (HOW,)
+    agreeing = _agreeing(context, points.series)
+    needed = "the checkpoints themselves are needed to draw the base at lower temperatures (oversharp audit --controls)"
+    return (*agreeing, f"{needed[0].upper()}{needed[1:]}.")
+
+
+def _agreeing(context: Context, series: SeriesSource) -> tuple[str, ...]:
+    """The last checkpoint against the answers on which several draws of the base agree: from counts alone."""
+    rows = known(context.source.findings, "frontier_gain", scope="answers", series=series.name)
+    rows = rows[rows["step"] == series.last_step]
+    if rows.empty:
+        return ()
+    row = rows.iloc[0]
+    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+    interval = f" ({numbers.points_interval(low, high)})" if low is not None and high is not None else ""
+    side = "above" if value >= 0 else "below"
+    return (
+        f"Sharpening by agreement, from counts alone: with the same pass@{int(row['k'])}, pass@1 of the last "
+        f"checkpoint is {numbers.points(abs(value), signed=False)} points{interval} {side} that of the base's answers "
+        "on which several draws agree.",
+    )
+
+
+def _described(all_points: Sequence[Points]) -> str:
+    first = all_points[0]
+    parts = [f"pass@1 across, pass@{first.k} up."]
+    for points in all_points:
+        base, last = points.run[0], points.run[-1]
+        parts.append(f"{points.series.name}: from {_at(base)} at the base to {_at(last)} at step {last.step}.")
+        hotter = [f"{_at(one)} at {one.name}" for one in points.hotter]
+        if hotter:
+            parts.append(f"Step {points.hotter[0].step} drawn hotter: {', '.join(hotter)}.")
+    if len(first.colder) > 1:
+        colder = ", ".join(f"{_at(one)} at {one.name}" for one in first.colder[1:])
+        greedy = "" if first.greedy is None else f"; greedy {numbers.fixed(first.greedy[0], 3)}"
+        parts.append(f"The base drawn sharper: {colder}{greedy}.")
+    return " ".join(parts)
+
+
+def _at(point: Point) -> str:
+    return " and ".join(numbers.fixed(value, 3) for value in point.place)
+
+
+def _table(all_points: Sequence[Points]) -> Table:
+    rows = [(f"{COLDER}: {one.name}", one) for one in all_points[0].colder[1:]]
+    for points in all_points:
+        rows += [(f"{points.series.name}: {one.name}", one) for one in points.run]
+        rows += [(f"{points.series.name}: step {one.step} at {one.name}", one) for one in points.hotter]
+    return Table(
+        title="pass@1 and coverage, run and controls: data",
+        columns=columns("what", numbers=("pass@1", f"pass@{all_points[0].k}")),
+        rows=tuple((Cell(text=text), _PROBABILITY.cell(*one.one), _PROBABILITY.cell(*one.many)) for text, one in rows),
+        folded=True,
+    )

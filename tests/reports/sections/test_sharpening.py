@@ -1,0 +1,180 @@
+"""Better, or only sharper: a run in the plane of pass@1 and pass@k, beside its base at lower temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagnostics.verdict.record import Estimate, Sharpening, Verdict
+from diagnostics.verdict.sentence import sharpening_text
+from reports.comparison.compare import compare
+from reports.context import Context
+from reports.page import build_page, page_figures
+from reports.records import Figure, Plane
+from reports.render import render_page
+from reports.sections.sharpening import HOW, shared_figure, sharpening_figure
+from tests.reports.parts import blocks, texts, with_series, with_source
+
+#: step, scope, pass@1, pass@4 of what was drawn at other temperatures; the base has .25 and .8 at its own.
+COLDER = ((0, "T=0.6", 0.3, 0.78), (0, "T=0.3", 0.4, 0.7))
+HOTTER = ((30, "T=1.5", 0.35, 0.72),)
+SHARPENING = Sharpening(
+    label="better",
+    k=4,
+    rise=Estimate(value=0.25, low=0.2, high=0.3),
+    gain=Estimate(value=0.05, low=0.01, high=0.09),
+    loss=Estimate(value=None, low=0.01, high=None),
+    share=Estimate(value=0.8, low=0.6, high=0.95),
+)
+VERDICT = Verdict(
+    series="grpo", label="inconclusive", sentence="Inconclusive: none.", window=(20, 30), sharpening=SHARPENING
+)
+
+
+def finding(measure: str, series: str, step: int, scope: str, k: int | None, value: float | None) -> dict[str, object]:
+    bounds = {} if value is None else {"low": value - 0.05, "high": value + 0.05}
+    return {"measure": measure, "series": series, "step": step, "scope": scope, "k": k, "value": value, **bounds}
+
+
+def controlled(
+    context: Context,
+    drawn: Sequence[tuple[int, str, float, float]] = (*COLDER, *HOTTER),
+    *,
+    greedy: float | None = 0.45,
+    series: Sequence[str] = ("grpo", "iac"),
+) -> Context:
+    """The small store as it would be with controls of these ``series``; ``greedy`` is the base's accuracy."""
+    rows = []
+    for name in series:
+        rows += [
+            finding("control_pass_at_k", name, step, scope, k, value)
+            for step, scope, *values in drawn
+            for k, value in zip((1, 4), values, strict=True)
+        ]
+        rows.append(finding("frontier_gain", name, 30, "temperature", 4, None))
+        rows += [finding("greedy_accuracy", name, 0, "all", None, greedy)] if greedy is not None else []
+    held = context.source.findings
+    added = pd.DataFrame(rows).astype({"k": held["k"].dtype})
+    return with_source(context, findings=pd.concat([held, added], ignore_index=True))
+
+
+def plane(figure: Figure | None) -> Plane:
+    assert figure is not None
+    (panel,) = figure.panels
+    assert isinstance(panel, Plane)
+    return panel
+
+
+def test_run_and_colder_base_lie_in_one_plane_from_the_base_on(context: Context) -> None:
+    context = controlled(context)
+    figure = sharpening_figure(context, context.series[0])
+    panel = plane(figure)
+    colder, run = panel.lines
+    assert (colder.x, colder.y) == ((0.25, 0.3, 0.4), (0.8, 0.78, 0.7))
+    assert (run.x, run.y) == ((0.25, 0.35, 0.45, 0.5), (0.8, 0.75, 0.7, 0.6))
+    assert panel.names == (("base", "T=0.6", "T=0.3"), ("", "10", "20", "step 30"))
+    assert (panel.greedy.x, panel.greedy.y, panel.greedy.name) == (0.45, 0.45, "greedy")
+    ((start, hot, colour),) = panel.hotter
+    assert ((start.x, start.y), (hot.x, hot.y, hot.name), colour) == ((0.5, 0.6), (0.35, 0.72, "T=1.5"), run.colour)
+    assert (figure.x_label, figure.y_label) == ("pass@1 (probability)", "pass@4 (probability)")
+    assert "grpo: from 0.250 and 0.800 at the base to 0.500 and 0.600 at step 30." in panel.description
+    assert "0.400 and 0.700 at T=0.3; greedy 0.450." in panel.description
+    assert texts(figure.table)[0] == [
+        "base at lower temperatures: T=0.6",
+        "0.300 [0.250, 0.350]",
+        "0.780 [0.730, 0.830]",
+    ]
+    assert len(figure.table.rows) == 2 + 4 + 1
+
+
+def test_the_curve_runs_through_what_was_drawn_and_never_turns_inside_its_band(context: Context) -> None:
+    """T=0.3 has less pass@1 than T=0.6 here: chance, and no frontier."""
+    straight, turned = (
+        plane(sharpening_figure(made, made.series[0]))
+        for made in (controlled(context), controlled(context, (COLDER[0], (0, "T=0.3", 0.28, 0.7))))
+    )
+    xs, ys = np.array(straight.curve).T
+    for x, y in zip(straight.lines[0].x, straight.lines[0].y, strict=True):
+        assert np.hypot(xs - x, ys - y).min() < 0.002
+    for panel in (straight, turned):
+        xs, ys = np.array(panel.curve).T
+        assert (np.diff(xs) >= 0).all()
+        assert (np.diff(ys) <= 0).all()
+    assert turned.curve[-1][0] == pytest.approx((0.3 + 0.28) / 2)
+    low, high = straight.band[0], straight.band[-1]
+    assert (*low, *high) == pytest.approx((0.2, 0.75, 0.3, 0.85))
+    assert (0.4, 0.4) in [tuple(round(v, 9) for v in place) for place in straight.band]  # greedy, at its lower bound
+
+
+def test_a_base_that_was_not_drawn_sharper_leaves_the_path_and_how_to_get_the_rest(context: Context) -> None:
+    figure = sharpening_figure(context, context.series[0])
+    panel = plane(figure)
+    assert [line.label for line in panel.lines] == ["grpo"]
+    assert panel.names == (("base", "10", "20", "step 30"),)
+    assert (panel.curve, panel.band, panel.greedy, panel.hotter) == ((), (), None, ())
+    assert figure.notes == (HOW,)
+    assert "--controls" in HOW
+    drawn = controlled(context)
+    assert sharpening_figure(drawn, drawn.series[0]).notes == ()
+
+
+def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> None:
+    recorded = with_series(context, 0, checkpoints=context.series[0].checkpoints.assign(kind="recorded"))
+    row = pd.DataFrame([finding("frontier_gain", "grpo", 30, "answers", 2, -0.02)])
+    held = recorded.source.findings
+    known = with_source(recorded, findings=pd.concat([held, row.astype({"k": held["k"].dtype})], ignore_index=True))
+    said, unknown = (sharpening_figure(one, one.series[0]).notes for one in (known, recorded))
+    assert said[0].endswith(
+        "with the same pass@2, pass@1 of the last checkpoint is 2.0 points (95\xa0% interval −7.0 to +3.0) below that "
+        "of the base's answers on which several draws agree."
+    )
+    assert said[1:] == unknown
+    assert "checkpoints themselves are needed" in unknown[0]
+
+
+def test_only_a_recommended_checkpoint_is_ringed(context: Context) -> None:
+    context = controlled(context)
+    assert plane(sharpening_figure(context, context.series[0])).ringed == ()
+    inner = sharpening_figure(context, context.series[0], recommended_step=20)
+    (ring,) = plane(inner).ringed
+    assert (ring.x, ring.y, ring.name) == (0.45, 0.7, "step 20")
+    assert plane(inner).names[1] == ("", "10", "", "step 30")
+    assert "Ringed" in inner.caption
+    (last,) = plane(sharpening_figure(context, context.series[0], recommended_step=30)).ringed
+    assert last.name == "", "the path has named it"
+
+
+def test_a_run_without_a_second_checkpoint_or_a_second_k_has_no_plane(context: Context) -> None:
+    findings = context.source.findings
+    for less in (findings[findings["step"] == 0], findings[findings["k"] == 1]):
+        assert sharpening_figure(with_source(context, findings=less), context.series[0]) is None
+
+
+def test_the_card_says_it_right_below_the_verdict_and_above_the_figure(context: Context) -> None:
+    made = with_series(controlled(context), 0, verdict=VERDICT)
+    page = build_page(made)
+    assert page.headline.cards[0].figure.finding == sharpening_text(VERDICT)
+    html = render_page(replace(page, sections=()))
+    order = (f"<p>{VERDICT.sentence}</p>", f"<p>{sharpening_text(VERDICT)}</p>", 'id="sharpening-1"')
+    places = [html.replace(' class="sentence"', "").index(text) for text in order]
+    assert places == sorted(places)
+    assert places[1] - places[0] == len(order[0])
+    without = build_page(with_series(context, 0, verdict=replace(VERDICT, sharpening=None)))
+    assert without.headline.cards[0].verdict.sharpening == ""
+    assert [one.figure_id for one in page_figures(page)][:3] == ["sharpening-1", "sharpening-2", "headline-delta"]
+
+
+def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context) -> None:
+    context = controlled(context)
+    figure = shared_figure(context)
+    panel = plane(figure)
+    assert [line.label for line in panel.lines] == ["base at lower temperatures", "grpo", "iac"]
+    assert panel.names[1:] == (("", "", "", "step 30"), ("", "", "", "step 30"))
+    assert len(panel.hotter) == 2
+    assert "compare-sharpening" in [one.figure_id for one in blocks(compare(context), Figure)]
+    other = context.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
+    assert shared_figure(with_series(context, 1, checkpoints=other)) is None
