@@ -58,7 +58,7 @@ def ship(
     """
     if not 0 <= allow_loss_points < 100:
         raise ConfigError(f"--allow-loss {allow_loss_points:g}: must be 0 or more and below 100 points of pass@k")
-    if not store_path.is_file():
+    if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
         groups: dict[Hashable, list[_Read]] = {}

@@ -116,7 +116,9 @@ def test_what_cannot_be_asked_is_refused_in_one_line(audited: Path, asked: dict[
     assert isinstance(error.value, ConfigError) or "series" in asked
 
 
-def test_a_missing_store_is_named(tmp_path: Path) -> None:
+def test_a_missing_store_and_a_folder_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(OversharpError, match=r"is a directory; pass the audit\.duckdb in it"):
+        ship(tmp_path)
     with pytest.raises(OversharpError, match=r"nowhere\.duckdb: no such store"):
         ship(tmp_path / "nowhere.duckdb")
 
