@@ -48,7 +48,8 @@ def write_plots(
                     (folder / f"{name}.png").write_bytes(picture.png)
                 title = ": ".join(filter(None, (figure.title, picture.panel)))
                 caption = " ".join(filter(None, (figure.finding, figure.caption, *figure.notes)))
-                lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}.** {caption}".rstrip())
+                end = "" if title.endswith("?") else "."
+                lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}{end}** {caption}".rstrip())
             advance(1)
     (folder / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return len(names)

@@ -20,7 +20,7 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, line_of, series_colour, step_ticks
 from reports.findings.tables import Display
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table, columns
-from reports.sections.sharpening import shared_figure
+from reports.sharpening.figure import shared_figure
 from reports.wording import known
 
 LEVELS = 4

@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class WantedName:
     """A name at a point (in points of the page). One that ``must`` stand stands; another one close by, or nowhere."""
 
     text: str
@@ -31,29 +31,29 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class PlacedName:
     """A name with the left end and the middle of its height."""
 
-    wanted: Wanted
+    wanted: WantedName
     left: float
     middle: float
 
 
 def place_names(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedName],
     *,
     frame: Box,
     points: Iterable[tuple[float, float]],
     strokes: Iterable[tuple[float, float]] = (),
     point_pt: float = 5.0,
-) -> list[Placed]:
+) -> list[PlacedName]:
     """The names inside ``frame``, the first ones placed first; ``points`` are as wide as ``point_pt``, strokes thin.
 
-    >>> one = Wanted(text="a", x=50.0, y=50.0, colour="ink")
+    >>> one = WantedName(text="a", x=50.0, y=50.0, colour="ink", must=False)
     >>> [(p.left, p.middle) for p in place_names([one], frame=(0, 0, 100, 100), points=[(50.0, 50.0)])]
     [(57.0, 50.0)]
     >>> full = [(x, y) for x in range(0, 100, 5) for y in range(0, 100, 5)]
-    >>> place_names([Wanted(text="a", x=50.0, y=50.0, colour="ink", must=False)], frame=(0, 0, 100, 100), points=full)
+    >>> place_names([one], frame=(0, 0, 100, 100), points=full)
     []
     """
     marks = [_around(x, y, point_pt) for x, y in points]
@@ -65,11 +65,11 @@ def place_names(
         least, box = min(costs, key=lambda pair: pair[0])
         if one.must or least < _MOST:
             taken.append(box)
-            placed.append(Placed(wanted=one, left=box[0], middle=(box[1] + box[3]) / 2))
+            placed.append(PlacedName(wanted=one, left=box[0], middle=(box[1] + box[3]) / 2))
     return placed
 
 
-def _boxes(one: Wanted) -> list[Box]:
+def _boxes(one: WantedName) -> list[Box]:
     """Where the name may stand, the best place first: away from its point only if it must stand."""
     width, height = _LETTER * SIZE_PT * len(one.text), SIZE_PT
     made = []

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from reports.pictures.canvas import label_axes, place_axes
 from reports.pictures.looks import line_look
-from reports.pictures.naming import SIZE_PT, Wanted, place_names
+from reports.pictures.naming import SIZE_PT, WantedName, place_names
 from reports.pictures.palette import PLACEHOLDERS
 from reports.records import Colour, Plane, Spot
 
@@ -50,9 +50,7 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str) -> N
         axes.plot((start.x, hot.x), (start.y, hot.y), **stroke)
         _hollow(axes, hot, PLACEHOLDERS[colour])
     for line in panel.lines[1:] if panel.curve else panel.lines:
-        sns.lineplot(
-            x=line.x, y=line.y, ax=axes, estimator=None, sort=False, legend=False, **line_look(line.colour, line.style)
-        )
+        axes.plot(line.x, line.y, **line_look(line.colour, line.style))
     for spot in panel.ringed:
         ring = {"markersize": _RING_PT, "markerfacecolor": "none", "markeredgewidth": 1.6}
         axes.plot([spot.x], [spot.y], marker="o", markeredgecolor=PLACEHOLDERS["ink"], linestyle="none", **ring)
@@ -129,7 +127,7 @@ def _write_names(axes: Axes, panel: Plane, greedy: Spot | None) -> None:
         axes.text(*to_data((one.left, one.middle)), one.wanted.text, **look)
 
 
-def _wanted(axes: Axes, panel: Plane, greedy: Spot | None) -> list[Wanted]:
+def _wanted(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
     """Ends of lines first; what lies between the ends of a path is named where there is room."""
     must: list[tuple[Spot, Colour, bool]] = []
     between: list[tuple[Spot, Colour, bool]] = []
@@ -147,7 +145,7 @@ def _wanted(axes: Axes, panel: Plane, greedy: Spot | None) -> list[Wanted]:
     made = []
     for spot, colour, is_needed in (*must, *between):
         x, y = axes.transData.transform((spot.x, spot.y))
-        made.append(Wanted(text=spot.name, x=x, y=y, colour=colour, must=is_needed))
+        made.append(WantedName(text=spot.name, x=x, y=y, colour=colour, must=is_needed))
     return [one for one in made if one.text]
 
 

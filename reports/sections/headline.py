@@ -15,10 +15,10 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, interval_end, line_of, series_colour
 from reports.findings.tables import POINTS
 from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
-from reports.sections.sharpening import sharpening_figure
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.sections.verdict_card import verdict_text
 from reports.sections.verdict_tables import window_text
+from reports.sharpening.figure import sharpening_figure
 from reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (

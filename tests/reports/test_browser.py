@@ -153,7 +153,7 @@ def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
     with opened(browser, written(report, tmp_path), 390) as page:
         page.evaluate(OPEN_ALL)
         card = page.locator("article.verdict").first
-        assert card.locator("details.table table").count() == 6
+        assert card.locator("details.table table").count() == 7
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert card.evaluate("one => one.scrollWidth <= one.clientWidth")
         broken = """() => [...document.querySelectorAll("th")].filter(one => one.scrollWidth > one.clientWidth + 1)

@@ -13,7 +13,7 @@ import pytest
 
 from reports.pictures.drawing import figure_svgs
 from reports.pictures.files import figure_pictures
-from reports.pictures.naming import SIZE_PT, Wanted, place_names
+from reports.pictures.naming import SIZE_PT, WantedName, place_names
 from reports.records import Figure, Line, Plane, Spot
 
 
@@ -52,7 +52,7 @@ def test_only_a_ring_is_drawn_in_ink(figure: Callable[..., Figure], plane: Plane
 
 
 def test_names_that_have_to_stand_keep_clear_of_each_other_and_the_rest_give_way() -> None:
-    crowd = [Wanted(text=f"T=0.{i}", x=100.0 + 4 * i, y=100.0, colour="ink") for i in range(5)]
+    crowd = [WantedName(text=f"T=0.{i}", x=100.0 + 4 * i, y=100.0, colour="ink") for i in range(5)]
     rest = [replace(one, text="40", must=False) for one in crowd]
     points = [(one.x, one.y) for one in crowd]
     placed = place_names([*crowd, *rest], frame=(0, 0, 250, 250), points=points)

@@ -16,7 +16,7 @@ from reports.context import Context
 from reports.page import build_page, page_figures
 from reports.records import Figure, Plane
 from reports.render import render_page
-from reports.sections.sharpening import HOW, shared_figure, sharpening_figure
+from reports.sharpening.figure import HOW, shared_figure, sharpening_figure
 from tests.reports.parts import blocks, texts, with_series, with_source
 
 #: step, scope, pass@1, pass@4 of what was drawn at other temperatures; the base has .25 and .8 at its own.

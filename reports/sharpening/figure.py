@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from diagnostics.statistics.frontier import FrontierPoints, frontier_curve
 from diagnostics.verdict.sentence import sharpening_text
@@ -16,7 +14,8 @@ from reports.context import Context
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import series_colour
 from reports.findings.tables import display_of
-from reports.records import Cell, Figure, Line, Plane, Spot, Table, columns
+from reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
+from reports.sharpening.points import Point, Points, points_of
 from reports.wording import bound, known
 
 TITLE = "better, or only sharper?"
@@ -26,46 +25,11 @@ HOW = (
     "How much of this path drawing the base sharper would give was not measured: oversharp audit with --controls draws "
     "the base at lower temperatures."
 )
-CONTROL = "control_pass_at_k"
 _MOST_STEPS = 4  # named on a path
 _SOLID_STYLES = 6  # from one style with a solid line to the next
-_LEAST_PLACES = 2  # of a path, to be one
 _PROBABILITY = display_of("probability", signed=False)
 
 Plain = tuple[float, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """pass@1 and pass@k of one checkpoint at one temperature, as (value, low, high); bounds where they are known."""
-
-    name: str
-    step: int
-    temperature: float | None
-    one: tuple[float, float | None, float | None]
-    many: tuple[float, float | None, float | None]
-
-    @property
-    def place(self) -> Plain:
-        """Where it lies."""
-        return (self.one[0], self.many[0])
-
-    @property
-    def spot(self) -> Spot:
-        """Where it lies, with its name."""
-        return Spot(name=self.name, x=self.one[0], y=self.many[0])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Points:
-    """What there is to draw of one series at one ``k``. ``colder`` starts with the base and is alone without others."""
-
-    series: SeriesSource
-    k: int
-    run: tuple[Point, ...]
-    colder: tuple[Point, ...]
-    hotter: tuple[Point, ...]
-    greedy: tuple[float, float | None, float | None] | None
 
 
 def sharpening_figure(context: Context, series: SeriesSource, *, recommended_step: int | None = None) -> Figure | None:
@@ -105,70 +69,8 @@ def _base(points: Points) -> tuple[object, ...]:
     """What series must share for their base's draws to be the same ones."""
     series = points.series
     checkpoint_id = series.checkpoints.loc[series.checkpoints["is_base"], "checkpoint_id"].iloc[0]
-    return (checkpoint_id, series.settings_id, series.problem_ids, series.n_base, points.k, series.verifier)
-
-
-def points_of(context: Context, series: SeriesSource) -> Points | None:
-    """None where fewer than two checkpoints have a pass@1 and a pass@k."""
-    k = _k(context, series)
-    steps = [int(step) for step in series.checkpoints["step"]]
-    steps.sort(key=lambda step: (step != series.base_step, step))
-    if k is None:
-        return None
-    run = [_point(context, series, step, k) for step in steps]
-    found = tuple(one for one in run if one is not None)
-    if len(found) < _LEAST_PLACES or found[0].step != series.base_step:
-        return None
-    own = series.settings.get("temperature")
-    drawn = [] if own is None else _drawn(context, series, k)
-    colder = sorted((one for one in drawn if one.step == series.base_step and _t(one) < own), key=_t, reverse=True)
-    greedy = context.source.value_at("greedy_accuracy", series.name, series.base_step)
-    return Points(
-        series=series,
-        k=k,
-        run=found,
-        colder=(found[0], *colder),
-        hotter=tuple(one for one in drawn if one.step != series.base_step and _t(one) > own),
-        greedy=None if greedy is None else _bounded(greedy),
-    )
-
-
-def _k(context: Context, series: SeriesSource) -> int | None:
-    """That of the comparison with the colder base; without one, the largest with an interval."""
-    rows = context.source.findings
-    rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
-    own = rows.loc[rows["series"] == series.name, "k"]
-    ks = [int(k) for k in own] or context.inference_ks(series)
-    return max((k for k in ks if k > 1), default=None)
-
-
-def _t(point: Point) -> float:
-    assert point.temperature is not None
-    return point.temperature
-
-
-def _drawn(context: Context, series: SeriesSource, k: int) -> list[Point]:
-    """What was drawn at other temperatures than the audit's own."""
-    rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
-    at = rows.loc[rows["k"] == k, ["step", "scope"]].drop_duplicates()
-    made = [_point(context, series, int(row.step), k, scope=str(row.scope)) for row in at.itertuples()]
-    return [one for one in made if one is not None]
-
-
-def _point(context: Context, series: SeriesSource, step: int, k: int, *, scope: str = "all") -> Point | None:
-    name, temperature = ("base" if step == series.base_step else f"step {step}"), None
-    measure = "pass_at_k"
-    if scope != "all":
-        measure, name, temperature = CONTROL, scope, float(scope.removeprefix("T="))
-    rows = [context.source.value_at(measure, series.name, step, k=one, scope=scope) for one in (1, k)]
-    one, many = (None if row is None else _bounded(row) for row in rows)
-    if one is None or many is None:
-        return None
-    return Point(name=name, step=step, temperature=temperature, one=one, many=many)
-
-
-def _bounded(row: pd.Series[Any]) -> tuple[float, float | None, float | None]:
-    return float(row["value"]), bound(row["low"]), bound(row["high"])
+    colder = tuple(one.place for one in points.colder)
+    return (checkpoint_id, series.settings_id, series.problem_ids, points.k, series.verifier, colder)
 
 
 # ---------------------------------------------------------------- the picture
@@ -178,52 +80,59 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, recommended_
     """Paths of one base, beside the base drawn sharper where it was."""
     first = all_points[0]
     is_colder = len(first.colder) > 1
-    frontier = Line(
-        label=COLDER,
-        x=tuple(one.one[0] for one in first.colder),
-        y=tuple(one.many[0] for one in first.colder),
-        colour="muted",
-        style=1,
-    )
-    names = [_names(points, is_short=len(all_points) > 1) for points in all_points]
-    ends = (names[0][0], names[0][-1])
-    ringed = tuple(
-        replace(one.spot, name="" if one.name in ends else one.name)
-        for one in first.run
-        if one.step == recommended_step
-    )
-    names[0] = tuple("" if name == str(recommended_step) else name for name in names[0])
+    names = [_names(points, recommended_step, is_short=len(all_points) > 1) for points in all_points]
     panel = Plane(
         title="",
-        lines=(*((frontier,) if is_colder else ()), *paths),
-        names=(
-            *((tuple(one.name for one in first.colder),) if is_colder else ()),
-            *(("" if is_colder else own[0], *own[1:]) for own in names),
-        ),
-        curve=_curve(first, [(one.one[0], one.many[0]) for one in first.colder]) if is_colder else (),
-        band=_band(first) if is_colder else (),
-        greedy=Spot(name="greedy", x=first.greedy[0], y=first.greedy[0]) if is_colder and first.greedy else None,
-        hotter=tuple(
-            (_of_step(points, hot.step).spot, hot.spot, line.colour)
-            for points, line in zip(all_points, paths, strict=True)
-            for hot in points.hotter
-        ),
-        ringed=ringed,
+        lines=tuple(paths),
+        names=tuple(names),
+        hotter=_hotter(all_points, paths),
+        ringed=_ringed(first, recommended_step),
         description=_described(all_points),
     )
     return Figure(
         figure_id="sharpening",
         title=TITLE,
-        caption=_caption(all_points, is_colder=is_colder, has_band=bool(panel.band), has_ring=bool(ringed)),
+        caption=_caption(all_points, is_colder=is_colder, has_ring=bool(panel.ringed)),
         x_label="pass@1 (probability)",
         y_label=f"pass@{first.k} (probability)",
-        panels=(panel,),
+        panels=(_beside_base(panel, first) if is_colder else panel,),
         table=_table(all_points),
     )
 
 
-def _of_step(points: Points, step: int) -> Point:
-    return next(one for one in points.run if one.step == step)
+def _beside_base(panel: Plane, points: Points) -> Plane:
+    """``panel`` with the base drawn sharper; there the base has its name, and on the paths none."""
+    frontier = Line(
+        label=COLDER,
+        x=tuple(one.one[0] for one in points.colder),
+        y=tuple(one.many[0] for one in points.colder),
+        colour="muted",
+        style=1,
+    )
+    return replace(
+        panel,
+        lines=(frontier, *panel.lines),
+        names=(tuple(one.name for one in points.colder), *(("", *names[1:]) for names in panel.names)),
+        curve=_curve(points, [one.place for one in points.colder]),
+        band=_band(points),
+        greedy=None if points.greedy is None else Spot(name="greedy", x=points.greedy[0], y=points.greedy[0]),
+    )
+
+
+def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
+    return tuple(
+        (next(one for one in points.run if one.step == hot.step).spot, hot.spot, line.colour)
+        for points, line in zip(all_points, paths, strict=True)
+        for hot in points.hotter
+    )
+
+
+def _ringed(points: Points, recommended_step: int | None) -> tuple[Spot, ...]:
+    """The recommended checkpoint, with its name where the path has not named it."""
+    ends = (points.run[0], points.run[-1])
+    return tuple(
+        replace(one.spot, name="") if one in ends else one.spot for one in points.run if one.step == recommended_step
+    )
 
 
 def _path(points: Points, place: int, style: int = 0) -> Line:
@@ -236,21 +145,21 @@ def _path(points: Points, place: int, style: int = 0) -> Line:
     )
 
 
-def _names(points: Points, *, is_short: bool) -> tuple[str, ...]:
-    """Of the base, the last checkpoint, and a few between them."""
+def _names(points: Points, recommended_step: int | None, *, is_short: bool) -> tuple[str, ...]:
+    """Of the base, the last checkpoint, and a few between them; the ring names the recommended one."""
     last = len(points.run) - 1
     every = -(-last // _MOST_STEPS)
+    named = [i for i in range(1, last) if not is_short and not (last - i) % every]
+    between = [i for i in named if points.run[i].step != recommended_step]
     return tuple(
-        one.name if i in (0, last) else "" if is_short or (last - i) % every else str(one.step)
-        for i, one in enumerate(points.run)
+        one.name if i in (0, last) else str(one.step) if i in between else "" for i, one in enumerate(points.run)
     )
 
 
 def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
     """The interpolated frontier through ``places``, made monotone, as the comparison takes it."""
-    own = float(points.series.settings["temperature"])
     x_S1, y_S1 = (np.array([[place[i]] for place in places]) for i in (0, 1))
-    sharpness_S = np.array([0.0, *(1.0 - _t(one) / own for one in points.colder[1:])])
+    sharpness_S = np.array([one.sharpness for one in points.colder])
     x_R, y_R = frontier_curve(FrontierPoints(sharpness_S=sharpness_S, x_SP=x_S1, y_SP=y_S1, limit_P=None))
     return tuple(zip(x_R.tolist(), y_R.tolist(), strict=True))
 
@@ -271,18 +180,18 @@ def _band(points: Points) -> tuple[Plain, ...]:
 # ---------------------------------------------------------------- its words
 
 
-def _caption(all_points: Sequence[Points], *, is_colder: bool, has_band: bool, has_ring: bool) -> str:
+def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
     path = "One point per checkpoint, joined in training order from the base on"
     ring = ["Ringed: the recommended checkpoint."] if has_ring else []
     if not is_colder:
         return " ".join((f"{path}.", *ring))
     parts = [
         f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
-        "what lies above it or to its right, they do not give."
+        "what lies above it or to its right is more than they give."
     ]
     if any(points.hotter for points in all_points):
         parts.append("Hollow: the checkpoint at the other end of the dotted line, at higher temperatures.")
-    if has_band:
+    if _band(all_points[0]):
         parts.append(
             f"Band: {numbers.NINETY_FIVE} intervals of the base's points over problems; the comparison in words pairs "
             "run and base on each problem, which the band does not show."

@@ -1,0 +1,1 @@
+"""Better, or only sharper: runs beside their base at lower temperatures."""

@@ -1,0 +1,118 @@
+"""What of a run and its controls lies in the plane of pass@1 and pass@k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from reports.context import Context
+from reports.evidence.source import SeriesSource
+from reports.records import Spot
+from reports.wording import bound, known
+
+CONTROL = "control_pass_at_k"
+_LEAST_PLACES = 2  # of a path, to be one
+
+#: A value with its bounds, None where they are unknown.
+Bounded = tuple[float, float | None, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """pass@1 (``one``) and pass@k (``many``) of one checkpoint at one temperature T.
+
+    ``sharpness`` is 1 − T / the audit's own: 0 for the audit's samples, below 0 for hotter ones, 1 for greedy.
+    """
+
+    name: str
+    step: int
+    sharpness: float
+    one: Bounded
+    many: Bounded
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Where it lies."""
+        return (self.one[0], self.many[0])
+
+    @property
+    def spot(self) -> Spot:
+        """Where it lies, with its name."""
+        return Spot(name=self.name, x=self.one[0], y=self.many[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """What there is to draw of one series at one ``k``. ``colder`` starts with the base and is alone without others."""
+
+    series: SeriesSource
+    k: int
+    run: tuple[Point, ...]
+    colder: tuple[Point, ...]
+    hotter: tuple[Point, ...]
+    greedy: Bounded | None
+
+
+def points_of(context: Context, series: SeriesSource) -> Points | None:
+    """None where fewer than two checkpoints have a pass@1 and a pass@k."""
+    k = _k(context, series)
+    steps = [int(step) for step in series.checkpoints["step"]]
+    steps.sort(key=lambda step: (step != series.base_step, step))
+    if k is None:
+        return None
+    run = [_point(context, series, step, k) for step in steps]
+    found = tuple(one for one in run if one is not None)
+    if len(found) < _LEAST_PLACES or found[0].step != series.base_step:
+        return None
+    drawn = _drawn(context, series, k)
+    colder = [one for one in drawn if one.step == series.base_step and one.sharpness > 0]
+    at = {one.step for one in found[1:]}
+    greedy = context.source.value_at("greedy_accuracy", series.name, series.base_step)
+    return Points(
+        series=series,
+        k=k,
+        run=found,
+        colder=(found[0], *sorted(colder, key=lambda one: one.sharpness)),
+        hotter=tuple(one for one in drawn if one.step in at and one.sharpness < 0),
+        greedy=None if greedy is None else _bounded(greedy),
+    )
+
+
+def _k(context: Context, series: SeriesSource) -> int | None:
+    """That of the comparison with the colder base; without one, the largest with an interval."""
+    rows = context.source.findings
+    rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
+    own = rows.loc[rows["series"] == series.name, "k"]
+    ks = [int(k) for k in own] or context.inference_ks(series)
+    return max((k for k in ks if k > 1), default=None)
+
+
+def _drawn(context: Context, series: SeriesSource, k: int) -> list[Point]:
+    """What was drawn at other temperatures than the audit's own."""
+    own = series.settings.get("temperature")
+    if own is None:
+        return []
+    rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
+    made = []
+    for row in rows.loc[rows["k"] == k, ["step", "scope"]].drop_duplicates().itertuples():
+        sharpness = 1.0 - float(str(row.scope).removeprefix("T=")) / float(own)
+        made.append(_point(context, series, int(row.step), k, scope=str(row.scope), sharpness=sharpness))
+    return [one for one in made if one is not None]
+
+
+def _point(
+    context: Context, series: SeriesSource, step: int, k: int, *, scope: str = "all", sharpness: float = 0.0
+) -> Point | None:
+    measure = CONTROL if sharpness else "pass_at_k"
+    rows = [context.source.value_at(measure, series.name, step, k=tries, scope=scope) for tries in (1, k)]
+    one, many = (None if row is None else _bounded(row) for row in rows)
+    if one is None or many is None:
+        return None
+    own = "base" if step == series.base_step else f"step {step}"
+    return Point(name=scope if sharpness else own, step=step, sharpness=sharpness, one=one, many=many)
+
+
+def _bounded(row: pd.Series[Any]) -> Bounded:
+    return float(row["value"]), bound(row["low"]), bound(row["high"])
