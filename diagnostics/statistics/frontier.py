@@ -158,8 +158,7 @@ def _curve(
 ) -> _Curve:
     sharpness_S = points.sharpness_S
     place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
-    rising_DS = np.array([isotonic_regression(x_S) for x_S in x_DS])
-    falling_DS = np.array([isotonic_regression(y_S, increasing=False) for y_S in y_DS])
+    rising_DS, falling_DS = _in_order(x_DS), 1.0 - _in_order(1.0 - y_DS)
     inside_DS = np.clip(rising_DS, _LEAST, 1.0 - _LEAST)
     logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
     log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)
@@ -171,6 +170,14 @@ def _curve(
         reach_D=np.maximum(limit_D, x_DR[:, -1]) if known else np.ones(len(x_DR)),
         lowest_D=np.minimum(limit_D, y_DR[:, -1]) if known else np.zeros(len(x_DR)),
     )
+
+
+def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
+    """Rows that ascend; those that do not are pooled where they fall (the check alone is cheap, pooling is not)."""
+    ordered_DS = value_DS.copy()
+    for place in np.flatnonzero((np.diff(value_DS, axis=1) < 0.0).any(axis=1)):
+        ordered_DS[place] = isotonic_regression(value_DS[place])
+    return ordered_DS
 
 
 def _gains(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarray, "draw step bound"]:
