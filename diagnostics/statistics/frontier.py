@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from scipy.interpolate import PchipInterpolator
 from scipy.stats import norm
 from scipy.stats import t as student_t
+from sklearn import config_context
 from sklearn.isotonic import isotonic_regression
 
 from diagnostics.statistics.clusters import by_cluster
@@ -63,7 +64,7 @@ class AgainstFrontier:
     ``gain``: pass@1 beyond that of the sharpened base with the same pass@k. ``loss``: pass@k against that of the
     sharpened base with the same pass@1; below 0 is less. ``share``: of the rise of pass@1, what the sharpened base with
     the same pass@k has too. ``above`` and ``below`` are the shares of the draws in which the checkpoint's gain is above
-    and below 0 by more than interpolation may be off.
+    and below 0. The bounds of the gain, and these shares, allow for what interpolation may be off by.
     """
 
     gain: Matched
@@ -127,6 +128,7 @@ def against_frontier(
     y_DT[1:] += rng.standard_normal(draws)[:, None] * _widening(n_problems, confidence) / n_problems
     curve = _curve(points, x_DS, y_DS, limit_D1[:, 0])
     gain_DT2, loss_DT2 = _gains(curve, x_DT, y_DT), _losses(curve, x_DT, y_DT)
+    gain_DT2[1:] += np.array([-INTERPOLATED, INTERPOLATED])  # no draw of problems knows of it
     found = [_group(curve, x_DT, gain_DT2, loss_DT2, list(group), confidence) for group in groups]
     return found if few_clusters(cluster_P) is None else [_without_intervals(one) for one in found]
 
@@ -175,8 +177,9 @@ def _curve(
 def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
     """Rows that ascend; those that do not are pooled where they fall (the check alone is cheap, pooling is not)."""
     ordered_DS = value_DS.copy()
-    for place in np.flatnonzero((np.diff(value_DS, axis=1) < 0.0).any(axis=1)):
-        ordered_DS[place] = isotonic_regression(value_DS[place])
+    with config_context(skip_parameter_validation=True, assume_finite=True):
+        for place in np.flatnonzero((np.diff(value_DS, axis=1) < 0.0).any(axis=1)):
+            ordered_DS[place] = isotonic_regression(value_DS[place])
     return ordered_DS
 
 
@@ -216,8 +219,8 @@ def _group(
         gain=_matched(gain_D2, confidence, "at equal pass@k"),
         loss=_matched(loss_D2, confidence, "at equal pass@1"),
         share=_share(gain_D2, rise_D, confidence),
-        above=float((gain_D2[1:, 0] > INTERPOLATED).mean()),
-        below=float((gain_D2[1:, 1] < -INTERPOLATED).mean()),
+        above=float((gain_D2[1:, 0] > 0.0).mean()),
+        below=float((gain_D2[1:, 1] < 0.0).mean()),
     )
 
 
