@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import seaborn as sns
@@ -46,13 +47,13 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str) -> N
         axis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.4g}"))
     greedy = _sharpest(axes, panel, limits)
     for start, hot, colour in panel.hotter:
-        stroke = {"color": PLACEHOLDERS[colour], "linewidth": 1.0, "linestyle": (0, (1.2, 1.8))}
+        stroke: dict[str, Any] = {"color": PLACEHOLDERS[colour], "linewidth": 1.0, "linestyle": (0, (1.2, 1.8))}
         axes.plot((start.x, hot.x), (start.y, hot.y), **stroke)
         _hollow(axes, hot, PLACEHOLDERS[colour])
     for line in panel.lines[1:] if panel.curve else panel.lines:
         axes.plot(line.x, line.y, **line_look(line.colour, line.style))
     for spot in panel.ringed:
-        ring = {"markersize": _RING_PT, "markerfacecolor": "none", "markeredgewidth": 1.6}
+        ring: dict[str, Any] = {"markersize": _RING_PT, "markerfacecolor": "none", "markeredgewidth": 1.6}
         axes.plot([spot.x], [spot.y], marker="o", markeredgecolor=PLACEHOLDERS["ink"], linestyle="none", **ring)
     _write_names(axes, panel, greedy)
     sns.despine(ax=axes)
@@ -82,7 +83,7 @@ def _sharpest(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
         # nothing is clipped by the page: what the band has beyond the axes ends at their edge
         (left, right), (low, high) = limits
         xs, ys = np.array(panel.band).T
-        fill = {"color": PLACEHOLDERS[panel.lines[0].colour], "alpha": 0.14, "linewidth": 0}
+        fill: dict[str, Any] = {"color": PLACEHOLDERS[panel.lines[0].colour], "alpha": 0.14, "linewidth": 0}
         axes.fill(np.clip(xs, left, right), np.clip(ys, low, min(high, 1.0)), **fill)
     look = line_look(panel.lines[0].colour, panel.lines[0].style)
     axes.plot(*zip(*panel.curve, strict=True), **look | {"marker": "none"})
@@ -105,7 +106,7 @@ def _on_edge(start: tuple[float, float], greedy: Spot, low: float) -> Spot:
 
 
 def _hollow(axes: Axes, spot: Spot, colour: str, *, marker: str = "o") -> None:
-    look = {"markersize": _SMALL_PT, "markerfacecolor": PLACEHOLDERS["surface"], "markeredgewidth": 1.3}
+    look: dict[str, Any] = {"markersize": _SMALL_PT, "markerfacecolor": PLACEHOLDERS["surface"], "markeredgewidth": 1.3}
     axes.plot([spot.x], [spot.y], marker=marker, markeredgecolor=colour, linestyle="none", **look)
 
 
@@ -123,8 +124,9 @@ def _write_names(axes: Axes, panel: Plane, greedy: Spot | None) -> None:
     )
     to_data = axes.transData.inverted().transform
     for one in placed:
-        look = {"color": PLACEHOLDERS[one.wanted.colour], "fontsize": SIZE_PT, "va": "center_baseline"}
-        axes.text(*to_data((one.left, one.middle)), one.wanted.text, **look)
+        look: dict[str, Any] = {"color": PLACEHOLDERS[one.wanted.colour], "fontsize": SIZE_PT, "va": "center_baseline"}
+        x, y = to_data((one.left, one.middle))
+        axes.text(x, y, one.wanted.text, **look)
 
 
 def _wanted(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
