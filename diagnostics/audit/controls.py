@@ -89,7 +89,7 @@ class Controls:
 def plan_controls(
     config: ControlsConfig, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
 ) -> tuple[Controls | None, str]:
-    """What to draw besides, or None; and a sentence that says what that costs, or why there is nothing.
+    """What to draw besides, or None; and a sentence that says what that costs, empty where there is nothing.
 
     ``n`` samples per problem are the audit's own from each of ``n_checkpoints`` but the base, ``n_base`` from that.
     Raises ``ConfigError`` for temperatures that are no controls.
@@ -107,10 +107,7 @@ def plan_controls(
     asked |= config.hot_temperatures is not None
     used = config.control_n or (n if asked else min(n, int(MOST_OF_THE_AUDIT * audit) // n_points))
     if not asked and used < LEAST_SAMPLES:
-        return None, (
-            "no controls: a quarter of the audit's samples is too few to tell better from sharper; "
-            f"--controls draws them ({100 * n * n_points / audit:.0f} % more samples)"
-        )
+        return None, ""  # the measures say that --controls draws them
     more = f"{100 * used * n_points / audit:.0f} % more samples"
     drawn = f"base at T = {_listed(colder)}, last checkpoint at T = {_listed(hotter)}"
     says = f"controls: {drawn}, {used} samples per problem each: {more}"

@@ -347,7 +347,7 @@ def shipping_sentence(said: Recommendation) -> str:
     sure = said.guarantee
     ends = [f"pass@1 {_percent(sure.base_pass_at_1)} → {_percent(sure.pass_at_1)}", _sure_text(sure, said.ks)]
     large = sure.loss > max(MARGIN, said.allowed_loss)
-    more = "A fall of that size is not excluded by these data; `oversharp plan` says how large an audit would show one."
+    more = "A fall of that size is not excluded by these data; oversharp plan says how large an audit would show one."
     return f"{head}: {'; '.join(ends)}.{f' {more}' if large else ''}"
 
 
