@@ -68,7 +68,7 @@ class ComparisonPlan:
             f"{'training':{width}}  {missing}",
             f"{'audit':{width}}  {len(self.runs)} series, {plural(self.n_checkpoints, 'different checkpoint')}, "
             f"{plural(self.n_problems, 'problem')}, {plural(self.audit_samples, 'sample')} "
-            "(those in the store are not drawn again)",
+            "without controls (those in the store are not drawn again)",
             f"{'out':{width}}  {self.out}",
         )
 

@@ -63,6 +63,7 @@ def prepare(
     stack: ExitStack, series_paths: Sequence[Path | str], config: AuditConfig, shard: Shard, progress: ProgressSink
 ) -> PreparedAudit:
     """Find, choose and register; the store and the engine stay open as long as ``stack``."""
+    _require_device(config)
     every_problem = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
     clusters = clusters_of(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
@@ -104,6 +105,14 @@ def prepare(
         whole_id=whole.audit_id,
         skipped=skipped,
     )
+
+
+def _require_device(config: AuditConfig) -> None:
+    """Refuse a device that is named and not there before anything is said or done; workers of Ray see their own."""
+    if config.device is not None and config.ray is None:
+        from diagnostics.models.devices import pick_device  # brings torch
+
+        pick_device(config.device)
 
 
 def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], progress: ProgressSink) -> None:

@@ -84,7 +84,7 @@ def certifying(names: Sequence[str]) -> Bool[np.ndarray, " problem"]:
 
     The same problem is on the same side in every set of problems.
 
-    >>> certifying(["a", "b", "c", "a"]).tolist()
+    >>> certifying(["a", "b", "e", "a"]).tolist()
     [False, False, True, False]
     """
     return np.array([sha256(name.encode()).digest()[0] % 2 == 1 for name in names], dtype=bool)

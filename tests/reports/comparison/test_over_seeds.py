@@ -47,7 +47,7 @@ def seeded(context: Context, runs: Mapping[str, Course] = RUNS, extra: Sequence[
         for (k, step), value in zip([(1, 0), (1, 100), (4, 0), (4, 100)], course, strict=True)
     ]
     frame = pd.DataFrame([*rows, *extra], columns=["series", "step", "measure", "k", "value", "unit"])
-    frame = frame.assign(scope="all", low=math.nan, high=math.nan, n=6.0, checkpoint="", why=None)
+    frame = frame.assign(scope="all", low=math.nan, high=math.nan, n=6.0, checkpoint="", why=None, why_no_interval=None)
     checkpoints = pd.DataFrame(
         {"step": [0, 100], "checkpoint": ["a", "b"], "checkpoint_id": ["base-0", "late"], "is_base": [True, False]}
     ).assign(kind="full", path="a")
