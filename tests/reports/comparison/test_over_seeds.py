@@ -48,6 +48,7 @@ def seeded(context: Context, runs: Mapping[str, Course] = RUNS, extra: Sequence[
     ]
     frame = pd.DataFrame([*rows, *extra], columns=["series", "step", "measure", "k", "value", "unit"])
     frame = frame.assign(scope="all", low=math.nan, high=math.nan, n=6.0, checkpoint="", why=None, why_no_interval=None)
+    frame = frame.assign(interval_over=None)
     checkpoints = pd.DataFrame(
         {"step": [0, 100], "checkpoint": ["a", "b"], "checkpoint_id": ["base-0", "late"], "is_base": [True, False]}
     ).assign(kind="full", path="a")
