@@ -358,7 +358,7 @@ def export(
     what
         findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
     formats
-        csv, parquet, markdown for the tables, svg, png for the plots, comma-separated. Default: all three; svg.
+        csv, parquet, markdown for the tables, svg, png, pdf for the plots, comma-separated. Default: all three; svg.
     series
         Names of the series to take, for example --series grpo iac. Default: all.
     replace

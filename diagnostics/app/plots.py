@@ -40,12 +40,10 @@ def write_plots(
     lines = ["# Figures", ""]
     with progress.stage("plots", len(figures)) as advance:
         for figure in figures:
-            for picture in figure_pictures(figure):
+            for picture in figure_pictures(figure, formats):
                 name = names[_name(figure, picture.panel)]
-                if "svg" in formats:
-                    (folder / f"{name}.svg").write_text(picture.svg, encoding="utf-8")
-                if "png" in formats:
-                    (folder / f"{name}.png").write_bytes(picture.png)
+                for kind, written in picture.files.items():
+                    (folder / f"{name}.{kind}").write_bytes(written)
                 title = ": ".join(filter(None, (figure.title, picture.panel)))
                 caption = " ".join(filter(None, (figure.finding, figure.caption, *figure.notes)))
                 end = "" if title.endswith("?") else "."

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from diagnostics.records.types import PICTURE_FORMATS as PICTURE_FORMATS
+from diagnostics.records.types import PictureFormat as PictureFormat
+
 TableWhat = Literal["findings", "verdicts"]
 FolderWhat = Literal["samples", "every_eval_ever", "plots"]
 What = TableWhat | FolderWhat
 TableFormat = Literal["csv", "parquet", "markdown"]
-PictureFormat = Literal["svg", "png"]
 Format = TableFormat | PictureFormat
 #: What one may ask for: a kind of output, or all of them.
 Asked = What | Literal["all"]
@@ -19,7 +21,6 @@ TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
 FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)
 EVERYTHING: tuple[What, ...] = (*TABLES, *FOLDERS)
 TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
-PICTURE_FORMATS: tuple[PictureFormat, ...] = get_args(PictureFormat)
 #: Small, quick, and what most people come for; samples may be larger than everything else together.
 DEFAULT_WHAT: tuple[What, ...] = TABLES
 

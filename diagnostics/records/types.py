@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 FinishReason = Literal["stop", "length"]
 GradeState = Literal["ok", "parse_fail", "timeout", "error"]
@@ -327,6 +327,10 @@ class AuditKey:
     verifier: str | None = None
     terms: VerdictTerms = field(default_factory=VerdictTerms)
 
+
+#: Formats that a picture can be written in.
+PictureFormat = Literal["svg", "png", "pdf"]
+PICTURE_FORMATS: tuple[PictureFormat, ...] = get_args(PictureFormat)
 
 #: What a problem seemed to be before it was drawn afresh.
 Change = Literal["lost", "gained"]

@@ -1,1 +1,1 @@
-"""Figures as SVG and PNG."""
+"""Figures as SVG, PNG and PDF."""

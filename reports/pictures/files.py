@@ -1,18 +1,18 @@
-"""Pictures as files of their own: with title and legend, in the light theme, as SVG and PNG."""
+"""Pictures as files of their own: with title and legend, in the light theme, as SVG, PNG and PDF."""
 
 from __future__ import annotations
 
 import io
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from diagnostics.records.types import PICTURE_FORMATS, PictureFormat
 from reports.pictures.canvas import POINTS_PER_INCH
 from reports.pictures.drawing import drawn
 from reports.pictures.looks import line_look
@@ -29,23 +29,26 @@ _SMALL_PT, _SMALL_CHARACTERS = 10.5, 64  # of what is written below it
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One panel of a figure. ``panel`` is its title, empty where it has none; ``svg`` is a whole document."""
+    """One panel of a figure. ``panel`` is its title, empty where it has none; ``files`` are whole ones, by format."""
 
     panel: str
-    svg: str
-    png: bytes
+    files: Mapping[PictureFormat, bytes]
 
 
-def figure_pictures(figure: Figure) -> Iterator[Picture]:
-    """A picture per panel of ``figure``. Equal figures give equal bytes."""
+def figure_pictures(figure: Figure, formats: Sequence[PictureFormat] = PICTURE_FORMATS) -> Iterator[Picture]:
+    """A picture per panel of ``figure``, in each of ``formats``. Equal figures give equal bytes."""
     for panel in figure.panels:
         with warnings.catch_warnings(), drawn(figure, panel) as canvas:
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
             _add_title(canvas, figure, panel)
             _add_legend(canvas, figure, below=_add_finding(canvas, figure))
-            svg = _written(canvas, "svg", {"Title": figure.title, "Description": panel.description, "Date": None})
-            png = _written(canvas, "png", {"Software": None})
-            yield Picture(panel=panel.title, svg=svg.decode("utf-8"), png=png)
+            told: Mapping[PictureFormat, dict[str, str | None]] = {
+                "svg": {"Title": figure.title, "Description": panel.description, "Date": None},
+                "png": {"Software": None},
+                "pdf": {"Title": figure.title, "Subject": panel.description, "CreationDate": None},
+            }
+            files = {kind: _written(canvas, kind, told[kind]) for kind in formats}
+            yield Picture(panel=panel.title, files=files)
 
 
 def _add_title(canvas: Canvas, figure: Figure, panel: Panel) -> None:
@@ -79,7 +82,7 @@ def _add_legend(canvas: Canvas, figure: Figure, *, below: float) -> None:
         canvas.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -below), frameon=False, borderpad=0)
 
 
-def _written(canvas: Canvas, kind: Literal["svg", "png"], metadata: dict[str, str | None]) -> bytes:
+def _written(canvas: Canvas, kind: PictureFormat, metadata: dict[str, str | None]) -> bytes:
     """Everything that was drawn, with a margin, on a plain ground."""
     buffer = io.BytesIO()
     canvas.savefig(

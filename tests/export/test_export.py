@@ -70,7 +70,7 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
         (("--what", "finding"), 2, "did you mean findings?"),
         (("--what", "samples", "--format", "csv"), 2, "only findings and verdicts come in it"),
         (("--what", "findings", "--format", "png"), 2, "only plots come in it; add plots to --what"),
-        (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, svg, png"),
+        (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, svg, png, pdf"),
         (("--series", "grp"), 7, "holds no audit of it; there is: grpo, iac, seed 1"),
         (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
         (("--out", "taken/deeper"), 7, "cannot be written"),

@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def shares(picture: Picture, colour: str) -> float:
     """The share of pixels that have a colour of the palette."""
-    pixels = image.imread(io.BytesIO(picture.png), format="png")[:, :, :3]
+    pixels = image.imread(io.BytesIO(picture.files["png"]), format="png")[:, :, :3]
     return float((np.abs(pixels - to_rgb(colour)).max(axis=2) < 0.01).mean())
 
 
@@ -36,13 +36,14 @@ def test_a_picture_has_title_legend_and_ground_and_its_letters_are_text(figure: 
     (picture,) = figure_pictures(one)
     assert (picture,) == tuple(figure_pictures(one)), "equal figures give equal bytes"
     assert picture.panel == "grpo"
-    root = ElementTree.fromstring(picture.svg)
+    root = ElementTree.fromstring(picture.files["svg"])
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     assert max(map(len, texts)) <= 52
     assert {"grpo", "模型 <&>", "pass@k (probability)"} <= set(texts)
     assert root.findtext(f"{SVG}title") == long
-    assert "what is seen" in picture.svg
-    height, width, _ = image.imread(io.BytesIO(picture.png), format="png").shape
+    assert picture.files["pdf"].startswith(b"%PDF")
+    assert b"what is seen" in picture.files["svg"]
+    height, width, _ = image.imread(io.BytesIO(picture.files["png"]), format="png").shape
     assert height > 300 * PIXELS_PER_UNIT
     assert 370 * PIXELS_PER_UNIT < width < 440 * PIXELS_PER_UNIT
     assert shares(picture, PLACEHOLDERS["surface"]) > 0.5
