@@ -67,7 +67,7 @@ def test_a_file_says_under_the_picture_what_it_shows(figure: Callable[..., Figur
     finding = "Better than sharpening: with the same pass@64, pass@1 is 5.0 points above that of the base."
     (told,) = figure_pictures(figure(plane, finding=finding))
     (silent,) = figure_pictures(figure(plane))
-    texts = [element.text or "" for element in ElementTree.fromstring(told.svg).iter() if element.tag.endswith("text")]
+    texts = [element.text or "" for element in ElementTree.fromstring(told.files["svg"].decode()).iter() if element.tag.endswith("text")]
     assert finding in " ".join(texts)
     assert len(told.png) > len(silent.png)
 
