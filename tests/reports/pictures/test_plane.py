@@ -67,9 +67,13 @@ def test_a_file_says_under_the_picture_what_it_shows(figure: Callable[..., Figur
     finding = "Better than sharpening: with the same pass@64, pass@1 is 5.0 points above that of the base."
     (told,) = figure_pictures(figure(plane, finding=finding))
     (silent,) = figure_pictures(figure(plane))
-    texts = [element.text or "" for element in ElementTree.fromstring(told.files["svg"].decode()).iter() if element.tag.endswith("text")]
+    texts = [
+        element.text or ""
+        for element in ElementTree.fromstring(told.files["svg"]).iter()
+        if element.tag.endswith("text")
+    ]
     assert finding in " ".join(texts)
-    assert len(told.png) > len(silent.png)
+    assert len(told.files["png"]) > len(silent.files["png"])
 
 
 def test_a_plane_wants_a_name_for_every_point() -> None:
