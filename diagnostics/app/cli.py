@@ -163,7 +163,7 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     audits = run_demo(out, device=device, command=command_line(), progress=progress_sink(quiet))
     print(f"report  {audits[-1].report_path}\nstore   {audits[-1].store_path}")
     for one in audits:
-        print(f"verdict of {one.series}: {one.verdict.sentence}")
+        results.print_verdict(one.verdict, f"verdict of {one.series}:")
     return 0
 
 

@@ -53,8 +53,8 @@ def show_audit(result: AuditResult, as_json: bool) -> int:
             }
         )
     else:
-        print(f"report  {result.report_path}\nstore   {result.store_path}\nverdict  {result.verdict.sentence}")
-        _print_checkpoints(result.verdict)
+        print(f"report  {result.report_path}\nstore   {result.store_path}")
+        print_verdict(result.verdict, "verdict ")
     _warn_left_out(result.left_out)
     for label, reason in result.without_kernel.items():
         _warn(f"no gradient kernel of {label}: {reason}")
@@ -89,8 +89,7 @@ def show_import(result: ImportResult, as_json: bool) -> int:
             else:
                 held = f"{plural(len(one.steps), 'step')}, {plural(one.n_problems, 'problem')}"
                 print(f"series  {one.name}: {held}, {plural(one.n, 'sample')} each")
-                print(f"verdict of {one.name}: {one.verdict.sentence}")
-                _print_checkpoints(one.verdict)
+                print_verdict(one.verdict, f"verdict of {one.name}:")
         if result.report_path is not None:
             print(f"report  {result.report_path}")
         print(f"store   {result.store_path}")
@@ -278,13 +277,15 @@ def _warn_left_out(left_out: Mapping[str, str]) -> None:
         _warn(f"left out {label}: {reason}")
 
 
-def _print_checkpoints(verdict: Verdict) -> None:
+def print_verdict(verdict: Verdict, head: str) -> None:
+    """The verdict after ``head``; better or only sharper, which checkpoint to ship, and what is said of each."""
     from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
-    if sharper := sharpening_text(verdict):
-        print(f"sharper {sharper}")
-    if told := checkpoints_text(verdict):
-        print(f"steps   {told}")
+    print(f"{head} {verdict.sentence}")
+    shipping = None if verdict.shipping is None else verdict.shipping.sentence
+    for name, told in (("sharper", sharpening_text(verdict)), ("ship", shipping), ("steps", checkpoints_text(verdict))):
+        if told:
+            print(f"{name:7} {told}")
 
 
 def _verdict(verdict: Verdict) -> Any:

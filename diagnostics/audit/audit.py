@@ -127,6 +127,7 @@ def _audit(
         prepared = prepare(stack, series_paths, config, WHOLE, progress)
         drawn = draw(prepared)
         graded = grade(drawn)
+        n_hotter = draw_the_one_to_ship(graded)
         without_kernel = compute_kernels(graded) if config.kernel_problems else {}
         store, key = prepared.open.store, prepared.open.key
         prepared.open.engine.close()
@@ -139,7 +140,7 @@ def _audit(
         report_path=config.out / "report.html",
         left_out=drawn.left_out,
         without_kernel=without_kernel,
-        samples_drawn=drawn.samples_drawn,
+        samples_drawn=drawn.samples_drawn + n_hotter,
     )
 
 
@@ -186,6 +187,31 @@ def grade(drawn: DrawnAudit) -> GradedAudit:
     """Grade every distinct response once, whichever checkpoints gave it."""
     _grade_drawn(drawn.prepared.open)
     return GradedAudit(drawn=drawn)
+
+
+def draw_the_one_to_ship(graded: GradedAudit) -> int:
+    """The checkpoint that would be shipped, hotter, where it is neither the base nor the last; samples drawn."""
+    drawn, prepared = graded.drawn, graded.drawn.prepared
+    if prepared.controls is None:
+        return 0
+    from diagnostics.audit.counts import judge  # brings scipy
+
+    said = judge(prepared.open.store, prepared.open.key, drawn.failed, prepared.skipped).shipping
+    chosen = None if said is None or said.recommended is None else said.recommended.step
+    between = [one for one in prepared.series.checkpoints[1:-1] if one.step == chosen]
+    outcome = _Outcome()
+
+    def task(checkpoint: Checkpoint) -> Task[None]:
+        try:
+            outcome.drawn[checkpoint.checkpoint_id] = yield from _draw_hotter(prepared, checkpoint)
+        except (CheckpointError, SamplerError) as error:
+            prepared.open.progress.note(f"not drawn hotter: {error}")
+
+    prepared.open.engine.run([task(one) for one in between])
+    if sum(outcome.drawn.values()):
+        prepared.open.engine.close()
+        _grade_drawn(prepared.open)
+    return sum(outcome.drawn.values())
 
 
 def compute_kernels(graded: GradedAudit) -> Mapping[str, str]:
@@ -238,17 +264,23 @@ def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
         n += yield from draw_samples(opened, base, prepared.panel_settings, panel, greedy=False, what="panel")
     controls = prepared.controls
     for settings in () if controls is None else controls.colder:
-        n += yield from _draw_control(prepared, base, settings)
+        n += yield from _draw_control(prepared, base, settings, controls.n if controls else 0)
     outcome.drawn[base.checkpoint_id] = n
 
 
-def _draw_control(prepared: PreparedAudit, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[int]:
-    opened, controls = prepared.open, prepared.controls
-    assert controls is not None
-    opened.store.add_control(opened.key, checkpoint.checkpoint_id, settings, controls.n)
-    planned = dict.fromkeys((problem.problem_id for problem in opened.problems), controls.n)
+def _draw_control(prepared: PreparedAudit, checkpoint: Checkpoint, settings: SamplingSettings, n: int) -> Task[int]:
+    opened = prepared.open
+    opened.store.add_control(opened.key, checkpoint.checkpoint_id, settings, n)
+    planned = dict.fromkeys((problem.problem_id for problem in opened.problems), n)
     what = f"control T={settings.temperature:g}"
     return (yield from draw_samples(opened, checkpoint, settings, planned, greedy=False, what=what))
+
+
+def _draw_hotter(prepared: PreparedAudit, checkpoint: Checkpoint) -> Task[int]:
+    n, controls = 0, prepared.controls
+    for settings in () if controls is None else controls.hotter:
+        n += yield from _draw_control(prepared, checkpoint, settings, controls.n_hot if controls else 0)
+    return n
 
 
 def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _Outcome) -> Task[None]:
@@ -261,9 +293,8 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
         outcome.drawn[checkpoint_id] = yield from draw_samples(
             opened, checkpoint, prepared.settings, planned, greedy=True, what="sample"
         )
-        if prepared.controls is not None and checkpoint is prepared.series.checkpoints[-1]:
-            for settings in prepared.controls.hotter:
-                outcome.drawn[checkpoint_id] += yield from _draw_control(prepared, checkpoint, settings)
+        if checkpoint is prepared.series.checkpoints[-1]:
+            outcome.drawn[checkpoint_id] += yield from _draw_hotter(prepared, checkpoint)
         yield from teacher_force(opened, checkpoint, prepared.settings)
     except (CheckpointError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")

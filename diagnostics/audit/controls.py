@@ -24,6 +24,10 @@ COLDER = (0.6, 0.3, 0.15)
 HOTTER = (1.2, 1.5)
 #: Of the audit's own samples, what the controls may cost where nobody asked for them.
 MOST_OF_THE_AUDIT = 0.25
+#: Of that, what goes to the base: its frontier is what every checkpoint is compared with.
+OF_THE_BASE = 0.6
+#: The last checkpoint, and the one to ship where that is another.
+DRAWN_HOTTER = 2
 #: Fewer per problem say nothing of pass@k.
 LEAST_SAMPLES = 16
 
@@ -49,14 +53,14 @@ class ControlsConfig:
     Attributes
     ----------
     controls
-        Draw the base at lower temperatures, and the last checkpoint at higher ones. Default: where that is at most a
-        quarter of the audit's samples.
+        Draw the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: where
+        that is at most a quarter of the audit's samples.
     control_n
         Samples per problem of each of these. Default: n, or what fits into the quarter.
     control_temperatures
         Lower temperatures for the base, comma-separated. Default: 0.6, 0.3 and 0.15 times the audit's.
     hot_temperatures
-        Higher temperatures for the last checkpoint, comma-separated. Default: 1.2 and 1.5 times the audit's.
+        Higher temperatures for checkpoints, comma-separated. Default: 1.2 and 1.5 times the audit's.
     """
 
     controls: Annotated[bool | None, CONTROLS] = None
@@ -76,12 +80,19 @@ class ControlsConfig:
         if self.controls is False and given:
             raise ConfigError(f"{given[0]}: there are no controls with --no-controls; leave one of the two out")
 
+    @property
+    def asks_for_controls(self) -> bool:
+        """Whether the user wants them whatever they cost."""
+        named = (self.control_n, self.control_temperatures, self.hot_temperatures)
+        return self.controls is True or any(one is not None for one in named)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    """``n`` samples per problem from the base under each of ``colder``, from the last checkpoint each of ``hotter``."""
+    """``n`` samples per problem of the base under each of ``colder``, ``n_hot`` of others under each of ``hotter``."""
 
     n: int
+    n_hot: int
     colder: tuple[SamplingSettings, ...]
     hotter: tuple[SamplingSettings, ...]
 
@@ -102,17 +113,22 @@ def plan_controls(
     _require("--control-temperatures", colder, above=0.0, below=own)
     _require("--hot-temperatures", hotter, above=own, below=float("inf"))
     audit = n_base + (n_checkpoints - 1) * n
-    n_points = len(colder) + len(hotter)
-    asked = config.controls is True or config.control_n is not None or config.control_temperatures is not None
-    asked |= config.hot_temperatures is not None
-    used = config.control_n or (n if asked else min(n, int(MOST_OF_THE_AUDIT * audit) // n_points))
-    if not asked and used < LEAST_SAMPLES:
-        return None, ""  # the measures say that --controls draws them
-    more = f"{100 * used * n_points / audit:.0f} % more samples"
-    drawn = f"base at T = {_listed(colder)}, last checkpoint at T = {_listed(hotter)}"
-    says = f"controls: {drawn}, {used} samples per problem each: {more}"
+    n_hotter = DRAWN_HOTTER * len(hotter)
+    if config.asks_for_controls:
+        n_cold = n_hot = config.control_n or n
+    else:
+        n_cold = min(n, int(OF_THE_BASE * MOST_OF_THE_AUDIT * audit) // len(colder))
+        n_hot = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_hotter)
+        if n_cold < LEAST_SAMPLES:
+            return None, ""  # the measures say that --controls draws them
+    more = f"at most {100 * (n_cold * len(colder) + n_hot * n_hotter) / audit:.0f} % more samples"
+    says = (
+        f"controls: {n_cold} samples per problem of the base at each of T = {_listed(colder)}; {n_hot} of the last "
+        f"checkpoint and of the one to ship at each of T = {_listed(hotter)}: {more}"
+    )
     controls = Controls(
-        n=used,
+        n=n_cold,
+        n_hot=n_hot,
         colder=tuple(control_settings(settings, one) for one in colder),
         hotter=tuple(control_settings(settings, one) for one in hotter),
     )

@@ -12,6 +12,8 @@ from diagnostics.audit.controls import ControlsConfig, plan_controls
 from diagnostics.audit.regrade import regrade
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import SamplingSettings
+from diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from diagnostics.verdict.record import Verdict
 from tests.audit.small_audits import config, frame
 
 SETTINGS = SamplingSettings(
@@ -26,13 +28,14 @@ def plan(controls: ControlsConfig, settings: SamplingSettings = SETTINGS, *, n: 
 
 def test_by_default_they_are_a_quarter_of_the_audit_and_are_announced() -> None:
     controls, says = plan(ControlsConfig())
-    assert controls.n == 128  # (512 + 8 · 256) / 4 over five temperatures
+    # a quarter of 512 + 8 · 256 is 640: three fifths over three temperatures, the rest over two of two checkpoints
+    assert (controls.n, controls.n_hot) == (128, 64)
     assert [one.temperature for one in controls.colder] == [0.6, 0.3, 0.15]
     assert [one.temperature for one in controls.hotter] == [1.2, 1.5]
     assert len({one.seed for one in (SETTINGS, *controls.colder, *controls.hotter)}) == 6
     assert says == (
-        "controls: base at T = 0.6, 0.3, 0.15, last checkpoint at T = 1.2, 1.5, 128 samples per problem each: "
-        "25 % more samples"
+        "controls: 128 samples per problem of the base at each of T = 0.6, 0.3, 0.15; 64 of the last checkpoint and of "
+        "the one to ship at each of T = 1.2, 1.5: at most 25 % more samples"
     )
 
 
@@ -93,3 +96,17 @@ def test_an_audit_draws_them_once_beside_its_own_samples_and_a_regrade_keeps_the
     again = regrade(first.store_path, verifier="exact")
     counted = "SELECT count(*) AS n FROM control_counts WHERE series = '{}'"
     assert frame(again.store_path, counted.format(again.series))["n"].tolist() == [15]
+
+
+def test_the_checkpoint_to_ship_is_drawn_hotter_too(
+    countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = ShippingStep(series="run", step=20, checkpoint="checkpoint-20", is_base=False, role="recommended")
+    ship = Recommendation(series=("run",), recommended=chosen)
+    said = Verdict(series="run", label="inconclusive", sentence="", shipping=ship)
+    monkeypatch.setattr("diagnostics.audit.counts.judge", lambda *_: said)
+    few = {"limit": 2, "n": 2, "n_base": 2, "panel": 0, "kernel_problems": 0, "hot_temperatures": (1.5,)}
+    made = audit([countdown_series], config(tmp_path, **few))
+    assert made.samples_drawn == 3 * 2 * (2 + 1) + 2 * 2 * (3 + 2)
+    hot = frame(made.store_path, "SELECT step, count(*) AS n FROM control_counts WHERE temperature = 1.5 GROUP BY ALL")
+    assert sorted(hot.itertuples(index=False, name=None)) == [(20, 2), (40, 2)]
