@@ -160,7 +160,9 @@ def _curve(
 ) -> _Curve:
     sharpness_S = points.sharpness_S
     place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
-    rising_DS, falling_DS = _in_order(x_DS), 1.0 - _in_order(1.0 - y_DS)
+    # Where sharpening lowers pass@1, pooling would put the base below itself: it stays the least that can be had.
+    rising_DS = np.maximum(_in_order(x_DS), x_DS[:, :1])
+    falling_DS = 1.0 - _in_order(1.0 - y_DS)
     inside_DS = np.clip(rising_DS, _LEAST, 1.0 - _LEAST)
     logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
     log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)

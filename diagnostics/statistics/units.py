@@ -55,6 +55,28 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
     return f"the problems make up {plural(n_clusters, 'cluster')}; an interval needs at least {FEW_CLUSTERS}"
 
 
+def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
+    """Why clusters say nothing of problems like these, by their number or by how unequal they are; None where they do.
+
+    A few large ones carry the variance: with one cluster of 40 of 96 problems among 15, worth five of equal size, a test
+    over clusters at 5 % was wrong in 8 % of series.
+
+    >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
+    ('fewer than 10 clusters', None)
+    >>> too_few_to_generalise(np.minimum(np.arange(60) // 2, 12))
+    'clusters so unequal that they are worth 2.7 of equal size, fewer than 10'
+    """
+    named_P = named_clusters(cluster_P)
+    if named_P is None:
+        return None
+    if len(np.unique(named_P)) < FEW_CLUSTERS:
+        return f"fewer than {FEW_CLUSTERS} clusters"
+    worth = effective_clusters(named_P)
+    if worth >= FEW_CLUSTERS:
+        return None
+    return f"clusters so unequal that they are worth {worth:.1f} of equal size, fewer than {FEW_CLUSTERS}"
+
+
 def over_units(
     of: Callable[[Float[np.ndarray, " unit"], float], Interval],
     values_P: Float[np.ndarray, " problem"],

@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from diagnostics.records.amounts import plural
-from diagnostics.statistics.units import FEW_CLUSTERS
+from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.record import LeftOut, Verdict, points_text
 from diagnostics.verdict.rule import NOTABLE_RISE, spent_share
@@ -86,7 +86,8 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
 def _of_relations(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
-        few = f"; below {FEW_CLUSTERS} nothing is said of problems like these" if n_clusters < FEW_CLUSTERS else ""
+        why = too_few_to_generalise(counts.cluster_P)
+        few = f": nothing is said of problems like these, for there are {why}" if why else ""
         yield f"Related problems are counted as {plural(n_clusters, 'cluster')}{few}."
         if said.label == "inconclusive":
             yield (

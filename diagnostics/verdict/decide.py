@@ -19,7 +19,7 @@ from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.statistics.units import FEW_CLUSTERS
+from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
 from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of
 from diagnostics.verdict.claims import LIKE_THESE, claims_of, error_of_fall, size_given_label
@@ -163,9 +163,7 @@ def _too_few(counts: SeriesCounts) -> str | None:
     """Why nothing is said of problems like these; None where there are enough of them."""
     if _n_within_reach(counts) < FEW_PROBLEMS:
         return f"fewer than {FEW_PROBLEMS} problems were solved by the base"
-    if counts.cluster_P is not None and len(np.unique(counts.cluster_P)) < FEW_CLUSTERS:
-        return f"fewer than {FEW_CLUSTERS} clusters"
-    return None
+    return too_few_to_generalise(counts.cluster_P)
 
 
 def _step_claims(compared: Sequence[CheckpointCounts], ruling: Ruling, few: str | None) -> tuple[StepClaim, ...]:

@@ -17,7 +17,7 @@ from diagnostics.records.amounts import plural
 from diagnostics.statistics.band import Band, simultaneous_band
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.statistics.units import FEW_CLUSTERS
+from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.caveats import FEW_PROBLEMS
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, Role, ShippingStep
@@ -74,9 +74,8 @@ class _Stack:
         """Why nothing is said of problems like these; None where there are enough of them."""
         if max(int((pair.base_P > 0).sum()) for pair in self.pairs) < FEW_PROBLEMS:
             return f"the base solved fewer than {FEW_PROBLEMS} of the problems"
-        if self.cluster_P is not None and len(np.unique(self.cluster_P)) < FEW_CLUSTERS:
-            return f"there are fewer than {FEW_CLUSTERS} clusters"
-        return None
+        why = too_few_to_generalise(self.cluster_P)
+        return None if why is None else f"there are {why}"
 
 
 def certifying(names: Sequence[str]) -> Bool[np.ndarray, " problem"]:

@@ -116,3 +116,9 @@ def test_copies_of_a_problem_as_one_cluster_say_no_more_than_it():
 
     assert width(4, np.tile(np.arange(30), 4)) == pytest.approx(width(1, None), rel=0.1)
     assert width(4, None) < 0.7 * width(1, None)
+
+
+def test_a_base_that_sharpening_misleads_is_not_put_below_itself() -> None:
+    [found] = against(points((0.13, 0.9), (0.11, 0.7), limit=0.1), (0.13, 0.9))
+    assert found.gain.value == pytest.approx(0, abs=1e-3)
+    assert found.above < 0.975
