@@ -58,8 +58,8 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
 def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
     """Why clusters say nothing of problems like these, by their number or by how unequal they are; None where they do.
 
-    A few large ones carry the variance: with one cluster of 40 of 96 problems among 15, worth five of equal size, a test
-    over clusters at 5 % was wrong in 8 % of series.
+    A few large ones carry the variance: with one cluster of 40 of 96 problems among 15, worth five of equal size, a
+    test over clusters at 5 % was wrong in 8 % of series.
 
     >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
     ('fewer than 10 clusters', None)
