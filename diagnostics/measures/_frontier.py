@@ -122,7 +122,13 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     if not complete:
         return tuple(Control(name=name, points=None) for name in ways)
     k_most = inference_ks(min(counts.least(one) for one in (evidence.base_id, *complete)))[-1]
-    return tuple(way(evidence, counts, k_most) for way in ways.values())
+    found = [way(evidence, counts, k_most) for way in ways.values()]
+    return tuple(one if one.points is None or one.k > 1 else _too_small(one) for one in found)
+
+
+def _too_small(control: Control) -> Control:
+    """At k = 1 both axes of the plane are pass@1, and nothing is compared."""
+    return Control(name=control.name, points=None, why="too few samples for a pass@k beyond pass@1")
 
 
 # ---------------------------------------------------------------- temperature: drawn

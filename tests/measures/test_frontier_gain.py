@@ -97,3 +97,8 @@ def test_an_empty_view_is_none(view):
     evidence = evidence_of((3, 2), (6, 1))
     evidence.frames[view] = pd.DataFrame()
     assert all(one.value is None for one in compute(evidence))
+
+
+def test_with_too_few_samples_for_a_pass_at_k_nothing_is_compared():
+    evidence = evidence_of((3, 2), (6, 1), **answered(("42", True, 4), ("41", False, 4)))
+    assert found(evidence, "answers").why == "too few samples for a pass@k beyond pass@1"
