@@ -282,7 +282,8 @@ def print_verdict(verdict: Verdict, head: str) -> None:
     from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
     print(f"{head} {verdict.sentence}")
-    shipping = None if verdict.shipping is None else verdict.shipping.sentence
+    said = verdict.shipping  # without a recommendation the verdict's own sentence says why
+    shipping = None if said is None or said.recommended is None else said.sentence
     for name, told in (("sharper", sharpening_text(verdict)), ("ship", shipping), ("steps", checkpoints_text(verdict))):
         if told:
             print(f"{name:7} {told}")
