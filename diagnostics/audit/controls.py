@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Of the audit's own temperature. Down to .15 because pass@k of a sharp draw falls steeply below about .3 (the demo's
-#: base loses 1 point of pass@128 down to T = .45, 18 points down to .15): a coarser grid would end before the runs do.
+#: base loses 1 point of pass@128 down to T = .45, 19 points down to .15): a coarser grid would end before the runs do.
 COLDER = (0.6, 0.3, 0.15)
 HOTTER = (1.2, 1.5)
 #: Of the audit's own samples, what the controls may cost where nobody asked for them.

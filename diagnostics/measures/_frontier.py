@@ -23,7 +23,8 @@ EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 AGREEING = (1, 2, 3, 4, 8)
 #: Of a problem's probability, what its different sampled responses must hold for their power distribution to be known.
 LEAST_MASS = 0.9
-#: Attempts per sample of the base up to which pass@k of the answers that agree is right to half a point.
+#: Attempts per sample of the base. pass@k of a share that was estimated is biased down at large k, so k stays small
+#: against the samples; how large the bias still is was not measured.
 ATTEMPTS_PER_SAMPLE = 1 / 16
 
 

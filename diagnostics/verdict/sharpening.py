@@ -11,6 +11,7 @@ from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Mat
 from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.units import Interval
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
 from diagnostics.verdict.rule import MARGIN
@@ -22,16 +23,20 @@ SURE = 0.975
 def sharpening_of(
     counts: SeriesCounts, window: Sequence[CheckpointCounts], rng: np.random.Generator
 ) -> Sharpening | None:
-    """The mean of the window's checkpoints against the frontier of the colder base; None where it was not drawn.
+    """The mean of the window's checkpoints against the frontier of the colder base.
 
-    *Better*: above the frontier in 97.5 % of the draws, by more than half a point of pass@1, which interpolating it may
-    be off by; *worse*: below it. *Sharpening only*: not better, and surely
-    less than 2 points above it, in pass@1 at equal pass@k or in pass@k at equal pass@1.
+    None where it was not drawn, or with too few samples for a pass@k beyond pass@1. *Better*: above the frontier in
+    97.5 % of the draws, by more than half a point of pass@1, which interpolating it may be off by; *worse*: below it.
+    *Sharpening only*: pass@1 surely rose, it is neither of these, and surely less than 2 points above the frontier, in
+    pass@1 at equal pass@k or in pass@k at equal pass@1.
     """
     sharper = counts.sharper
     if sharper is None:
         return None
-    k = _largest(min(counts.base.n // 2, *(one.n // 2 for one in window), *sharper.n_S))
+    most = min(counts.base.n // 2, *(one.n // 2 for one in window), *sharper.n_S)
+    if most < 2:
+        return None
+    k = _largest(most)
     drawn = [_rates(correct_P, n, k) for correct_P, n in zip(sharper.correct_SP, sharper.n_S, strict=True)]
     points = FrontierPoints(
         sharpness_S=1.0 - np.array(sharper.temperature_S) / sharper.temperature_S[0],
@@ -51,7 +56,7 @@ def sharpening_of(
     )
     rise = share_interval(x_TP.mean(axis=0) - points.x_SP[0], bounds=(-1.0, 1.0), cluster_P=counts.cluster_P)
     return Sharpening(
-        label=_label(found),
+        label=_label(found, rise),
         k=k,
         rise=Estimate(value=rise.mean, low=rise.low, high=rise.high),
         gain=_estimate(found.gain),
@@ -61,13 +66,14 @@ def sharpening_of(
     )
 
 
-def _label(found: AgainstFrontier) -> SharpeningLabel:
+def _label(found: AgainstFrontier, rise: Interval) -> SharpeningLabel:
     if found.above >= SURE:
         return "better"
     if found.below >= SURE:
         return "worse"
     highest = [one.high for one in (found.gain, found.loss) if one.high is not None]
-    return "sharpening_only" if highest and min(highest) <= MARGIN else "not_shown"
+    rose = rise.low is not None and rise.low > 0.0
+    return "sharpening_only" if rose and highest and min(highest) <= MARGIN else "not_shown"
 
 
 def _rates(

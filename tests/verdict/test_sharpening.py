@@ -77,3 +77,12 @@ def test_it_survives_the_store() -> None:
     older = replace(verdict, sharpening=None).to_json().replace('"sharpening": null, ', "")
     assert "sharpening" not in older.split('"sentence"')[1].split('"caveats"')[0]
     assert Verdict.from_json(older).sharpening is None
+
+
+def test_a_run_that_did_not_rise_is_not_called_sharpening() -> None:
+    assert _found(BASE).sharpening.label == "not_shown"
+
+
+def test_a_single_sample_of_a_checkpoint_compares_nothing() -> None:
+    series = _series(np.ones(P, dtype=np.int64))
+    assert verdict_of(replace(series, trained=(replace(series.trained[0], n=1, n_most=1),))).sharpening is None
