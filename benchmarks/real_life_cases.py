@@ -11,6 +11,7 @@ from planted import draw_problems, mass_at
 from scipy.special import expit
 
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
+from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.claims import error_of_fall, size_given_label
 from diagnostics.verdict.explanations import Unread
 from diagnostics.verdict.power import window_size
@@ -101,6 +102,14 @@ def mostly_unsolvable(n_problems: int, rng: np.random.Generator) -> Rates:
     return np.where(rng.random(n_problems) < 0.7, 0.0, rng.beta(0.6, 3, n_problems))
 
 
+def nearly_impossible(n_problems: int, rng: np.random.Generator) -> Rates:
+    return np.where(rng.random(n_problems) < 0.95, 0.0, rng.beta(0.7, 2, n_problems))
+
+
+def log_uniform(n_problems: int, rng: np.random.Generator) -> Rates:
+    return 10.0 ** rng.uniform(-4, 0, n_problems)
+
+
 Law = Callable[[int, np.random.Generator], Rates]
 LAWS: Mapping[str, Law] = {
     "easy": easy, "hard": hard, "bimodal": bimodal, "70 % unsolvable": mostly_unsolvable, "logit-normal": logit_normal,
@@ -127,29 +136,40 @@ def permuted(law: Law, n_problems: int, n: int, *, drifting: bool = False) -> Ca
     return draw
 
 
-def guessed(accepted: float, n_problems: int, n: int) -> Callable[[np.random.Generator], Outcome]:
+def guessed(
+    accepted: float, n_problems: int, n: int, law: Law = logit_normal
+) -> Callable[[np.random.Generator], Outcome]:
     """The base's grader accepts so many of the wrong answers, later none: training made them other ones."""
 
     def draw(rng: np.random.Generator) -> Outcome:
-        rate_P = logit_normal(n_problems, rng)
+        rate_P = law(n_problems, rng)
         seen = evidence(rate_P + accepted * (1 - rate_P), [rate_P] * 9, n, rng)
         return ruled(replace(seen, guess_share=ASSUMED_GUESSES), rng)[1]
 
     return draw
 
 
-def related(n_problems: int, size: int, drift: float, *, named: bool) -> Callable[[np.random.Generator], Outcome]:
-    """Groups of problems with nearly the same rate whose log-odds move together, by 0 on average over groups."""
+def related(
+    n_problems: int, size: int, drift: float, *, named: bool, first: int = 0
+) -> Callable[[np.random.Generator], Outcome]:
+    """Groups of problems with nearly the same rate whose log-odds move together, by 0 on average over groups.
+
+    The ``first`` problems are one more group. As in an audit, nothing is said of other problems where groups are few.
+    """
 
     def draw(rng: np.random.Generator) -> Outcome:
-        cluster_P = np.arange(n_problems) // size
+        cluster_P = np.concatenate([np.zeros(first, dtype=np.int64), 1 + np.arange(n_problems - first) // size])
+        cluster_P -= cluster_P[0]
         n_clusters = int(cluster_P[-1]) + 1
         centre_P = rng.normal(0.5, 1.5, n_clusters)[cluster_P] + 0.3 * rng.normal(size=n_problems)
         moved_P = centre_P + drift * rng.normal(size=n_clusters)[cluster_P]
         # both sides scatter alike, so that no pass@k moves on average over clusters
         centre_P = centre_P + drift * rng.normal(size=n_clusters)[cluster_P]
         seen = evidence(expit(centre_P), [expit(moved_P)] * 9, 256, rng)
-        return ruled(replace(seen, cluster_P=cluster_P if named else None), rng)[1]
+        outcome = ruled(replace(seen, cluster_P=cluster_P if named else None), rng)[1]
+        if named and outcome.label == "over_sharpened" and too_few_to_generalise(cluster_P) is not None:
+            return replace(outcome, label="over_sharpened_here")
+        return outcome
 
     return draw
 
@@ -189,12 +209,13 @@ def _sizes(seen: SeenCounts, ruling: Ruling, true: float) -> tuple[float, float,
     return float(true), -float(change_K[worst]), -given
 
 
-def cut_off(share: float, *, known: bool) -> Callable[[np.random.Generator], Outcome]:
+def cut_off(
+    share: float, *, known: bool, n_problems: int = 100, n: int = 256, law: Law = logit_normal
+) -> Callable[[np.random.Generator], Outcome]:
     """Late, a share of the samples that would be correct, and as many of the others, cannot be read."""
 
     def draw(rng: np.random.Generator) -> Outcome:
-        n_problems, n = 100, 256
-        rate_P = logit_normal(n_problems, rng)
+        rate_P = law(n_problems, rng)
         base_P = rng.binomial(2 * n, rate_P)
         hits = [rng.binomial(n, rate_P) for _ in range(9)]
         unread_hits = [rng.binomial(hit_P, share) for hit_P in hits]
@@ -268,6 +289,13 @@ def _cases() -> list[Case]:
         for accepted, n in ((0.001, 1024), (0.001, 256), (0.0003, 1024), (0.005, 256), (0.005, 1024))
     ]  # fmt: skip
     nulls += [
+        Case(name=f"guesses 0.005, {n_problems} nearly impossible, n={n}", null=True, counts=BARE,
+             counted="a bare loss", draw=guessed(0.005, n_problems, n, nearly_impossible),
+             what=f"the base's grader accepts 0.5 % of wrong answers, later none; {n_problems} problems, "
+             f"95 % impossible, n = {n}")
+        for n_problems, n in ((100, 64), (300, 128))
+    ]  # fmt: skip
+    nulls += [
         Case(name=f"permuted {law}{' at each checkpoint' if drifting else ''} {n_problems}/{n}", null=True,
              counts=a_loss, counted=_ANY, what=f"rates swapped among {n_problems} {law} problems"
              f"{' anew at each checkpoint' if drifting else ''}, n = {n}: pass@k unchanged",
@@ -285,8 +313,17 @@ def _cases() -> list[Case]:
         for n_problems, size in ((100, 5), (100, 10), (300, 10))
     ]  # fmt: skip
     nulls += [
+        Case(name=f"related, one of {first} of {n_problems}", null=True, counts=called("over_sharpened"),
+             counted="Over-sharpened", draw=related(n_problems, 4, 0.5, named=True, first=first),
+             what=f"{n_problems} problems in clusters of 4, but for one of {first}, that drift together, n = 256")
+        for n_problems, first in ((96, 24), (96, 40))
+    ]  # fmt: skip
+    nulls += [
         Case(name="cut off", null=True, counts=BARE, counted="a bare loss", draw=cut_off(0.2, known=True),
              what="a fifth of the late samples cannot be read; 100 problems, n = 256"),
+        Case(name="cut off, rarely solved", null=True, counts=BARE, counted="a bare loss",
+             draw=cut_off(0.25, known=True, n_problems=300, n=64, law=log_uniform),
+             what="a quarter of the late samples cannot be read; 300 problems, most of them solved rarely, n = 64"),
         Case(name="looks, any number", null=True, counts=a_loss, counted=_ANY, draw=looked_at(10, declared=None),
              what="no change, read after each of ten checkpoints, their number not declared; 60 problems, n = 64"),
         Case(name="looks, ten", null=True, counts=a_loss, counted=_ANY, draw=looked_at(10, declared=10),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
@@ -29,8 +29,8 @@ EXACT_DRAWS, POPULATION_DRAWS = 599, 999
 _FLOOR = 0.5
 #: Where the multiplier bootstrap is stretched from the normal to Student's t.
 _STRETCHED_AT = 0.95
-#: Numbers that exist at one time while the null distribution is drawn.
-_NUMBERS_AT_ONCE = 1 << 22
+#: The exact key draws so many times at once, and stops when so many draws were as low as what was observed.
+_DRAWS_AT_ONCE, _ENOUGH = 60, 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +92,12 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
     no problem changed: given the hits of both sides together, those that fall to the late side are hypergeometric. The
     second is right for many problems where some rose as much as others fell, which pass@k does not show: the least of
     normal numbers that are correlated over k as the counts say. (A permutation that is not studentised calls half of
-    such series a loss, one that is up to an eighth.) Problems that are always or never solved say nothing.
+    such series a loss, one that is up to an eighth.) Problems that are always or never solved say nothing. Drawing
+    stops at ``_ENOUGH`` draws as low as the observed one: p is then ``_ENOUGH`` over the draws until then, and valid.
 
     Raises ``ValueError`` for a k above half of the samples of either side, 1 excepted.
-    Source: Chung and Romano 2013 (Ann. Stat. 41:484); Wu and Ding 2021 (JASA 116:1898).
+    Source: Chung and Romano 2013 (Ann. Stat. 41:484); Wu and Ding 2021 (JASA 116:1898); Besag and Clifford 1991
+    (Biometrika 78:301), for the stopping.
 
     >>> rng = np.random.default_rng(0)
     >>> same = PairedCounts(base_P=np.full(30, 8), late_P=np.full(30, 8), n_base=64, n_late=64)
@@ -110,29 +112,45 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
         return 1.0
     total_P, late_P = total_P[informative_P], counts.late_P[informative_P]
     studentised = Studentised.of(counts.n_base, counts.n_late, ks)
-    least = [studentised.least(total_P[None] - late_P, late_P[None])]
-    at_once = max(1, _NUMBERS_AT_ONCE // (len(total_P) + n_total))
-    for start in range(0, draws, at_once):
-        size = (min(at_once, draws - start), len(total_P))
+    observed = float(studentised.least(total_P[None] - late_P, late_P[None])[0])
+    size = (_DRAWS_AT_ONCE, len(total_P))
+    as_low_D = np.zeros(0, dtype=bool)
+    while len(as_low_D) < draws and as_low_D.sum() < _ENOUGH:
         late_DP = rng.hypergeometric(total_P, n_total - total_P, counts.n_late, size=size)
-        least.append(studentised.least(total_P - late_DP, late_DP))
-    least_D = np.concatenate(least)
-    p = float((least_D <= least_D[0] + 1e-12).mean())
-    return max(p, _normal_p(counts, ks, least_D[0], rng, 8 * draws))
-
-
-def _normal_p(counts: PairedCounts, ks: Sequence[int], least: float, rng: np.random.Generator, draws: int) -> float:
-    """How likely the least of normal numbers, correlated over k as the changes are, is at most ``least``."""
+        as_low_D = np.append(as_low_D, studentised.least(total_P - late_DP, late_DP) <= observed + 1e-12)
+    p = _p_of_draws(as_low_D[:draws])
     if min(counts.n_base, counts.n_late) < 2:
-        return 0.0  # a single sample knows no variance: the permutation alone speaks
+        return p  # a single sample knows no variance: the permutation alone speaks
     covariance_KK = sum(
-        _covariance(n, tuple(ks))[counts_P].sum(axis=0)
+        covariance_table(n, tuple(ks))[counts_P].sum(axis=0)
         for n, counts_P in ((counts.n_base, counts.base_P), (counts.n_late, counts.late_P))
     )
+    return max(p, least_normal_p(observed, covariance_KK, rng=rng, draws=8 * draws))
+
+
+def _p_of_draws(as_low_D: Bool[np.ndarray, " draw"]) -> float:
+    """The p value of draws that stop at the last one of ``_ENOUGH`` that are as low as what was observed."""
+    (at_X,) = as_low_D.nonzero()
+    if len(at_X) >= _ENOUGH:
+        return float(_ENOUGH / (at_X[_ENOUGH - 1] + 1))
+    return float((1 + len(at_X)) / (len(as_low_D) + 1))
+
+
+def least_normal_p(
+    least: float, covariance_KK: Float[np.ndarray, "k k"], *, rng: np.random.Generator, draws: int
+) -> float:
+    """How likely the least of normal numbers of mean 0 and this covariance, each over its scale, is at most ``least``.
+
+    The scale of each is its standard deviation, with ``_FLOOR`` added to the variance. Unit: probability.
+    """
     value_K, vector_KK = np.linalg.eigh((covariance_KK + covariance_KK.T) / 2)
-    normal_DK = rng.normal(size=(draws, len(ks))) @ (vector_KK * np.sqrt(np.maximum(value_K, 0.0))).T
-    scale_K = np.sqrt(np.maximum(np.diag(covariance_KK), 0.0) + _FLOOR)
-    return float((1 + ((normal_DK / scale_K).min(axis=1) <= least).sum()) / (draws + 1))
+    normal_DK = rng.normal(size=(draws, len(covariance_KK))) @ (vector_KK * np.sqrt(np.maximum(value_K, 0.0))).T
+    return float((1 + ((normal_DK / scale_of(np.diag(covariance_KK))).min(axis=1) <= least).sum()) / (draws + 1))
+
+
+def scale_of(variance_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """What a sum over problems is divided by, given its variance: sums of hardly any variance must not decide."""
+    return np.sqrt(np.maximum(variance_K, 0.0) + _FLOOR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +183,10 @@ def _with_variance(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct tw
     return np.concatenate([pass_at_k_table(n, ks), variance_CK], axis=1)
 
 
-_covariance = lru_cache(maxsize=8)(within_problem_covariance_table)
+@lru_cache(maxsize=8)
+def covariance_table(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct k k"]:
+    """``within_problem_covariance_table``, made once for each ``n`` and ``ks``."""
+    return within_problem_covariance_table(n, ks)
 
 
 def sums_of_rows(

@@ -205,7 +205,7 @@ def _with_claims(
         guess_source=series.guess_rate.source,
         format=None
         if ruling.p_read is None or seen.unread is None
-        else share_explained(seen.total, read_alone(seen.total, seen.unread), k=worst.k),
+        else share_explained(seen.total, read_alone(seen.total, seen.unread, rng=rng), k=worst.k),
         even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
     )
     said = replace(said, explanation=explanation)

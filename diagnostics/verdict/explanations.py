@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
 from diagnostics.statistics.confirmation import holm
-from diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
+from diagnostics.statistics.keys import (
+    EXACT_DRAWS,
+    PairedCounts,
+    covariance_table,
+    least_normal_p,
+    scale_of,
+    sums_of_rows,
+)
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
 #: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
@@ -22,6 +29,8 @@ _GUESSES, _HALVINGS = (1e-5, 0.5), 8
 _SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
 #: Up to so many times the share of accepted guesses a success rate is rare.
 _RARE = 10.0
+#: Beyond so many accepted guesses in k samples hardly a problem is left that guesses alone would not solve.
+_MOST_GUESSES_AT_K = 3.0
 #: Draws of what is left of the base's hits if every problem loses the same share.
 _THINNINGS = 20
 
@@ -48,8 +57,10 @@ def guessing_p(
     accepted guesses alone (p late, p + share · (1 − p) at the base, of the greatest likelihood): hits that were never
     seen are not expected either. Problems that surely rose (``_SURELY_ROSE`` standard errors) stay as they are, for
     what they gain must not hide what others lost. The observed least standardised change over k is counted among the
-    drawn ones. Where single problems lost more than guesses explain (Holm over all problems), and they make up half of
-    the largest fall, their p value counts if it is smaller.
+    drawn ones. A likelihood knows no success rate below 0, so that it takes a part of the guesses at impossible
+    problems for knowledge, which was then lost: the p value is at least that of the fall that is left when guesses are
+    taken away without bias (``_p_without_guesses``). Where single problems lost more than guesses explain (Holm over
+    all problems), and they make up half of the largest fall, their p value counts if it is smaller.
 
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
@@ -65,7 +76,39 @@ def guessing_p(
     observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
     least_D = ((drawn_DK - mean_K) / scale_K).min(axis=1)
     p = float((1 + (least_D <= observed + 1e-12).sum()) / (draws + 1))
+    p = max(p, _p_without_guesses(counts, share, ks, rng, 8 * draws))
     return min(p, _p_of_single_problems(counts, share, ks))
+
+
+def _p_without_guesses(
+    counts: PairedCounts, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int
+) -> float:
+    """p value of "pass@k fell at no k once accepted guesses are taken away from the base", by normal numbers.
+
+    Of k samples of the base none is accepted with chance ((1 − p)(1 − share))^k, so that its unbiased estimate over
+    (1 − share)^k is unbiased for (1 − p)^k, whatever p is. Problems that surely rose are left out. At k where guesses
+    alone solve nearly everything nothing is asked.
+    """
+    ks = tuple(k for k in ks if k == 1 or k * share <= _MOST_GUESSES_AT_K)
+    if min(counts.n_base, counts.n_late) < 2:
+        return 0.0
+    stays_P = ~_surely_rose(counts)
+    base_P, late_P = counts.base_P[stays_P], counts.late_P[stays_P]
+    more_K = (1.0 - share) ** -np.asarray(ks, dtype=np.float64)
+    base_miss_K = (1.0 - pass_at_k_table(counts.n_base, ks)[base_P]).sum(axis=0)
+    late_miss_K = (1.0 - pass_at_k_table(counts.n_late, ks)[late_P]).sum(axis=0)
+    covariance_KK = np.outer(more_K, more_K) * covariance_table(counts.n_base, ks)[base_P].sum(axis=0)
+    covariance_KK = covariance_KK + covariance_table(counts.n_late, ks)[late_P].sum(axis=0)
+    change_K = base_miss_K * more_K - late_miss_K
+    least = float((change_K / scale_of(np.diag(covariance_KK))).min())
+    return least_normal_p(least, covariance_KK, rng=rng, draws=draws)
+
+
+def _surely_rose(counts: PairedCounts) -> Bool[np.ndarray, " problem"]:
+    base_P, late_P = counts.base_P / counts.n_base, counts.late_P / counts.n_late
+    pooled_P = (counts.base_P + counts.late_P) / (counts.n_base + counts.n_late)
+    error_P = np.sqrt(pooled_P * (1 - pooled_P) * (1 / counts.n_base + 1 / counts.n_late))
+    return np.asarray(late_P - base_P > _SURELY_ROSE * error_P)
 
 
 def _p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int]) -> float:
@@ -97,10 +140,7 @@ def _redistributed(
     late_DP = np.where(
         rare_P, rng.binomial(total_P, _late_shares(counts, share), size=size), np.floor(frequent_DP).astype(np.int64)
     )
-    own_base_P, own_late_P, pooled_P = counts.base_P / n_base, counts.late_P / n_late, total_P / n_total
-    error_P = np.sqrt(pooled_P * (1 - pooled_P) * (1 / n_base + 1 / n_late))
-    rose_P = own_late_P - own_base_P > _SURELY_ROSE * error_P
-    late_DP = np.where(rose_P, counts.late_P, late_DP)
+    late_DP = np.where(_surely_rose(counts), counts.late_P, late_DP)
     return np.clip(late_DP, np.maximum(0, total_P - n_base), np.minimum(total_P, n_late))
 
 
@@ -146,25 +186,31 @@ def guess_rate_that_explains(
     return float(np.exp(high))
 
 
-def read_alone(counts: PairedCounts, unread: Unread) -> PairedCounts:
-    """The counts as if unread samples had been answered as well as the read ones of their problem.
+def read_alone(counts: PairedCounts, unread: Unread, *, rng: np.random.Generator) -> PairedCounts:
+    """The counts among read samples alone: of every problem as many as of the one of which least were read.
 
-    A problem of which less than half was read on either side says nothing: both of its counts are 0.
+    Which of its read samples stay is left to chance; that keeps the sides comparable, where scaled counts would be
+    rounded ones with the scatter of fewer samples. A problem of which less than half was read on either side says
+    nothing, and is left out: there may be no problem left.
     """
-    read_P = (2 * unread.base_P <= counts.n_base) & (2 * unread.late_P <= counts.n_late)
-    base_P = np.where(read_P, _scaled(counts.base_P, unread.base_P, counts.n_base), 0)
-    late_P = np.where(read_P, _scaled(counts.late_P, unread.late_P, counts.n_late), 0)
-    return PairedCounts(base_P=base_P, late_P=late_P, n_base=counts.n_base, n_late=counts.n_late)
+    read_base_P, read_late_P = counts.n_base - unread.base_P, counts.n_late - unread.late_P
+    stays_P = (2 * read_base_P >= counts.n_base) & (2 * read_late_P >= counts.n_late)
+    base_P, n_base = _thinned(counts.base_P[stays_P], read_base_P[stays_P], counts.n_base, rng)
+    late_P, n_late = _thinned(counts.late_P[stays_P], read_late_P[stays_P], counts.n_late, rng)
+    return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=n_late)
 
 
-def _scaled(correct_P: np.ndarray, unread_P: np.ndarray, n: int) -> np.ndarray:
-    read_P = n - unread_P
-    return np.minimum(n, np.rint(correct_P * n / np.maximum(read_P, 1)).astype(np.int64))
+def _thinned(
+    correct_P: np.ndarray, read_P: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " problem"], int]:
+    """Correct ones among the least number read (``n`` without a problem), drawn of every problem's read samples."""
+    least = int(read_P.min(initial=n))
+    return rng.hypergeometric(correct_P, read_P - correct_P, least), least
 
 
 def share_explained(counts: PairedCounts, explained: PairedCounts, *, k: int) -> float | None:
     """The part of the fall of pass@k that ``explained`` counts do not show; None where it did not fall."""
-    fall, left = (-float(one.changes([k]).mean()) for one in (counts, explained))
+    fall, left = (-float(one.changes([k]).sum()) for one in (counts, explained))
     return None if fall <= 0 else float(np.clip(1.0 - left / fall, 0.0, 1.0))
 
 

@@ -57,8 +57,6 @@ NOTABLE_RISE = 0.01
 #: Least draws for every unit of a level: p values must be finer than what they are held against. More than the most
 #: would take minutes; then the smallest p value there is may lie above the level, and no loss is found.
 _DRAWS_PER_LEVEL, _MOST_DRAWS = 18, 50_000
-#: A p value so many times the level needs no more than the usual draws.
-_FAR_ABOVE = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +142,15 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     if seen.total.n_problems == 0:
         raise ValueError("a verdict needs at least one problem")
     key_level, minority_level = KEY_LEVEL * seen.spent, MINORITY_LEVEL * seen.spent
-    p_exact = _exact_p(seen.total, seen.ks, key_level, rng)
-    draws = max(POPULATION_DRAWS, draws_for(key_level))
+    p_exact = exact_key(seen.total, ks=seen.ks, rng=rng, draws=draws_for(key_level))
+    positive = p_exact <= key_level
+    # the second key decides nothing where the first does not turn: it is told, and need not be finer than usual
+    draws = max(POPULATION_DRAWS, draws_for(key_level)) if positive else POPULATION_DRAWS
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
     p_minority = None
     if seen.minority is not None and seen.minority.n_problems and seen.minority_ks:
-        p_minority = _exact_p(seen.minority, seen.minority_ks, minority_level, rng)
+        p_minority = exact_key(seen.minority, ks=seen.minority_ks, rng=rng, draws=draws_for(minority_level))
     least_change, first_most, p_no_loss = _bounds(seen)
-    positive = p_exact <= key_level
     collapsed = p_minority is not None and p_minority <= minority_level
     steps = rule_steps(
         seen.steps,
@@ -199,20 +198,12 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     )
 
 
-def _exact_p(counts: PairedCounts, ks: Sequence[int], level: float, rng: np.random.Generator) -> float:
-    """The exact key's p value, as fine as ``level`` asks for where it is anywhere near it."""
-    p = exact_key(counts, ks=ks, rng=rng)
-    # the least p that so few draws can give is no sign of being far above
-    if p > max(_FAR_ABOVE * level, _FAR_ABOVE / EXACT_DRAWS) or draws_for(level) <= EXACT_DRAWS:
-        return p
-    return exact_key(counts, ks=ks, rng=rng, draws=draws_for(level))
-
-
 def _p_read(seen: SeenCounts, rng: np.random.Generator) -> float | None:
     """The exact key's p value over read samples alone; None where not notably more of them went unread."""
     if seen.unread is None or seen.unread.rise(seen.total) <= NOTABLE_RISE:
         return None
-    return exact_key(read_alone(seen.total, seen.unread), ks=seen.ks, rng=rng)
+    read = read_alone(seen.total, seen.unread, rng=rng)
+    return exact_key(read, ks=[k for k in seen.ks if k == 1 or 2 * k <= min(read.n_base, read.n_late)], rng=rng)
 
 
 def _p_guessing(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.random.Generator) -> float | None:

@@ -17,8 +17,11 @@ from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import PairedCounts, exact_key
 
 #: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the
-#: level; with the most, which takes hundreds of megabytes at forty checkpoints, they are for levels down to 1e-4.
-_STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS = 0.99, 1_999, 19_999
+#: level; with the most, which takes hundreds of megabytes at forty checkpoints, they are for levels down to 1e-4. Where
+#: no p value of the least draws is below ``_NEAR``, they are enough.
+_STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS, _NEAR = 0.99, 1_999, 19_999, 0.02
+#: Draws of the exact key of one checkpoint, of which nothing is told but whether it turns.
+_EXACT_DRAWS = 199
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +67,13 @@ def rule_steps(
         return ()
     mean_TK = change_GTK.mean(axis=0)
     scale_TK = np.sqrt(((change_GTK - mean_TK) ** 2).sum(axis=0) + 1.0)
-    draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))
     studentised_GX = ((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1)
-    null_DTK = _null(studentised_GX, rng, draws).reshape(draws, n_steps, n_ks)
     fall_TK = -mean_TK * n_units / scale_TK
-    p_T = _stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
+    for draws in sorted({_LEAST_DRAWS, min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))}):
+        null_DTK = _null(studentised_GX, rng, draws).reshape(draws, n_steps, n_ks)
+        p_T = _stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
+        if p_T.min() > max(_NEAR, level):
+            break
     error_TK = scale_TK / n_units
     # problems that all move alike show no spread: never less than one k of one checkpoint would need
     one_sided = max(
@@ -81,7 +86,7 @@ def rule_steps(
     kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
     return tuple(
         StepRuling(
-            lost=bool(p_T[t] <= level and exact_key(one, ks=ks, rng=rng) <= exact_level),
+            lost=bool(p_T[t] <= level and exact_key(one, ks=ks, rng=rng, draws=_EXACT_DRAWS) <= exact_level),
             kept=bool(kept_T[t]),
             p=float(p_T[t]),
             k=ks[worst],
