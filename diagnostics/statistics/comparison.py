@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import t as student_t
 
+from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.confirmation import holm
 from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.units import effective_clusters, named_clusters
 
 Samples = Int[np.ndarray, " problem"] | int
 
@@ -25,7 +28,7 @@ class RunDifference:
     """pass@k of two runs on one task: mean over its problems, and ``difference`` = second − first, in probability.
 
     ``low`` and ``high`` bound the 95 % interval of the one difference and ``p`` is its two-sided p value; they are not
-    adjusted for looking at many, ``p_adjusted`` is. None for a single problem.
+    adjusted for looking at many, ``p_adjusted`` is. None for a single problem, and for fewer than 10 clusters.
     """
 
     task: str
@@ -38,6 +41,8 @@ class RunDifference:
     p: float | None
     p_adjusted: float | None
     n_problems: int
+    #: What the interval and p take as independent.
+    over: Literal["problems", "clusters"] = "problems"
 
 
 def compare_runs(
@@ -48,6 +53,7 @@ def compare_runs(
     n_second: Samples,
     task_P: Sequence[str] | np.ndarray,
     ks: Sequence[int],
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> list[RunDifference]:
     """One difference per task and k, sorted by task, then in the order of ``ks``.
 
@@ -69,7 +75,13 @@ def compare_runs(
         raise ValueError(f"{len(first_P)} and {len(second_P)} counts beside {len(task_P)} tasks; give one per problem")
     first_PK, second_PK = _pass_at_k(first_P, n_first, ks), _pass_at_k(second_P, n_second, ks)
     rows = [
-        _difference(str(task), k, first_PK[task_P == task, column], second_PK[task_P == task, column])
+        _difference(
+            str(task),
+            k,
+            first_PK[task_P == task, column],
+            second_PK[task_P == task, column],
+            None if cluster_P is None else named_clusters(cluster_P[task_P == task]),
+        )
         for task in np.unique(task_P)
         for column, k in enumerate(ks)
     ]
@@ -90,14 +102,18 @@ def _pass_at_k(correct_P: np.ndarray, n: Samples, ks: Sequence[int]) -> Float[np
     return value_PK
 
 
-def _difference(task: str, k: int, first_P: np.ndarray, second_P: np.ndarray) -> RunDifference:
+def _difference(
+    task: str, k: int, first_P: np.ndarray, second_P: np.ndarray, cluster_P: np.ndarray | None
+) -> RunDifference:
     change_P = second_P - first_P
     n_problems = len(change_P)
-    interval = share_interval(change_P, bounds=(-1.0, 1.0))
+    interval = share_interval(change_P, bounds=(-1.0, 1.0), cluster_P=cluster_P)
     p = None
-    if n_problems > 1:
-        error = np.sqrt((n_problems - 1) * change_P.var(ddof=1) + 1.0) / n_problems  # as in share_interval
-        p = float(2.0 * student_t.sf(abs(interval.mean) / error, n_problems - 1))
+    if interval.low is not None:
+        change_U = by_cluster(change_P, cluster_P)
+        error = np.sqrt((len(change_U) - 1) * change_U.var(ddof=1) + 1.0) / len(change_U)  # as in share_interval
+        freedom = (n_problems if cluster_P is None else effective_clusters(cluster_P)) - 1.0
+        p = float(2.0 * student_t.sf(abs(interval.mean) / error, freedom))
     return RunDifference(
         task=task,
         k=k,
@@ -109,4 +125,5 @@ def _difference(task: str, k: int, first_P: np.ndarray, second_P: np.ndarray) ->
         p=p,
         p_adjusted=None,
         n_problems=n_problems,
+        over=interval.over,
     )

@@ -19,6 +19,8 @@ from reports.evidence.source import SeriesSource
 from reports.findings.tables import POINTS
 from reports.records import Cell, Column, Missing, Table
 
+#: What is said of units that are not problems.
+_OVER = {"problems": "", "clusters": ", over clusters of related problems"}
 #: From here on an adjusted p says that there is a difference.
 LEVEL = 0.05
 
@@ -77,8 +79,14 @@ def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Se
         n_second=both["n_2"].to_numpy(dtype="int64"),
         task_P=both["task_1"].astype(str).to_numpy(dtype=object),
         ks=inference_ks(least),
+        cluster_P=_clusters(both),
     )
     return SeriesPair(first=first, second=second, rows=tuple(rows))
+
+
+def _clusters(both: pd.DataFrame) -> np.ndarray:
+    """A number for the cluster of every problem; one without a cluster is one of its own."""
+    return np.asarray(pd.factorize(both["cluster_1"].astype("string").fillna("problem " + both["problem_id"]))[0])
 
 
 def pair_sentence(pair: SeriesPair) -> str:
@@ -116,6 +124,7 @@ def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
         return Missing(title=pair.title, why=(pair.why,))
     names = (pair.first.name, pair.second.name)
     several = len({row.task for row in pair.rows}) > 1
+    units = _OVER[pair.rows[0].over]
     over = f"all tasks and k of all {n_pairs} pairs of series" if n_pairs > 1 else "all tasks and k of this table"
     return Table(
         title=pair.title,
@@ -129,8 +138,8 @@ def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
             Column(name="problems"),
         ),
         rows=tuple(_row(row)[0 if several else 1 :] for row in pair.rows),
-        note=f"Paired by problem, two-sided. Brackets: {numbers.NINETY_FIVE} interval of each difference by itself. "
-        f"Holm adjusts p for {over}: read that one.",
+        note=f"Paired by problem, two-sided{units}. Brackets: {numbers.NINETY_FIVE} interval of each "
+        f"difference by itself. Holm adjusts p for {over}: read that one.",
         folded=n_pairs > 1,
     )
 

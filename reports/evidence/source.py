@@ -64,9 +64,9 @@ class SeriesSource:
 class Source:
     """The store as the report sees it: small frames, and of response texts the ends of a few.
 
-    ``last_counts`` holds ``series, task, problem_id, n, n_correct`` of all samples at the last checkpoint of every
-    series; it is empty for a single series. ``disagreements`` is a shortlist of responses that two verifiers grade
-    differently, ``n_all`` how many there are of the series. ``store_link`` leads from the report to the store.
+    ``last_counts`` holds ``series, task, problem_id, cluster, n, n_correct`` of all samples at the last checkpoint of
+    every series; it is empty for a single series. ``disagreements`` is a shortlist of responses that two verifiers
+    grade differently, ``n_all`` how many there are of the series. ``store_link`` leads from the report to the store.
     """
 
     store_name: str
@@ -133,12 +133,14 @@ SELECT series, step, is_base, problem_id, n, n_correct
 FROM problem_counts
 ORDER BY series, problem_id, step
 """
-_COUNTED = ("series", "task", "problem_id", "n", "n_correct")
+_COUNTED = ("series", "task", "problem_id", "cluster", "n", "n_correct")
 _LAST_COUNTS = """
-SELECT series, task, problem_id, n, n_correct
-FROM sampled_counts
-WHERE series = $series AND step = $step
-ORDER BY problem_id
+SELECT c.series, c.task, c.problem_id, ap.cluster, c.n, c.n_correct
+FROM sampled_counts AS c
+JOIN current_audits AS a USING (series)
+JOIN audit_problems AS ap USING (audit_id, problem_id)
+WHERE c.series = $series AND c.step = $step
+ORDER BY c.problem_id
 """
 _VERDICTS = """
 SELECT series, CAST(document AS VARCHAR) AS document

@@ -46,6 +46,22 @@ def test_tasks_are_compared_within_themselves_and_adjusted_together():
     assert least.p_adjusted == pytest.approx(4 * least.p, rel=1e-9, abs=0)  # four tests
 
 
+def test_related_problems_count_as_their_cluster():
+    cluster_P = np.repeat(np.arange(12), 20)
+    first_P, second_P = np.full(240, 4), 4 + np.array([2, 2, 2, -1] * 3)[cluster_P]
+    alone = compare_runs(first_P, second_P, n_first=8, n_second=8, task_P=["t"] * 240, ks=[1])[0]
+    (row,) = compare_runs(first_P, second_P, n_first=8, n_second=8, task_P=["t"] * 240, ks=[1], cluster_P=cluster_P)
+    assert (alone.over, row.over, row.n_problems) == ("problems", "clusters", 240)
+    assert row.difference == pytest.approx(alone.difference)
+    # squared deviations of clusters, 9 · .09375² + 3 · .28125², and the floor; Student's t of 11 degrees
+    assert row.low == pytest.approx(0.15625 - 2.201 * np.sqrt(0.3164 + 1) / 12, abs=1e-4)
+    assert alone.p < 1e-6 < 0.01 < row.p
+    few = compare_runs(first_P, second_P, n_first=8, n_second=8, task_P=["t"] * 240, ks=[1], cluster_P=cluster_P // 2)[
+        0
+    ]
+    assert (few.low, few.p, few.p_adjusted) == (None, None, None)
+
+
 def test_samples_may_differ_between_runs_and_problems():
     n_first = np.array([4, 8])
     (row,) = compare_runs(np.array([1, 1]), np.array([3, 3]), n_first=n_first, n_second=16, task_P=["t"] * 2, ks=[2])
