@@ -77,6 +77,13 @@ def get_measure(name: str) -> Measure:
     raise ConfigError(f"no measure is called {name!r}; {hint}")
 
 
+#: Said of every measure that has an interval.
+_CLUSTERS = (
+    "Clusters: where related problems are named, an interval over problems is over their clusters, or left out with "
+    "the reason."
+)
+
+
 def explanation(measure: Measure) -> str:
     """What a measure means, for people: name, title, unit, section, its docstring, and the papers that it cites.
 
@@ -97,6 +104,7 @@ def explanation(measure: Measure) -> str:
         if paragraph and not _EXAMPLE.match(paragraph) and not _EXAMPLE_HEADING.fullmatch(paragraph)
     ]
     head = f"{measure.name}: {measure.title}\nUnit: {measure.unit}. Section: {measure.section}"
-    text = "\n\n".join([head, *paragraphs])
+    clusters = [_CLUSTERS] if "interval" in measure.doc else []
+    text = "\n\n".join([head, *paragraphs, *clusters])
     cited = [f"[{letter}] {paper}" for letter, paper in PAPERS.items() if f"[{letter}]" in text]
     return "\n".join([text, "", "References:", *cited]) if cited else text
