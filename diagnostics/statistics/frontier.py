@@ -64,7 +64,8 @@ class AgainstFrontier:
     ``gain``: pass@1 beyond that of the sharpened base with the same pass@k. ``loss``: pass@k against that of the
     sharpened base with the same pass@1; below 0 is less. ``share``: of the rise of pass@1, what the sharpened base with
     the same pass@k has too. ``above`` and ``below`` are the shares of the draws in which the checkpoint's gain is above
-    and below 0. The bounds of the gain, and these shares, allow for what interpolation may be off by.
+    and below 0; where sharpening lowers pass@1, below what it leaves. The bounds of the gain, and these shares, allow
+    for what interpolation may be off by.
     """
 
     gain: Matched
@@ -78,10 +79,12 @@ class AgainstFrontier:
 class _Curve:
     """The frontier of each draw, from the base on: pass@1 ascends, pass@k descends.
 
-    Beyond its last place pass@1 is at most ``reach_D`` and pass@k at least ``lowest_D``.
+    Beyond its last place pass@1 is at most ``reach_D`` and pass@k at least ``lowest_D``. ``least_DR`` is pass@1 as it
+    was drawn where sharpening lowers it, at most that of the frontier.
     """
 
     x_DR: Float[np.ndarray, "draw place"]
+    least_DR: Float[np.ndarray, "draw place"]
     y_DR: Float[np.ndarray, "draw place"]
     reach_D: Float[np.ndarray, " draw"]
     lowest_D: Float[np.ndarray, " draw"]
@@ -129,7 +132,9 @@ def against_frontier(
     curve = _curve(points, x_DS, y_DS, limit_D1[:, 0])
     gain_DT2, loss_DT2 = _gains(curve, x_DT, y_DT), _losses(curve, x_DT, y_DT)
     gain_DT2[1:] += np.array([-INTERPOLATED, INTERPOLATED])  # no draw of problems knows of it
-    found = [_group(curve, x_DT, gain_DT2, loss_DT2, list(group), confidence) for group in groups]
+    # the base is the least that can be had, and yet a run on the way that sharpening takes is not below that way
+    short_DT = _gains(replace(curve, x_DR=curve.least_DR), x_DT, y_DT)[..., 1] + INTERPOLATED
+    found = [_group(curve, x_DT, gain_DT2, loss_DT2, short_DT, list(group), confidence) for group in groups]
     return found if few_clusters(cluster_P) is None else [_without_intervals(one) for one in found]
 
 
@@ -163,17 +168,22 @@ def _curve(
     # Where sharpening lowers pass@1, pooling would put the base below itself: it stays the least that can be had.
     rising_DS = np.maximum(_in_order(x_DS), x_DS[:, :1])
     falling_DS = 1.0 - _in_order(1.0 - y_DS)
-    inside_DS = np.clip(rising_DS, _LEAST, 1.0 - _LEAST)
-    logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
     log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)
-    x_DR, y_DR = 1.0 / (1.0 + np.exp(-logit_DR)), np.clip(1.0 + _LEAST - np.exp(log_missed_DR), 0.0, 1.0)
+    x_DR, y_DR = _between(sharpness_S, rising_DS, place_R), np.clip(1.0 + _LEAST - np.exp(log_missed_DR), 0.0, 1.0)
     known = points.limit_P is not None
     return _Curve(
         x_DR=x_DR,
+        least_DR=np.minimum(x_DR, _between(sharpness_S, x_DS, place_R)),
         y_DR=y_DR,
         reach_D=np.maximum(limit_D, x_DR[:, -1]) if known else np.ones(len(x_DR)),
         lowest_D=np.minimum(limit_D, y_DR[:, -1]) if known else np.zeros(len(x_DR)),
     )
+
+
+def _between(sharpness_S: np.ndarray, x_DS: np.ndarray, place_R: np.ndarray) -> Float[np.ndarray, "draw place"]:
+    inside_DS = np.clip(x_DS, _LEAST, 1.0 - _LEAST)
+    logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
+    return np.asarray(1.0 / (1.0 + np.exp(-logit_DR)))
 
 
 def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
@@ -213,7 +223,13 @@ def _losses(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarr
 
 
 def _group(
-    curve: _Curve, x_DT: np.ndarray, gain_DT2: np.ndarray, loss_DT2: np.ndarray, group: list[int], confidence: float
+    curve: _Curve,
+    x_DT: np.ndarray,
+    gain_DT2: np.ndarray,
+    loss_DT2: np.ndarray,
+    short_DT: np.ndarray,
+    group: list[int],
+    confidence: float,
 ) -> AgainstFrontier:
     gain_D2, loss_D2 = gain_DT2[:, group].mean(axis=1), loss_DT2[:, group].mean(axis=1)
     rise_D = (x_DT[:, group] - curve.x_DR[:, :1]).mean(axis=1)
@@ -222,7 +238,7 @@ def _group(
         loss=_matched(loss_D2, confidence, "at equal pass@1"),
         share=_share(gain_D2, rise_D, confidence),
         above=float((gain_D2[1:, 0] > 0.0).mean()),
-        below=float((gain_D2[1:, 1] < 0.0).mean()),
+        below=float((short_DT[1:, group].mean(axis=1) < 0.0).mean()),
     )
 
 

@@ -122,3 +122,24 @@ def test_a_base_that_sharpening_misleads_is_not_put_below_itself() -> None:
     [found] = against(points((0.13, 0.9), (0.11, 0.7), limit=0.1), (0.13, 0.9))
     assert found.gain.value == pytest.approx(0, abs=1e-3)
     assert found.above < 0.975
+
+
+def test_a_run_on_the_way_that_sharpening_takes_is_not_below_it_where_that_way_leads_down():
+    # half of the bases' likeliest answers are wrong: drawn colder they lose pass@1 with pass@k
+    rng = np.random.default_rng(0)
+    n_problems = 400
+    at = {sharpness: 0.4 - 0.2 * sharpness for sharpness in (0.0, 0.25, 0.5, 1.0)}
+    x = {one: np.clip(rng.normal(rate, 0.05, n_problems), 0, 1) for one, rate in at.items()}
+    points = FrontierPoints(
+        sharpness_S=np.array([0.0, 0.5, 1.0]),
+        x_SP=np.stack([x[one] for one in (0.0, 0.5, 1.0)]),
+        y_SP=np.stack([x[one] + 0.5 - 0.4 * one for one in (0.0, 0.5, 1.0)]),
+        limit_P=None,
+    )
+    on_the_way, short = (
+        against_frontier(points, run_P[None], x[0.25][None] + 0.4, groups=[[0]], rng=rng)[0]
+        for run_P in (x[0.25], x[0.25] - 0.1)
+    )
+    assert on_the_way.gain.high < 0.0  # the base itself has more
+    assert on_the_way.below < 0.5
+    assert short.below > 0.99
