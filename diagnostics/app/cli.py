@@ -184,6 +184,8 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
     from diagnostics.store import Store
 
     with Store.open(store, read_only=True) as opened:
+        for note in opened.notes:
+            print(f"note: {note}", file=sys.stderr)
         frame = opened.frame(query) if query else opened.columns()
     if as_json:
         print(frame.to_json(orient="records", indent=2, date_format="iso", default_handler=str))

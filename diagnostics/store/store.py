@@ -66,6 +66,14 @@ class Store:
         """Where the DuckDB file lies."""
         return self._database.path
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was amiss with the store when it was opened, a line each."""
+        return tuple(
+            f"{path}: damaged, or not the file that was written there; left out, and an audit makes its scores anew"
+            for path in self._database.damaged_tokens
+        )
+
     def close(self) -> None:
         """Close the file and let go of its lock."""
         self._database.close()
