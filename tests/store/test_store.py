@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
