@@ -82,6 +82,31 @@ def test_the_usual_names_of_steps_are_understood(tmp_path: Path, pattern: str) -
     assert steps_of(find_series([run])) == [5, 10]
 
 
+def test_a_link_to_another_step_does_not_take_its_place_and_one_that_leads_nowhere_is_said(run: Path) -> None:
+    whole = find_series([run])
+    last = whole.checkpoints[-1].path
+    (run / "checkpoint-5").symlink_to(last.name)
+    (run / "checkpoint-7").symlink_to("gone")
+    found = find_series([run])
+    assert labels_of(found) == labels_of(whole)
+    assert [checkpoint.path for checkpoint in found.checkpoints] == [
+        checkpoint.path for checkpoint in whole.checkpoints
+    ]
+    assert set(found.skipped) == {
+        f"checkpoint-5: a link to {last.name}, which is here itself",
+        "checkpoint-7: a link to gone, which is not there",
+    }
+
+
+def test_two_links_to_a_folder_elsewhere_are_refused(run: Path, other: Path) -> None:
+    for name in ("checkpoint-1", "checkpoint-7"):
+        (run / name).symlink_to(other)
+    with pytest.raises(CheckpointError, match="checkpoint-7 are links to one folder"):
+        find_series([run])
+    (run / "checkpoint-7").unlink()
+    assert 1 in steps_of(find_series([run]))
+
+
 def test_folders_that_are_no_checkpoints_are_passed_over(run: Path) -> None:
     (run / "rollouts-2024").mkdir()
     (run / "state").mkdir()
