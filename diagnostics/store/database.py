@@ -74,11 +74,14 @@ class Database:
         try:
             self._require_schema(read_only=read_only)
             self._see_views(read_only=read_only)
-            #: Files of token scores that were damaged, or written over, when the store was opened; their scores are
-            #: missing.
-            self.damaged_tokens = self._without_damaged(read_only=read_only)
+            damaged = self._without_damaged(read_only=read_only)
             if not read_only:
                 self._forget_uncommitted_tokens()
+            #: What was amiss when the store was opened, a line each.
+            self.notes = tuple(
+                f"{path}: damaged, or not the file that was written there; left out, and an audit makes its scores anew"
+                for path in damaged
+            )
         except BaseException:
             self._connection.close()
             raise

@@ -69,10 +69,7 @@ class Store:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was amiss with the store when it was opened, a line each."""
-        return tuple(
-            f"{path}: damaged, or not the file that was written there; left out, and an audit makes its scores anew"
-            for path in self._database.damaged_tokens
-        )
+        return self._database.notes
 
     def close(self) -> None:
         """Close the file and let go of its lock."""
