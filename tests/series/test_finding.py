@@ -427,10 +427,38 @@ def test_two_different_bases_are_refused(run: Path, other: Path) -> None:
         find_series([run], base=other)
 
 
-def test_a_missing_tokenizer_is_named(run: Path) -> None:
+def test_a_checkpoint_without_a_tokenizer_is_left_out_and_a_base_without_one_is_named(run: Path) -> None:
     (run / "checkpoint-20/tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: tokenizer.json missing in .* copy the tokenizer files"):
+    found = find_series([run])
+    assert steps_of(found) == [0, 40]
+    assert found.skipped[0].startswith("checkpoint-20: tokenizer.json missing")
+    (run / "checkpoint-0/tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"checkpoint-0: tokenizer.json missing .* copy the tokenizer files"):
         find_series([run])
+
+
+def test_weights_that_are_codes_are_left_out_unless_the_config_says_what_they_stand_for(run: Path) -> None:
+    folder = run / "checkpoint-20"
+    save_file({"a.weight": np.ones((2, 2), dtype=np.int8), "ids": np.arange(3)}, folder / "model.safetensors")
+    found = find_series([run])
+    assert steps_of(found) == [0, 40]
+    assert found.skipped == (
+        "checkpoint-20: a.weight in model.safetensors is I8, and config.json has no quantization_config; write the "
+        "weights as BF16, F16 or F32",
+    )
+    (folder / "config.json").write_text('{"model_type": "qwen3", "quantization_config": {"quant_method": "gptq"}}')
+    assert steps_of(find_series([run])) == [0, 20, 40]
+
+
+def test_a_shard_outside_of_its_checkpoint_is_not_followed(run: Path) -> None:
+    folder = run / "checkpoint-20"
+    (folder / "model.safetensors").rename(run / "elsewhere.safetensors")
+    index = {"weight_map": {"w": "../elsewhere.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = find_series([run])
+    assert found.skipped == (
+        "checkpoint-20: model.safetensors.index.json names a shard outside of the checkpoint: ../elsewhere.safetensors",
+    )
 
 
 def test_the_tokenizer_of_another_model_is_refused_and_one_that_pads_otherwise_is_not(run: Path) -> None:
