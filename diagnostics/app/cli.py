@@ -21,6 +21,7 @@ from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
+from diagnostics.records.cells import visible
 from diagnostics.records.errors import ConfigError, OversharpError, StoreError
 from diagnostics.records.progress import ConsoleProgress
 from diagnostics.records.version import version
@@ -184,6 +185,8 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
     from diagnostics.store import Store
 
     with Store.open(store, read_only=True) as opened:
+        for note in opened.notes:
+            print(f"note: {note}", file=sys.stderr)
         frame = opened.frame(query) if query else opened.columns()
     if as_json:
         print(frame.to_json(orient="records", indent=2, date_format="iso", default_handler=str))
@@ -284,12 +287,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        said = _said_of(error)
+        if said is None:
             raise
-        where = error.filename or "the output directory"
-        print(f"error: {where}: the disk is full; free some space and run the same command again", file=sys.stderr)
+        print(f"error: {said}", file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+#: What a path that was named may not allow.
+_REFUSALS = (
+    errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
+)  # fmt: skip
+#: Of a path, so much is said: a name that is too long is no line.
+_SHOWN_OF_A_PATH = 120
+
+
+def _said_of(error: OSError) -> str | None:
+    """One line on a file or directory that cannot be used; None where it is not that."""
+    if error.errno == errno.ENOSPC:
+        where = error.filename or "the output directory"
+        return f"{where}: the disk is full; free some space and run the same command again"
+    if error.errno not in _REFUSALS or not error.filename:
+        return None
+    where = str(error.filename)
+    shown = where if len(where) <= _SHOWN_OF_A_PATH else f"{where[:_SHOWN_OF_A_PATH]}…"
+    return f"{shown}: cannot be used ({error.strerror}); name another place, or change its permissions"
 
 
 def _cell(value: object) -> str:
@@ -297,4 +320,4 @@ def _cell(value: object) -> str:
 
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))

@@ -1,27 +1,47 @@
-"""The process of the ``oversharp`` command: it ends as soon as there is nothing left to do."""
+"""The process of the ``oversharp`` command: how it ends."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import platform
+import signal
 import sys
+import tempfile
 import threading
+import traceback
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as distribution_version
+from types import FrameType
 from typing import NoReturn
+
+#: Of an error that nobody foresaw: a fault of oversharp, or of a library under it.
+FAULT_EXIT_CODE = 70
+_SIGNAL_EXIT_CODE = 128
+_VERSIONS = ("oversharp", "torch", "transformers", "vllm", "duckdb", "pandas", "pyarrow", "math-verify")
 
 
 def main() -> NoReturn:
-    """Run the command and end this process with its exit code; what it raises ends as in any Python.
+    """Run the command and end this process with its exit code, as soon as there is nothing left to do.
+
+    SIGTERM and SIGHUP end it as Ctrl-C does, with 128 and their number as its code. What nobody foresaw is one line
+    and a file with the traceback.
 
     Python would first collect the garbage of torch and its like, for a second or two that free what ends anyway. So
     what has to be waited for, written or tidied up is done here, in Python's order, and the rest is left.
     """
     from diagnostics.app.cli import main as run_command
 
+    stopped_by = _stop_at_signals()
     code = 0
     try:
         run_command()
     except SystemExit as ended:
         code = int(ended.code or 0)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line
+        print(f"error: {_fault(error)}", file=sys.stderr)
+        code = FAULT_EXIT_CODE
+    code = _SIGNAL_EXIT_CODE + stopped_by[0] if stopped_by else code
     threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does; what follows, too
     atexit._run_exitfuncs()
     try:
@@ -30,3 +50,49 @@ def main() -> NoReturn:
     except OSError:
         sys.exit(code)  # Python says what could not be written, and fails
     os._exit(code)
+
+
+def _stop_at_signals() -> list[int]:
+    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; the list that is returned holds the one that came.
+
+    One that is ignored stays so (``nohup``); a forked worker ends at once, as without this.
+    """
+    came: list[int] = []
+    owner = os.getpid()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        came.append(number)
+        raise KeyboardInterrupt
+
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) is signal.SIG_DFL:
+            signal.signal(one, stop)
+    return came
+
+
+def _fault(error: Exception) -> str:
+    """One line on an error that nobody foresaw, its traceback and the versions being in the file that it names."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="oversharp-fault-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(f"{' '.join(sys.argv)}\n\n{_versions()}\n\n")
+            traceback.print_exception(error, file=file)
+    except OSError:  # a full disk
+        return f"{said}; a fault of oversharp: {traceback.format_exc().splitlines()[-2].strip()}"
+    return f"{said}; nobody foresaw this: please report it with {file.name}; what was committed is kept"
+
+
+def _versions() -> str:
+    lines = [f"python {platform.python_version()}, {platform.platform()}"]
+    for name in _VERSIONS:
+        try:
+            lines.append(f"{name} {distribution_version(name)}")
+        except PackageNotFoundError:
+            lines.append(f"{name} is not installed")
+    return "\n".join(lines)

@@ -78,6 +78,8 @@ def prepare(
         progress.note(f"shard {shard}: {len(problems)} of {plural(len(every_problem), 'problem')}")
 
     store = stack.enter_context(Store.open(config.out / "audit.duckdb"))
+    for note in store.notes:
+        progress.note(note)
     sampler, engine = _open_engine(stack, config, series, held_sampler(store, series.name), progress)
     settings = sampling_settings(config, series.base, sampler=sampler)
     panel_settings = panel_sampling_settings(config, settings)

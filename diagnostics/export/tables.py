@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from diagnostics.export.contract import TableFormat
 from diagnostics.measures import all_measures
+from diagnostics.records.cells import without_formulas
 from diagnostics.store import Store
 
 #: How the file of each format ends.
@@ -44,9 +45,12 @@ def verdicts(store: Store, series: Sequence[str]) -> pd.DataFrame:
 
 
 def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]) -> None:
-    """Write every row and column; unknown is empty in CSV and null in Parquet."""
+    """Write every row and column; unknown is empty in CSV and null in Parquet.
+
+    In CSV an apostrophe stands before a text that a spreadsheet would take for a formula (``records.cells``).
+    """
     if form == "csv":
-        frame.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+        without_formulas(frame).to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
     else:
         parquet.write_table(pa.Table.from_pandas(frame, preserve_index=False), path, compression="zstd")
 

@@ -30,6 +30,8 @@ def pick_device(wanted: str | None) -> torch.device:
         device = torch.device(wanted)
     except RuntimeError:
         raise ConfigError(f"--device {wanted}: not a device name; use cpu, cuda or cuda:0") from None
+    if device.type == "meta":
+        raise ConfigError(f"--device {wanted}: a device without numbers computes nothing; use cpu, cuda or cuda:0")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {wanted}: this machine has no such CUDA GPU; use --device cpu")
     return device

@@ -24,7 +24,13 @@ from diagnostics.series.tokenizers import (
     tokenizer_folders,
 )
 from diagnostics.series.training_log import read_training_log
-from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
+from diagnostics.series.weights import (
+    IncompleteCheckpointError,
+    check_complete,
+    refuse_codes,
+    weight_files,
+    weights_hash,
+)
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -147,6 +153,7 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     if not files:
         raise IncompleteCheckpointError(f"{'adapter_model' if is_adapter else 'model'}.safetensors missing")
     check_complete(files)
+    refuse_codes(files, config)
     model_path = _model_of_adapter(candidate, config, external, known) if is_adapter else None
     _require_tokenizer(candidate, model_path)
     if path not in known:
@@ -226,9 +233,9 @@ def _model_of_adapter(
 
 def _require_tokenizer(candidate: Candidate, model_path: Path | None) -> None:
     if tokenizer_file(tokenizer_folders(candidate.path, model_path)) is None:
-        raise CheckpointError(
-            f"{candidate.label}: tokenizer.json missing in {candidate.path} (nor another of "
-            f"{', '.join(TOKENIZER_FILES[1:])}); copy the tokenizer files of the base model there"
+        raise IncompleteCheckpointError(
+            f"tokenizer.json missing (nor is there another of {', '.join(TOKENIZER_FILES[1:])}); copy the tokenizer "
+            "files of the base model there"
         )
 
 

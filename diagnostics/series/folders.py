@@ -52,10 +52,40 @@ def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[
         if not any(by_match):
             raise _nothing_here(matches[0] if len(matches) == 1 else Path(given), matches)
         folders += [folder for group in by_match for folder in group]
-    distinct = {folder.resolve(): folder for folder in map(_outermost, folders)}.values()
+    outermost = [_outermost(folder) for folder in folders]
+    distinct, skipped = _without_links(outermost)
+    skipped += [f"{link.name}: a link to {link.readlink()}, which is not there" for link in _dangling(outermost)]
     unfinished = [folder for folder in distinct if _UNFINISHED.search(folder.name)]
-    skipped = [f"{folder.name}: still being written, by its name" for folder in unfinished]
+    skipped += [f"{folder.name}: still being written, by its name" for folder in unfinished]
     return _one_per_step([_candidate(folder) for folder in distinct if folder not in unfinished]), skipped
+
+
+def _without_links(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Each folder once, under its own name if that is among them; a line for each link to it that names another step.
+
+    Raises ``CheckpointError`` where several links name several steps for a folder that lies elsewhere.
+    """
+    by_target: dict[Path, list[Path]] = {}
+    for folder in folders:
+        by_target.setdefault(folder.resolve(), []).append(folder)
+    distinct, said = [], []
+    for target, names in by_target.items():
+        own = next((one for one in names if not one.is_symlink()), names[0])
+        distinct.append(own)
+        others = sorted({one for one in names if one.name != own.name})
+        if others and own.is_symlink():
+            raise CheckpointError(
+                f"{own} and {others[0].name} are links to one folder ({target}): nobody can tell which step it is; "
+                "remove one of them"
+            )
+        said += [f"{one.name}: a link to {own.name}, which is here itself" for one in others]
+    return distinct, said
+
+
+def _dangling(folders: Sequence[Path]) -> list[Path]:
+    """Links beside ``folders`` that are named like a step and lead nowhere."""
+    beside = [child for parent in dict.fromkeys(folder.parent for folder in folders) for child in parent.iterdir()]
+    return sorted(one for one in beside if one.is_symlink() and not one.exists() and _STEP_FOLDER.fullmatch(one.name))
 
 
 def _expand(given: str) -> list[Path]:

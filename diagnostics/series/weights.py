@@ -7,7 +7,7 @@ have the same hash whatever the number of shards and whatever metadata the write
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +19,8 @@ ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 #: The safetensors format bounds its own header at 100 MB; a larger number means that this is another format.
 _MAX_HEADER_BYTES = 100_000_000
 _CHUNK_BYTES = 1 << 24
+#: Types of tensors that stand for other numbers, by a scale that lies elsewhere.
+_CODES = frozenset({"I8", "U8", "I16", "U16", "F8_E4M3", "F8_E5M2"})
 
 
 class IncompleteCheckpointError(Exception):
@@ -40,12 +42,16 @@ class StoredTensor:
 def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
     """The files that hold the weights of ``folder``, every shard of an index included; empty if there are none.
 
-    Raises ``IncompleteCheckpointError`` if an index cannot be read or names a shard that is not there.
+    Raises ``IncompleteCheckpointError`` if an index cannot be read or names a shard that is not there, or elsewhere.
     """
     for name in ADAPTER_FILES if adapter else MODEL_FILES:
         index = folder / f"{name}.index.json"
         if index.is_file():
-            shards = tuple(folder / shard for shard in sorted(set(_weight_map(index).values())))
+            names = sorted(set(_weight_map(index).values()))
+            outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
+            if outside:
+                raise IncompleteCheckpointError(f"{index.name} names a shard outside of the checkpoint: {outside[0]}")
+            shards = tuple(folder / name for name in names)
             missing = [shard.name for shard in shards if not shard.is_file()]
             if missing:
                 raise IncompleteCheckpointError(
@@ -89,6 +95,21 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
 def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
     """Every tensor of the safetensors files among ``files``. Raises ``IncompleteCheckpointError`` as above."""
     return [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
+
+
+def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
+    """Raise ``IncompleteCheckpointError`` for weights that are codes of a quantisation of which ``config`` is silent.
+
+    They would be taken for numbers. With ``quantization_config`` transformers knows what they stand for.
+    """
+    if config.get("quantization_config"):
+        return
+    codes = next((one for one in stored_tensors(files) if one.dtype in _CODES and one.name.endswith("weight")), None)
+    if codes is not None:
+        raise IncompleteCheckpointError(
+            f"{codes.name} in {codes.file.name} is {codes.dtype}, and config.json has no quantization_config; "
+            "write the weights as BF16, F16 or F32"
+        )
 
 
 def tensor_bytes(tensor: StoredTensor, *, at_a_time: int = _CHUNK_BYTES) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
+from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
 
 from diagnostics.records.errors import StoreError
 from diagnostics.records.types import content_hash
@@ -23,15 +25,18 @@ from diagnostics.records.version import version
 from diagnostics.store.older import as_today
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
 _TOKEN_LISTS = ("token_logps", "token_entropies")
-_TOKEN_COLUMNS = (*((name, "VARCHAR") for name in _IDENTITY), *((name, "FLOAT[]") for name in _TOKEN_LISTS))
 _TOKEN_SCHEMA = pa.schema(
     [*((name, pa.string()) for name in _IDENTITY), *((name, pa.list_(pa.float32())) for name in _TOKEN_LISTS)]
 )
+
+_CHECKED = ParquetFileFormat(default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True))
+#: Of a token file, so much of its end goes into its checksum; what lies before has checksums of its own, page by page.
+_END_BYTES = 1 << 16
 
 
 class Database:
@@ -46,6 +51,7 @@ class Database:
         """
         self.path = path
         self._tokens_seen = self._token_views_made = False
+        self._damaged: set[str] = set()
         _require_place(path)
         if read_only:
             _require_file(path)
@@ -61,17 +67,21 @@ class Database:
                 "SET threads = least(current_setting('threads'), $1)", [len(os.sched_getaffinity(0))]
             )
             if read_only and self._can_reach_files():
-                # a reader can neither write nor read other files: COPY, EXPORT, INSTALL and read_csv are off
-                tokens = str(self.tokens_path).replace("'", "''")
-                self._connection.execute(f"SET allowed_directories = ['{tokens}']")
+                # a reader can neither write nor read any file: COPY, EXPORT, INSTALL and read_csv are off
                 self._connection.execute("SET enable_external_access = false")
         except (duckdb.Error, OSError) as error:
             raise _explain(error, path) from error
         try:
             self._require_schema(read_only=read_only)
             self._see_views(read_only=read_only)
+            damaged = self._without_damaged(read_only=read_only)
             if not read_only:
                 self._forget_uncommitted_tokens()
+            #: What was amiss when the store was opened, a line each.
+            self.notes = tuple(
+                f"{path}: damaged, or not the file that was written there; left out, and an audit makes its scores anew"
+                for path in damaged
+            )
         except BaseException:
             self._connection.close()
             raise
@@ -95,9 +105,17 @@ class Database:
         try:
             if not self._tokens_seen:
                 self._see_tokens()
-            result = self._connection.execute(sql, parameters or None)
+            return self._frame(sql, parameters)
         except duckdb.Error as error:
-            raise _explain(error, self.path) from error
+            # what a damaged page of a token file raises names no file
+            if not self._found_damaged_tokens():
+                raise _explain(error, self.path) from error
+        return self.frame(sql, parameters)
+
+    def _frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
+        if ";" in sql.rstrip("; \n") and len(self._connection.extract_statements(sql)) > 1:
+            raise StoreError(f"{self.path}: several statements, of which only the last would answer; give one")
+        result = self._connection.execute(sql, parameters or None)
         if result is None or not result.description:
             raise StoreError(f"{self.path}: the query is empty; give a SELECT")
         return result.df()
@@ -235,17 +253,15 @@ class Database:
         Columns: checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies.
         """
         table = pa.Table.from_pandas(rows, schema=_TOKEN_SCHEMA, preserve_index=False)
-        self._add_token_file(
-            f"{uuid4().hex}.parquet", lambda path: parquet.write_table(table, path, compression="zstd")
-        )
+        self._add_token_file(f"{uuid4().hex}.parquet", partial(_write_tokens, table))
 
     def take_in_tokens(self, folder: Path, names: Sequence[str]) -> None:
         """Add token scores of another store, inside a transaction: its Parquet files, less what is here already.
 
         A file that is missing or damaged there is passed over: an audit computes its scores anew.
         """
-        known = {row[0] for row in self.rows("SELECT file FROM token_files") if _is_whole(self.tokens_path / row[0])}
-        new = [folder / name for name in names if name not in known and _is_whole(folder / name)]
+        known = {path.name for path in self._token_files()}
+        new = [folder / name for name in names if name not in known and _holds_tokens(folder / name)]
         if not new:
             return
         self._see_tokens()
@@ -271,8 +287,10 @@ class Database:
         write(unfinished)
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
+        checksum = _checksum(unfinished)
         unfinished.replace(self.tokens_path / name)
-        self._connection.execute("INSERT OR IGNORE INTO token_files VALUES (?)", [name])
+        self._connection.execute("INSERT OR REPLACE INTO token_files VALUES (?, ?)", [name, checksum])
+        self._damaged.discard(name)
         self._tokens_seen = False
 
     def _forget_uncommitted_tokens(self) -> None:
@@ -282,15 +300,44 @@ class Database:
             if _OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
                 path.unlink()
 
+    def _without_damaged(self, *, read_only: bool) -> tuple[Path, ...]:
+        """Files of token scores that are there and not what was committed: damaged, or written over by another.
+
+        They are left out; who may write puts them aside, so that an audit makes their scores anew.
+        """
+        damaged = tuple(
+            path for path, checksum in self._recorded_tokens() if path.exists() and not self._is_own(path, checksum)
+        )
+        for path in () if read_only else damaged:
+            path.replace(path.with_suffix(".damaged"))
+            self._connection.execute("DELETE FROM token_files WHERE file = ?", [path.name])
+        return damaged
+
+    def _token_files(self) -> list[Path]:
+        """The files that are there and what was committed."""
+        return [path for path, checksum in self._recorded_tokens() if self._is_own(path, checksum)]
+
+    def _recorded_tokens(self) -> list[tuple[Path, str]]:
+        rows = self.rows("SELECT file, checksum FROM token_files ORDER BY file")
+        return [(self.tokens_path / file, checksum) for file, checksum in rows]
+
+    def _is_own(self, path: Path, checksum: str) -> bool:
+        return path.name not in self._damaged and _checksum(path) == checksum
+
+    def _found_damaged_tokens(self) -> bool:
+        """Read all token files page by page; whether one of those that were in use is damaged."""
+        damaged = {path.name for path in self._token_files() if not _can_be_read(path)}
+        self._damaged |= damaged
+        self._tokens_seen = not damaged
+        return bool(damaged)
+
     def _see_tokens(self) -> None:
-        """Make ``response_tokens`` and the views on it. Scores whose file is gone or damaged are missing from them."""
-        known = [self.tokens_path / row[0] for row in self.rows("SELECT file FROM token_files ORDER BY file")]
-        there = [path for path in known if _is_whole(path)]
-        if there:
-            source = f"FROM read_parquet({_listed(there)})"
-        else:
-            source = f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in _TOKEN_COLUMNS)} WHERE false"
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW response_tokens AS {source}")
+        """Make ``response_tokens`` and the views on it. Scores whose file is gone or damaged are missing from them.
+
+        They are handed to the connection, which itself may reach no file; pages are checked as they are read.
+        """
+        tokens = dataset(self._token_files(), schema=_TOKEN_SCHEMA, format=_CHECKED)
+        self._connection.register("response_tokens", tokens)
         if not self._token_views_made:  # they name response_tokens, and so see whichever stands under that name
             _, of_tokens = _view_scripts()
             self._connection.execute(of_tokens)
@@ -302,10 +349,34 @@ def _listed(paths: Sequence[Path]) -> str:
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
 
 
-def _is_whole(path: Path) -> bool:
+def _write_tokens(table: pa.Table, path: Path) -> None:
+    parquet.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def _checksum(path: Path) -> str | None:
+    """Of a file's length and its end, where Parquet says what it holds and where; None if it cannot be read."""
     try:
-        parquet.read_metadata(path)
+        with path.open("rb") as file:
+            n_bytes = file.seek(0, os.SEEK_END)
+            file.seek(max(0, n_bytes - _END_BYTES))
+            return hashlib.sha256(n_bytes.to_bytes(8, "little") + file.read()).hexdigest()
+    except OSError:
+        return None
+
+
+def _holds_tokens(path: Path) -> bool:
+    """Whether it is a Parquet file of token scores, of a store whose checksums nobody has."""
+    try:
+        return bool(parquet.read_schema(path).equals(_TOKEN_SCHEMA)) and _can_be_read(path)
     except (OSError, pa.ArrowInvalid):
+        return False
+
+
+def _can_be_read(path: Path) -> bool:
+    try:
+        for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
+            pass
+    except (OSError, pa.ArrowException):
         return False
     return True
 

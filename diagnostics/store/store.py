@@ -66,6 +66,11 @@ class Store:
         """Where the DuckDB file lies."""
         return self._database.path
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was amiss with the store when it was opened, a line each."""
+        return self._database.notes
+
     def close(self) -> None:
         """Close the file and let go of its lock."""
         self._database.close()

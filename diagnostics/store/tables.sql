@@ -151,7 +151,8 @@ CREATE TABLE second_logps (
 -- Parquet files beside the store, in the folder audit.tokens, one row per teacher-forced response:
 -- checkpoint_id, problem_id, settings_id, response_id, token_logps FLOAT[], token_entropies FLOAT[] (nats).
 CREATE TABLE token_files (
-    file VARCHAR PRIMARY KEY            -- name in that folder; it counts once its transaction is committed
+    file VARCHAR PRIMARY KEY,           -- name in that folder; it counts once its transaction is committed
+    checksum VARCHAR NOT NULL           -- SHA-256 of its length and its end; another file of its name is left out
 );
 
 -- ---------------------------------------------------------------- audits

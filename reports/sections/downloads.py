@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 
+from diagnostics.records.cells import without_formulas
 from reports.evidence.source import Source
 from reports.records import Download
 
@@ -14,9 +15,10 @@ _DIGITS = 6  # of a finding; the store has all of them
 def findings_csv(source: Source) -> str:
     """All findings of the shown series: a header, then one line for each, in the order of the store.
 
-    Columns: series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why. Unknown is empty.
+    Columns: series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why. Unknown is empty; before a
+    text that a spreadsheet would take for a formula stands an apostrophe.
     """
-    frame = source.findings.astype({"k": "Int64", "n": "Int64"})
+    frame = without_formulas(source.findings.astype({"k": "Int64", "n": "Int64"}))
     return frame.to_csv(index=False, float_format=f"%.{_DIGITS}g", lineterminator="\n")
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
+import time
+from types import SimpleNamespace
 
-from diagnostics.app import process
+from diagnostics.app import cli, process
 
 
 def main() -> None:
@@ -17,4 +21,25 @@ def main() -> None:
 
     atexit.register(print, "a farewell")
     threading.Thread(target=outlast).start()
+    process.main()
+
+
+def faulty() -> None:
+    """Be the command in which something happens that nobody foresaw."""
+
+    def run() -> None:
+        raise TypeError("no such\nthing")
+
+    cli.main = run
+    process.main()
+
+
+def stopped() -> None:
+    """Be a command that is sent the signal of its first argument."""
+
+    def wait(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(60)
+
+    cli.app = SimpleNamespace(meta=wait)
     process.main()

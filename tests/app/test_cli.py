@@ -14,6 +14,8 @@ import pytest
 
 from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
+from diagnostics.records.errors import StoreError
+from diagnostics.store import Store
 from tests.preloaded import ForkServer
 from trainers import objectives
 
@@ -224,6 +226,24 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     assert run("sql", str(audited), query, "--csv")[1] == "n,label\n156,x\n"
     assert "156" in run("sql", str(audited), query)[1]
     assert "findings" in run("sql", str(audited))[1]
+
+
+def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "audit.duckdb"
+    Store.open(store).close()
+    code, out, _ = run("sql", str(store), "SELECT chr(27) || '[31mred' || chr(7) AS text")
+    assert code == 0
+    assert "\x1b[31mred\x07".encode("unicode_escape").decode() in out
+    assert chr(27) not in out.replace("\x1b[1m", "").replace("\x1b[0m", "")
+
+
+def test_a_path_that_the_system_refuses_is_one_line(run: Run, countdown_series: Path, tmp_path: Path) -> None:
+    code, _, err = run("audit", str(countdown_series), *COUNTDOWN[2:], "--out", str(tmp_path / ("x" * 300)))
+    last = err.splitlines()[-1]
+    assert code == StoreError.exit_code
+    assert last.startswith("error: ")
+    assert last.endswith("cannot be used (File name too long); name another place, or change its permissions")
+    assert len(last) < 300
 
 
 def test_explain_gives_meaning_unit_and_source(run: Run) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from pathlib import Path
+
 import pytest
 
+from diagnostics.app.process import FAULT_EXIT_CODE
 from diagnostics.records.errors import ConfigError
 from tests.preloaded import ForkServer
 
@@ -23,3 +28,25 @@ def test_it_ends_with_the_code_of_the_command_once_all_is_said_and_done(
     assert ended == code, lines
     assert any(line.startswith(said) for line in lines)
     assert lines[-2:] == ["a thread", "a farewell"]
+
+
+def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands: ForkServer) -> None:
+    code, output = commands.start(["audit", "runs"], call="tests.app.busy_command:faulty").communicate()
+    (line,) = output.splitlines()
+    assert code == FAULT_EXIT_CODE
+    assert line.startswith("error: TypeError: no such thing; nobody foresaw this")
+    report = Path(re.search(r"with (\S+\.txt)", line)[1])
+    try:
+        text = report.read_text()
+    finally:
+        report.unlink()
+    assert "audit runs" in text
+    assert "Traceback" in text
+    assert "oversharp 0" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_that_end_it_say_that_what_was_committed_is_kept(number: signal.Signals, commands: ForkServer) -> None:
+    code, output = commands.start([str(int(number))], call="tests.app.busy_command:stopped").communicate()
+    assert code == 128 + number
+    assert output.splitlines()[-1].startswith("stopped: what was committed is kept")

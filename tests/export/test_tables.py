@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from diagnostics.export.tables import findings, findings_markdown, verdicts, verdicts_markdown, write_table
+from diagnostics.records.cells import from_text
 from oversharp import open_store
 
 pytestmark = pytest.mark.xdist_group("audited_store")
@@ -78,3 +79,11 @@ def test_the_verdicts_page_has_sentence_and_numbers(audited_store: Path) -> None
         sentence = store.frame("SELECT sentence FROM verdicts WHERE series = 'iac, seed 1'")["sentence"].iloc[0]
     assert f"- **iac, seed 1**: {sentence}" in text
     assert "| grpo | no_verdict |" in text
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_csv_and_comes_back(tmp_path: Path) -> None:
+    named = pd.DataFrame({"series": ["=HYPERLINK(1)", "'-1", "grpo", None], "value": [-1.0, 2.0, 3.0, 4.0]})
+    write_table(named, tmp_path / "a.csv", "csv")
+    assert (tmp_path / "a.csv").read_text().splitlines()[1:] == ["'=HYPERLINK(1),-1.0", "''-1,2.0", "grpo,3.0", ",4.0"]
+    read = pd.read_csv(tmp_path / "a.csv")["series"].dropna()
+    assert read.map(from_text).tolist() == named["series"].dropna().tolist()

@@ -254,6 +254,8 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         pick_device("tpu9")
     with pytest.raises(ConfigError, match="--device cuda:99: this machine has no such CUDA GPU"):
         pick_device("cuda:99")
+    with pytest.raises(ConfigError, match="--device meta: a device without numbers"):
+        pick_device("meta")
 
 
 def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:

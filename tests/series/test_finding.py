@@ -82,6 +82,31 @@ def test_the_usual_names_of_steps_are_understood(tmp_path: Path, pattern: str) -
     assert steps_of(find_series([run])) == [5, 10]
 
 
+def test_a_link_to_another_step_does_not_take_its_place_and_one_that_leads_nowhere_is_said(run: Path) -> None:
+    whole = find_series([run])
+    last = whole.checkpoints[-1].path
+    (run / "checkpoint-5").symlink_to(last.name)
+    (run / "checkpoint-7").symlink_to("gone")
+    found = find_series([run])
+    assert labels_of(found) == labels_of(whole)
+    assert [checkpoint.path for checkpoint in found.checkpoints] == [
+        checkpoint.path for checkpoint in whole.checkpoints
+    ]
+    assert set(found.skipped) == {
+        f"checkpoint-5: a link to {last.name}, which is here itself",
+        "checkpoint-7: a link to gone, which is not there",
+    }
+
+
+def test_two_links_to_a_folder_elsewhere_are_refused(run: Path, other: Path) -> None:
+    for name in ("checkpoint-1", "checkpoint-7"):
+        (run / name).symlink_to(other)
+    with pytest.raises(CheckpointError, match="checkpoint-7 are links to one folder"):
+        find_series([run])
+    (run / "checkpoint-7").unlink()
+    assert 1 in steps_of(find_series([run]))
+
+
 def test_folders_that_are_no_checkpoints_are_passed_over(run: Path) -> None:
     (run / "rollouts-2024").mkdir()
     (run / "state").mkdir()
@@ -402,10 +427,38 @@ def test_two_different_bases_are_refused(run: Path, other: Path) -> None:
         find_series([run], base=other)
 
 
-def test_a_missing_tokenizer_is_named(run: Path) -> None:
+def test_a_checkpoint_without_a_tokenizer_is_left_out_and_a_base_without_one_is_named(run: Path) -> None:
     (run / "checkpoint-20/tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: tokenizer.json missing in .* copy the tokenizer files"):
+    found = find_series([run])
+    assert steps_of(found) == [0, 40]
+    assert found.skipped[0].startswith("checkpoint-20: tokenizer.json missing")
+    (run / "checkpoint-0/tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"checkpoint-0: tokenizer.json missing .* copy the tokenizer files"):
         find_series([run])
+
+
+def test_weights_that_are_codes_are_left_out_unless_the_config_says_what_they_stand_for(run: Path) -> None:
+    folder = run / "checkpoint-20"
+    save_file({"a.weight": np.ones((2, 2), dtype=np.int8), "ids": np.arange(3)}, folder / "model.safetensors")
+    found = find_series([run])
+    assert steps_of(found) == [0, 40]
+    assert found.skipped == (
+        "checkpoint-20: a.weight in model.safetensors is I8, and config.json has no quantization_config; write the "
+        "weights as BF16, F16 or F32",
+    )
+    (folder / "config.json").write_text('{"model_type": "qwen3", "quantization_config": {"quant_method": "gptq"}}')
+    assert steps_of(find_series([run])) == [0, 20, 40]
+
+
+def test_a_shard_outside_of_its_checkpoint_is_not_followed(run: Path) -> None:
+    folder = run / "checkpoint-20"
+    (folder / "model.safetensors").rename(run / "elsewhere.safetensors")
+    index = {"weight_map": {"w": "../elsewhere.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = find_series([run])
+    assert found.skipped == (
+        "checkpoint-20: model.safetensors.index.json names a shard outside of the checkpoint: ../elsewhere.safetensors",
+    )
 
 
 def test_the_tokenizer_of_another_model_is_refused_and_one_that_pads_otherwise_is_not(run: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import (
@@ -254,6 +256,60 @@ def test_scores_whose_tokens_were_lost_are_made_again(tmp_path: Path) -> None:
         store.add_forced(key, "hash0", _scores(pending["response_id"]))
         assert unforced(store, key, "hash0").empty
         assert len(store.frame("FROM response_tokens")) == len(store.frame("FROM response_logps")) == 2
+
+
+def test_a_reader_writes_no_file_not_even_beside_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        store.add_forced(_begin(store), "hash0", _scores(["r"]))
+    (committed,) = (tmp_path / "audit.tokens").iterdir()
+    before = committed.read_bytes()
+    with Store.open(path, read_only=True) as store:
+        for target in (committed, committed.with_name("x.parquet"), tmp_path / "x.csv"):
+            with pytest.raises(StoreError, match="disabled"):
+                store.frame(f"COPY (SELECT 1) TO '{target}'")
+        assert len(store.frame("FROM response_tokens")) == 1
+    assert list(committed.parent.iterdir()) == [committed]
+    assert committed.read_bytes() == before
+
+
+def test_a_token_file_that_was_written_over_is_named_left_out_and_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        key = _begin(store)
+        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
+    (committed,) = (tmp_path / "audit.tokens").iterdir()
+    parquet.write_table(pa.Table.from_pylist([{"token_logps": [0.5]}]), committed)
+    with Store.open(path, read_only=True) as store:
+        assert store.frame("FROM response_tokens").empty
+        assert [str(committed) in note for note in store.notes] == [True]
+    with Store.open(path) as store:
+        assert [str(committed) in note for note in store.notes] == [True]
+        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
+    with Store.open(path) as store:
+        assert store.notes == ()
+        assert len(store.frame("FROM response_tokens")) == 2
+    assert committed.with_suffix(".damaged").exists()
+
+
+def test_a_damaged_page_leaves_its_file_out_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnostics.store.database._END_BYTES", 64)  # small as it is, only its end is looked at
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        store.add_forced(_begin(store), "hash0", _scores(["r"]))
+    (committed,) = (tmp_path / "audit.tokens").iterdir()
+    held = bytearray(committed.read_bytes())
+    held[len(held) // 8] ^= 1
+    committed.write_bytes(held)
+    with Store.open(path, read_only=True) as store:
+        assert store.frame("FROM response_tokens").empty
+
+
+def test_one_statement_is_answered_and_two_are_refused(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        assert store.frame("SELECT 'a;b' AS text ; ")["text"].tolist() == ["a;b"]
+        with pytest.raises(StoreError, match="several statements"):
+            store.frame("SELECT 1; SELECT 2")
 
 
 @pytest.mark.parametrize("folder", ["a[1]", "st*r", "why?"])

@@ -1,0 +1,55 @@
+"""Texts of strangers where they are shown: in a terminal, which obeys control characters, and in a spreadsheet.
+
+Series, folders, prompts and responses may hold anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Control characters of ASCII and Latin-1, less tab and line feed.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+#: What a spreadsheet takes a cell for a formula by.
+_FORMULA = "=+-@\t\r"
+
+
+def visible(text: str) -> str:
+    r"""``text`` with its control characters written out: none colours, retitles or clears a terminal.
+
+    >>> print(visible("a\x1b[31mb\n"), end="")
+    a\x1b[31mb
+    """
+    return text.translate(_CONTROLS)
+
+
+def as_text(cell: str) -> str:
+    """``cell`` so that no spreadsheet takes it for a formula: an apostrophe before what starts like one.
+
+    ``from_text`` takes it away again.
+
+    >>> as_text("=HYPERLINK(1)"), as_text("'-1"), as_text("step 20"), as_text("'tis")
+    ("'=HYPERLINK(1)", "''-1", 'step 20', "'tis")
+    """
+    return f"'{cell}" if cell.lstrip("'")[:1] in tuple(_FORMULA) else cell
+
+
+def from_text(cell: str) -> str:
+    """What ``as_text`` was given.
+
+    >>> [from_text(as_text(one)) for one in ("=1", "'-1", "step 20", "'tis", "")]
+    ['=1', "'-1", 'step 20', "'tis", '']
+    """
+    return cell[1:] if cell[:1] == "'" and cell.lstrip("'")[:1] in tuple(_FORMULA) else cell
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with ``as_text`` of all of its texts."""
+    texts = frame.select_dtypes(["object", "string"]).columns
+    return frame.assign(**{name: frame[name].map(_as_text_if_text) for name in texts})
+
+
+def _as_text_if_text(cell: object) -> object:
+    return as_text(cell) if isinstance(cell, str) else cell
