@@ -41,7 +41,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a small finished audit."""
-    from diagnostics.app.api import audit
+    from diagnostics.audit.audit import audit
 
     out = tmp_path_factory.mktemp("audited")
     audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, kernel_problems=0, out=out, name="run"))
@@ -141,6 +141,7 @@ def test_bad_input_is_one_line_with_the_mend(
     assert not Path("out.csv").exists()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     toml = tmp_path / "audit.toml"
     toml.write_text(
@@ -169,6 +170,7 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     flags = ("--task", "countdown", "--limit", "2", "--n", "2", "--panel", "1", "--kernel-problems", "0", "--quiet")
     stores = []
@@ -189,6 +191,7 @@ def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_
     assert json.loads(printed)["samples_drawn"] == 0
 
 
+@pytest.mark.usefixtures("no_report")
 def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path, tmp_path: Path) -> None:
     store = str(shutil.copy(audited, tmp_path))
     code, out, _ = run("confirm", store, "--path", str(tmp_path / "nowhere"), "--quiet")
