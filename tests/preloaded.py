@@ -44,6 +44,12 @@ OF_ENGINES = (
     "vllm.v1.worker.cpu_worker",
     "vllm.v1.engine.llm_engine",
     "vllm.model_executor.models.qwen3",
+    "vllm.distributed.elastic_ep.elastic_execute",
+    "vllm.model_executor.layers.quantization.online.base",
+    "vllm.v1.attention.backends.cpu_attn",
+    "vllm.v1.core.sched.scheduler",
+    "diagnostics.samplers.vllm_worker",
+    "tests.preloaded:prepare_vllm",
 )
 ENGINES = "OVERSHARP_TESTS_ENGINES"
 """Environment variable: the socket where engines are forked."""
@@ -170,11 +176,25 @@ class ForkedAudit(Forked):
 
 
 def audit_beside_training() -> None:
-    """The process of such an audit: it ends with the server that forked it."""
+    """The process of such an audit: it ends with the server that forked it, and draws no report: none is read."""
+    from diagnostics.app import report
     from trainers.integrations import live_process
+
+    report.write_report = lambda store_path, report_path: None
 
     sys.argv.insert(1, str(os.getppid()))
     live_process.main()
+
+
+def prepare_vllm() -> None:
+    """What every engine would begin with: set up the loggers, and look through all modules for kernels to replace."""
+    from vllm.config.logging import LoggingConfig
+    from vllm.logger import configure_logging_if_needed
+    from vllm.platforms import current_platform
+
+    configure_logging_if_needed(LoggingConfig())
+    current_platform.register_triton_kernel_overrides()
+    type(current_platform).register_triton_kernel_overrides = classmethod(lambda cls: None)
 
 
 def fork_engines() -> Callable[[], None]:

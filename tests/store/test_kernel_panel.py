@@ -115,6 +115,7 @@ def test_its_log_probabilities_are_those_of_the_scorer(audited: Path) -> None:
     np.testing.assert_allclose(both["logp_sum"], both["scored"], atol=1e-4)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_kernel_that_fails_is_a_warning_at_the_end_and_an_exit_code(
     countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
