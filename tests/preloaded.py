@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -120,12 +121,25 @@ class Command(Forked):
         return self.wait(), said
 
 
-class ForkServer:
-    """The process that forks. Close it in the end."""
+class RunningServer:
+    """The process that forks, which somebody else started."""
+
+    def __init__(self, socket_path: str) -> None:
+        self.socket_path = socket_path
+
+    def start(
+        self, arguments: Sequence[str], *, call: str = COMMAND, environment: Mapping[str, str] | None = None
+    ) -> Command:
+        """Begin a command."""
+        return Command(self.socket_path, arguments, call=call, environment=environment or {})
+
+
+class ForkServer(RunningServer):
+    """The process that forks. It imports at the first request. Close it in the end."""
 
     def __init__(self, preloaded: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp())
-        self.socket_path = str(self._folder / "socket")
+        super().__init__(str(self._folder / "socket"))
         # pyarrow's allocator would start a thread, which would not live on in a fork
         more = {"PYTHONPATH": str(ROOT), "JE_ARROW_MALLOC_CONF": "background_thread:false"}
         with socket.socket(socket.AF_UNIX) as listener:
@@ -137,12 +151,6 @@ class ForkServer:
                 env={**(environment or os.environ), **more},
                 pass_fds=[listener.fileno()],
             )
-
-    def start(
-        self, arguments: Sequence[str], *, call: str = COMMAND, environment: Mapping[str, str] | None = None
-    ) -> Command:
-        """Begin a command."""
-        return Command(self.socket_path, arguments, call=call, environment=environment or {})
 
     def close(self) -> None:
         """End it, and with it what has not ended."""
@@ -250,6 +258,12 @@ def _serve(listener: socket.socket, parent: int) -> Callable[[], None]:
     sys.exit()
 
 
+def _wait_for_a_request(listener: socket.socket, parent: int) -> None:
+    while not select.select([listener], [], [], 1.0)[0]:
+        if os.getppid() != parent:
+            sys.exit()
+
+
 def _become(files: list[int], call: str, arguments: list[str], environment: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -270,9 +284,11 @@ def _named(call: str) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
+    requests, asking = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    _wait_for_a_request(requests, asking)
     gc.disable()
     for preloaded in sys.argv[3:]:
         _named(preloaded)()
     gc.freeze()  # no collector of a forked process looks through it, and so copies it
     gc.enable()
-    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))()
+    _serve(requests, asking)()

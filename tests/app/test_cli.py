@@ -14,7 +14,7 @@ import pytest
 
 from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
-from tests.preloaded import ForkServer
+from tests.preloaded import RunningServer
 from trainers import objectives
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -261,7 +261,7 @@ def test_a_run_can_be_repeated_from_the_settings_it_wrote(run: Run, tmp_path: Pa
     assert printed.strip() == str(out / "checkpoint-2")
 
 
-def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: ForkServer) -> None:
+def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: RunningServer) -> None:
     flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]
     process = commands.start(["audit", str(countdown_series), *flags])
     while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diagnostics.records.errors import ConfigError
-from tests.preloaded import ForkServer
+from tests.preloaded import RunningServer
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.preloaded import ForkServer
     ],
 )
 def test_it_ends_with_the_code_of_the_command_once_all_is_said_and_done(
-    arguments: list[str], code: int, said: str, commands: ForkServer
+    arguments: list[str], code: int, said: str, commands: RunningServer
 ) -> None:
     ended, output = commands.start(arguments, call="tests.app.busy_command:main").communicate()
     lines = output.splitlines()
