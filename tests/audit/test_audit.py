@@ -22,7 +22,7 @@ from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 from oversharp import open_store
 from tests.audit.small_audits import Notes, config, frame, with_rollouts
-from tests.preloaded import Command, ForkServer
+from tests.preloaded import Command, RunningServer
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 SAMPLES = """
@@ -103,12 +103,12 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
 
 @of_one_audit
 def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
-    countdown_series: Path, whole: AuditResult, tmp_path: Path, commands: ForkServer
+    countdown_series: Path, whole: AuditResult, tmp_path: Path, commands: RunningServer
 ) -> None:
     rng = random.Random(7)
     out = tmp_path / "killed"
     committed = kills = 0
-    for _ in range(6):
+    for _ in range(4):
         process = commands.start(_command(countdown_series, out))
         _wait_for_a_write(out, process)
         time.sleep(rng.uniform(0, 0.5))
