@@ -6,17 +6,20 @@ import gc
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.preloaded import ENGINES, OF_COMMANDS, OF_ENGINES, ForkServer, fork_engines
+from tests.preloaded import ENGINES, OF_COMMANDS, OF_ENGINES, ForkServer, RunningServer, fork_engines
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("of_this_house", deadline=None)  # a test asserts no speed
 settings.load_profile("of_this_house")
+
+OF_ALL_WORKERS = pytest.StashKey[ForkServer]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,9 +69,34 @@ def make_checkpoint() -> Callable[[Path, int], Path]:
     return write_checkpoint
 
 
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line stands for every report that this process writes: to draw one takes two seconds."""
+
+    def instead(_store_path: Path, out_path: Path, **_: object) -> Path:
+        out_path.write_text("<!doctype html>\n", encoding="utf-8")
+        return out_path
+
+    for place in ("reports.build_report", "diagnostics.app.report.build_report"):
+        monkeypatch.setattr(place, instead)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The workers of pytest-xdist share one process that their commands are forked from."""
+    stash = node.config.stash
+    if OF_ALL_WORKERS not in stash:
+        stash[OF_ALL_WORKERS] = ForkServer(OF_COMMANDS)
+        node.config.add_cleanup(stash[OF_ALL_WORKERS].close)
+    node.workerinput["commands"] = stash[OF_ALL_WORKERS].socket_path
+
+
 @pytest.fixture(scope="session")
-def commands() -> Iterator[ForkServer]:
+def commands(pytestconfig: pytest.Config) -> Iterator[RunningServer]:
     """Starts ``oversharp`` commands as processes of their own, without the seconds that their imports take."""
+    if shared := getattr(pytestconfig, "workerinput", {}).get("commands"):
+        yield RunningServer(shared)
+        return
     server = ForkServer(OF_COMMANDS)
     yield server
     server.close()

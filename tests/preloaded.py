@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -44,6 +45,12 @@ OF_ENGINES = (
     "vllm.v1.worker.cpu_worker",
     "vllm.v1.engine.llm_engine",
     "vllm.model_executor.models.qwen3",
+    "vllm.distributed.elastic_ep.elastic_execute",
+    "vllm.model_executor.layers.quantization.online.base",
+    "vllm.v1.attention.backends.cpu_attn",
+    "vllm.v1.core.sched.scheduler",
+    "diagnostics.samplers.vllm_worker",
+    "tests.preloaded:prepare_vllm",
 )
 ENGINES = "OVERSHARP_TESTS_ENGINES"
 """Environment variable: the socket where engines are forked."""
@@ -114,12 +121,25 @@ class Command(Forked):
         return self.wait(), said
 
 
-class ForkServer:
-    """The process that forks. Close it in the end."""
+class RunningServer:
+    """The process that forks, which somebody else started."""
+
+    def __init__(self, socket_path: str) -> None:
+        self.socket_path = socket_path
+
+    def start(
+        self, arguments: Sequence[str], *, call: str = COMMAND, environment: Mapping[str, str] | None = None
+    ) -> Command:
+        """Begin a command."""
+        return Command(self.socket_path, arguments, call=call, environment=environment or {})
+
+
+class ForkServer(RunningServer):
+    """The process that forks. It imports at the first request. Close it in the end."""
 
     def __init__(self, preloaded: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp())
-        self.socket_path = str(self._folder / "socket")
+        super().__init__(str(self._folder / "socket"))
         # pyarrow's allocator would start a thread, which would not live on in a fork
         more = {"PYTHONPATH": str(ROOT), "JE_ARROW_MALLOC_CONF": "background_thread:false"}
         with socket.socket(socket.AF_UNIX) as listener:
@@ -131,12 +151,6 @@ class ForkServer:
                 env={**(environment or os.environ), **more},
                 pass_fds=[listener.fileno()],
             )
-
-    def start(
-        self, arguments: Sequence[str], *, call: str = COMMAND, environment: Mapping[str, str] | None = None
-    ) -> Command:
-        """Begin a command."""
-        return Command(self.socket_path, arguments, call=call, environment=environment or {})
 
     def close(self) -> None:
         """End it, and with it what has not ended."""
@@ -170,11 +184,25 @@ class ForkedAudit(Forked):
 
 
 def audit_beside_training() -> None:
-    """The process of such an audit: it ends with the server that forked it."""
+    """The process of such an audit: it ends with the server that forked it, and draws no report: none is read."""
+    from diagnostics.app import report
     from trainers.integrations import live_process
+
+    report.write_report = lambda store_path, report_path: None
 
     sys.argv.insert(1, str(os.getppid()))
     live_process.main()
+
+
+def prepare_vllm() -> None:
+    """What every engine would begin with: set up the loggers, and look through all modules for kernels to replace."""
+    from vllm.config.logging import LoggingConfig
+    from vllm.logger import configure_logging_if_needed
+    from vllm.platforms import current_platform
+
+    configure_logging_if_needed(LoggingConfig())
+    current_platform.register_triton_kernel_overrides()
+    type(current_platform).register_triton_kernel_overrides = classmethod(lambda cls: None)
 
 
 def fork_engines() -> Callable[[], None]:
@@ -230,6 +258,12 @@ def _serve(listener: socket.socket, parent: int) -> Callable[[], None]:
     sys.exit()
 
 
+def _wait_for_a_request(listener: socket.socket, parent: int) -> None:
+    while not select.select([listener], [], [], 1.0)[0]:
+        if os.getppid() != parent:
+            sys.exit()
+
+
 def _become(files: list[int], call: str, arguments: list[str], environment: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -250,9 +284,11 @@ def _named(call: str) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
+    requests, asking = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    _wait_for_a_request(requests, asking)
     gc.disable()
     for preloaded in sys.argv[3:]:
         _named(preloaded)()
     gc.freeze()  # no collector of a forked process looks through it, and so copies it
     gc.enable()
-    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))()
+    _serve(requests, asking)()

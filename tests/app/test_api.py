@@ -85,6 +85,7 @@ def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_p
     assert "Unit: probability" in oversharp.explain("pass_at_k")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_audit_records_the_call_without_what_is_default(countdown_series: Path, tmp_path: Path) -> None:
     config = oversharp.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run")
     result = oversharp.audit(countdown_series, config)
@@ -94,6 +95,7 @@ def test_an_audit_records_the_call_without_what_is_default(countdown_series: Pat
     assert command == f"oversharp.audit(['{countdown_series}'], AuditConfig({expected}))"
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_import_takes_one_path_or_several(tmp_path: Path) -> None:
     dump = tmp_path / "0.jsonl"
     dump.write_text('{"input": "1 + 1", "output": "2", "gts": "2", "score": 1.0, "step": 0}\n' * 4, encoding="utf-8")

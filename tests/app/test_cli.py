@@ -16,7 +16,7 @@ from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
 from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
-from tests.preloaded import ForkServer
+from tests.preloaded import RunningServer
 from trainers import objectives
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a small finished audit."""
-    from diagnostics.app.api import audit
+    from diagnostics.audit.audit import audit
 
     out = tmp_path_factory.mktemp("audited")
     audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, kernel_problems=0, out=out, name="run"))
@@ -143,6 +143,7 @@ def test_bad_input_is_one_line_with_the_mend(
     assert not Path("out.csv").exists()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     toml = tmp_path / "audit.toml"
     toml.write_text(
@@ -171,6 +172,7 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     flags = ("--task", "countdown", "--limit", "2", "--n", "2", "--panel", "1", "--kernel-problems", "0", "--quiet")
     stores = []
@@ -191,6 +193,7 @@ def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_
     assert json.loads(printed)["samples_drawn"] == 0
 
 
+@pytest.mark.usefixtures("no_report")
 def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path, tmp_path: Path) -> None:
     store = str(shutil.copy(audited, tmp_path))
     code, out, _ = run("confirm", store, "--path", str(tmp_path / "nowhere"), "--quiet")
@@ -280,7 +283,7 @@ def test_a_run_can_be_repeated_from_the_settings_it_wrote(run: Run, tmp_path: Pa
     assert printed.strip() == str(out / "checkpoint-2")
 
 
-def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: ForkServer) -> None:
+def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: RunningServer) -> None:
     flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]
     process = commands.start(["audit", str(countdown_series), *flags])
     while not (tmp_path / "audit.duckdb").exists() and process.poll() is None:

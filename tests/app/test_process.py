@@ -10,7 +10,7 @@ import pytest
 
 from diagnostics.app.process import FAULT_EXIT_CODE
 from diagnostics.records.errors import ConfigError
-from tests.preloaded import ForkServer
+from tests.preloaded import RunningServer
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.preloaded import ForkServer
     ],
 )
 def test_it_ends_with_the_code_of_the_command_once_all_is_said_and_done(
-    arguments: list[str], code: int, said: str, commands: ForkServer
+    arguments: list[str], code: int, said: str, commands: RunningServer
 ) -> None:
     ended, output = commands.start(arguments, call="tests.app.busy_command:main").communicate()
     lines = output.splitlines()

@@ -20,7 +20,7 @@ import pytest
 from diagnostics.records.errors import SamplerError, StoreError
 from oversharp import open_store
 from tests.audit.fault_audit import Stroke
-from tests.preloaded import ENGINES, ForkServer
+from tests.preloaded import ENGINES, RunningServer
 from tests.vllm_here import runs_or_must_run
 
 STEPS = (0, 20, 40, 60)
@@ -81,7 +81,7 @@ class Ended:
 class Audit:
     """One command: the audit of ``run`` into ``out``."""
 
-    commands: ForkServer
+    commands: RunningServer
     run: Path
     out: Path
     engines: str = ""  # where they are forked
@@ -173,14 +173,14 @@ def _all_samples() -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(commands: ForkServer, series: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def undisturbed(commands: RunningServer, series: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
     """A whole audit with transformers."""
     return _undisturbed(Audit(commands=commands, run=series, out=tmp_path_factory.mktemp("whole")))
 
 
 @pytest.fixture(scope="module")
 def undisturbed_vllm(
-    commands: ForkServer, series: Path, tmp_path_factory: pytest.TempPathFactory, engine_server: str
+    commands: RunningServer, series: Path, tmp_path_factory: pytest.TempPathFactory, engine_server: str
 ) -> Audit:
     """A whole audit with vLLM."""
     out = tmp_path_factory.mktemp("whole")

@@ -31,8 +31,11 @@ from scipy.stats import binom
 from diagnostics.verdict.rule import Ruling, SeenCounts, rule
 
 SERIES = 200
-#: A rule at the bar exceeds this in 1 % of such runs; one with 15 % false positives stays below it in 1 %.
-MOST_POSITIVES = int(binom.ppf(0.99, SERIES, BAR))
+
+
+def most_positives(series: int) -> int:
+    """A rule at the bar exceeds this in 1 % of such runs; one with 15 % of 200 false does not in 1 %."""
+    return int(binom.ppf(0.99, series, BAR))
 
 
 def small(kind: Kind, judge: Judge = rule, series: int = SERIES) -> Row:
@@ -41,7 +44,7 @@ def small(kind: Kind, judge: Judge = rule, series: int = SERIES) -> Row:
 
 @pytest.mark.parametrize("kind", STRICT_NULLS)
 def test_series_without_a_loss_are_rarely_called_one(kind: Kind) -> None:
-    assert small(kind).positives <= MOST_POSITIVES
+    assert small(kind).positives <= most_positives(SERIES)
 
 
 def test_a_loss_that_a_few_samples_show_is_found() -> None:
@@ -79,8 +82,8 @@ def short_of_samples(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
 
 @pytest.mark.parametrize("broken", [lenient, naive, short_of_samples])
 def test_a_rule_that_cries_wolf_is_caught(broken: Judge) -> None:
-    row = small("no_change", judge=broken)
-    assert row.positives > MOST_POSITIVES
+    row = small("no_change", judge=broken, series=80)
+    assert row.positives > most_positives(80)
     assert not row.bar_held
 
 

@@ -79,6 +79,7 @@ def ended(tmp_path: Path, name: str, *flags: str) -> object:
     return end.value.code
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_command_warns_and_ends_with_3_where_its_clean_twin_ends_with_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

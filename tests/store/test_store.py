@@ -397,8 +397,8 @@ def test_a_store_of_an_older_schema_is_renewed_by_merge_and_by_nothing_else(tmp_
         assert len(held["response_logps"]) == 5
         assert len(store.frame("FROM response_tokens")) == (0 if schema == 1 else 5)
         assert (store.verdict("run") is None) == (schema == 1)
-    page = build_report(renewed, tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "No verdict" in page
+    if schema == 1:  # the others hold what today's store does
+        assert "No verdict" in build_report(renewed, tmp_path / "report.html").read_text(encoding="utf-8")
     assert merge([old], tmp_path / "new").samples_added == 0
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.types import Grade
-from tests.preloaded import ForkServer
+from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
@@ -103,7 +103,7 @@ def test_a_finished_run_returns_without_writing_a_checkpoint(finished: FinishedR
 
 
 def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
-    config: TrainConfig, model_path: Path, easy_problems: Path, tmp_path: Path, commands: ForkServer
+    config: TrainConfig, model_path: Path, easy_problems: Path, tmp_path: Path, commands: RunningServer
 ) -> None:
     whole = train(replace(config, output_dir=tmp_path / "whole", max_steps=18, save_every=3))
     killed = tmp_path / "killed"

@@ -45,6 +45,12 @@ def _series(base: CheckpointCounts, *trained: CheckpointCounts, shows_modes: boo
     )  # fmt: skip
 
 
+@pytest.fixture
+def no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit that would settle it takes half a second to find: for tests that do not read it."""
+    monkeypatch.setattr("diagnostics.verdict.decide.settle", lambda *_, **__: None)
+
+
 def _lost(n_problems: int) -> np.ndarray:
     """Half of the problems are never solved any more, the others always."""
     return np.where(np.arange(n_problems) % 2, N, 0)
@@ -217,6 +223,7 @@ def test_related_problems_settle_nothing_and_the_verdict_says_why_it_names_no_si
     assert any(caveat.startswith("How large an audit would settle it is not named") for caveat in told.caveats)
 
 
+@pytest.mark.usefixtures("no_remedy")
 @pytest.mark.parametrize(("n_trained", "n_window"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 3), (9, 3)])
 def test_the_window_is_the_last_third(n_trained: int, n_window: int) -> None:
     correct = np.full(40, 128)
@@ -270,6 +277,7 @@ def test_without_anything_to_compare_the_verdict_says_why_there_is_none() -> Non
         assert verdict.k_most is None
 
 
+@pytest.mark.usefixtures("no_remedy")
 @pytest.mark.parametrize(
     ("base_rates", "late_rates", "said"),
     [
@@ -293,6 +301,7 @@ def test_unread_responses_are_warned_of_where_they_became_more_and_something_fel
         assert not [text for text in verdict_of(_series(base, quiet)).caveats if "late samples" in text]
 
 
+@pytest.mark.usefixtures("no_remedy")
 def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_of() -> None:
     base = _checkpoint(0, np.full(12, 20), n=64)
     counts = replace(_series(base, _checkpoint(20, np.full(12, 20), n=32, n_most=64)), tasks=("aime", "math"))
@@ -337,6 +346,7 @@ def test_a_total_loss_is_seen_at_a_late_look_too(number: int) -> None:
     assert verdict_of(looked).label == "degraded"
 
 
+@pytest.mark.usefixtures("no_remedy")
 def test_a_checkpoint_is_not_kept_where_the_verdict_cannot_show_it() -> None:
     same = np.full(40, 128)
     verdict = verdict_of(_series(_checkpoint(0, same), _checkpoint(20, same)))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.preloaded import ForkedAudit, ForkServer
+from tests.preloaded import ForkedAudit, RunningServer
 from trainers.integrations import live
 
 with warnings.catch_warnings():
@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 
 
 @pytest.fixture
-def _forked_audits(commands: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def _forked_audits(commands: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The audits that this test starts do not take the seconds of their imports; ``test_live`` has real ones."""
     started = functools.partial(ForkedAudit, commands.socket_path)
     monkeypatch.setattr(live, "subprocess", SimpleNamespace(**vars(live.subprocess) | {"Popen": started}))

@@ -151,6 +151,7 @@ def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
     [found] = live.finish()
     assert found.step == 20
     assert len(warned(caplog)) == 1
+    assert live.store_path.with_name("report.html").is_file()
 
 
 @pytest.mark.usefixtures("_forked_audits")
