@@ -23,7 +23,7 @@ from diagnostics.records.version import version
 from diagnostics.store.older import as_today
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
@@ -115,6 +115,14 @@ class Database:
         finally:
             self._connection.unregister("incoming")
         return int(result[0]) if result else 0
+
+    def delete(self, table: str, rows: pd.DataFrame, *, where: str) -> None:
+        """Delete the rows of ``table`` that ``where`` holds for, with any of ``incoming``, which are ``rows``."""
+        self._connection.register("incoming", rows)
+        try:
+            self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
+        finally:
+            self._connection.unregister("incoming")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

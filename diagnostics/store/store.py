@@ -48,6 +48,7 @@ from diagnostics.store.write_import import ImportedFile, Recording, imported, im
 from diagnostics.store.write_verdict import record_look, record_verdict
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.record import Verdict
+from diagnostics.verifiers import RULES
 
 
 class Store:
@@ -258,7 +259,7 @@ class Store:
     # ------------------------------------------------------------------ grades
 
     def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
-        """Commit grades given as (problem_id, response_id, verifier, grade)."""
+        """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules."""
         frame = pd.DataFrame(
             [
                 {
@@ -271,6 +272,8 @@ class Store:
                     "correct": grade.correct,
                     "state": grade.state,
                     "reason": grade.reason,
+                    "n_boxed": grade.n_boxed,
+                    "rules": RULES.get(verifier),
                 }
                 for problem_id, response, verifier, grade in rows
             ]
@@ -278,9 +281,21 @@ class Store:
         if frame.empty:
             return
         with self._database.transaction():
+            self._database.delete(
+                "grades AS g",
+                frame,
+                where="""
+                g.problem_id = incoming.problem_id
+                AND g.response_id = incoming.response_id
+                AND g.verifier = incoming.verifier
+                AND incoming.rules IS NOT NULL
+                AND g.rules IS DISTINCT FROM incoming.rules
+                """,
+            )
             self._database.insert(
                 """INSERT INTO grades
-                   SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason""",
+                   SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
+                          n_boxed::INTEGER, rules::INTEGER""",
                 frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
                 where="""
                 NOT EXISTS (

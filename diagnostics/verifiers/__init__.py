@@ -7,10 +7,10 @@ worker processes).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from diagnostics.records.errors import VerifierError
 from diagnostics.records.plugins import find_callables, load_callable
@@ -28,6 +28,9 @@ _BUILT_IN = {
     "modes": ("diagnostics.verifiers.modes", "ModesVerifier"),
     "reasoning_gym": ("diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
+#: By which rules each verifier grades today. Whoever changes what one accepts, or what it calls an answer, raises its
+#: number: grades by other rules are made again before they are counted with new ones.
+RULES: Mapping[str, int] = MappingProxyType(dict.fromkeys(_BUILT_IN, 1))
 _WITH_WORKERS = frozenset({"math", "reasoning_gym"})
 
 
