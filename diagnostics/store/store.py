@@ -35,6 +35,7 @@ from diagnostics.store.database import Database
 from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
+    record_grades,
     record_provenance,
     register_audit,
     register_control,
@@ -48,7 +49,6 @@ from diagnostics.store.write_import import ImportedFile, Recording, imported, im
 from diagnostics.store.write_verdict import record_look, record_verdict
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import RULES
 
 
 class Store:
@@ -260,52 +260,7 @@ class Store:
 
     def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
         """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules."""
-        frame = pd.DataFrame(
-            [
-                {
-                    "problem_id": problem_id,
-                    "response_id": response,
-                    "verifier": verifier,
-                    "answer": grade.answer,
-                    "mode": grade.mode,
-                    "reward": grade.reward,
-                    "correct": grade.correct,
-                    "state": grade.state,
-                    "reason": grade.reason,
-                    "n_boxed": grade.n_boxed,
-                    "rules": RULES.get(verifier),
-                }
-                for problem_id, response, verifier, grade in rows
-            ]
-        )
-        if frame.empty:
-            return
-        with self._database.transaction():
-            self._database.delete(
-                "grades AS g",
-                frame,
-                where="""
-                g.problem_id = incoming.problem_id
-                AND g.response_id = incoming.response_id
-                AND g.verifier = incoming.verifier
-                AND incoming.rules IS NOT NULL
-                AND g.rules IS DISTINCT FROM incoming.rules
-                """,
-            )
-            self._database.insert(
-                """INSERT INTO grades
-                   SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
-                          n_boxed::INTEGER, rules::INTEGER""",
-                frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
-                where="""
-                NOT EXISTS (
-                    FROM grades AS g
-                    WHERE g.problem_id = incoming.problem_id
-                      AND g.response_id = incoming.response_id
-                      AND g.verifier = incoming.verifier
-                )
-                """,
-            )
+        record_grades(self._database, rows)
 
     # ------------------------------------------------------------------ teacher-forced responses
 

@@ -146,7 +146,7 @@ def test_a_grade_by_other_rules_is_made_again_and_that_of_another_tool_never(
     assert store.frame("SELECT DISTINCT verifier, rules FROM grades").to_numpy().tolist() == [["exact", RULES["exact"]]]
 
     other = {"exact": RULES["exact"] + 1}
-    for module in ("missing", "store"):
+    for module in ("missing", "write_audit"):
         monkeypatch.setattr(f"diagnostics.store.{module}.RULES", other)
     pending = ungraded(store, key)
     assert sorted(zip(pending["text"], pending["outdated"], strict=True)) == [("2", True), ("3", True)]
@@ -154,7 +154,7 @@ def test_a_grade_by_other_rules_is_made_again_and_that_of_another_tool_never(
     assert ungraded(store, key).empty
     assert store.frame("SELECT rules, count(*) FROM grades GROUP BY ALL").to_numpy().tolist() == [[other["exact"], 2]]
 
-    for module in ("missing", "store"):
+    for module in ("missing", "write_audit"):
         monkeypatch.setattr(f"diagnostics.store.{module}.RULES", {"math": 7})  # "exact" is now another package's
     assert ungraded(store, key).empty
 
