@@ -294,7 +294,7 @@ def regrade(
     store
         The audit.duckdb file.
     verifier
-        Who grades: math, exact, choice, expression, modes, reasoning_gym, or one of another package.
+        Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, or one of another package.
     series
         Name of the series to grade again; needed where there are several.
     guess_rate

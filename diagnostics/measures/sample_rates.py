@@ -110,7 +110,7 @@ Source: sample health; states of the grades.
 Several boxes rate: the share of samples that put different contents into boxes, anywhere in the response.
 
 Meaning: of several boxes the last counts, as everywhere in the field, so that a response may try one answer after the
-other.
+other. ``oversharp regrade STORE --verifier math_strict`` grades the same samples with such responses as ambiguous.
 Unit: share of the samples whose boxes were counted; n counts them. No interval: it describes the samples at hand.
 Limits: contents are compared as text without spaces: ``0.5`` and ``1/2`` differ. A long solution may box its parts.
 Source: sample health; counted while grading.
