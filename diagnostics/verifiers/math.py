@@ -105,6 +105,7 @@ class MathVerifier:
     def __init__(self, *, timeout_s: float = 5.0, workers: int | None = None) -> None:
         self._pool = KillablePool(module=WORKER_MODULE, timeout_s=timeout_s, workers=workers)
         self._verdicts: dict[tuple[str, str], Outcome[MathVerdict]] = {}
+        self._known: dict[tuple[Gold, Stated], Grade] = {}
 
     def __enter__(self) -> MathVerifier:
         return self
@@ -141,8 +142,14 @@ class MathVerifier:
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
         asked = [(gold_of(problem.gold), read(text)) for problem, text in items]
-        self._verify([pair for gold, reading in asked for pair in _pairs(gold, reading)])
-        return [self._grade(gold, reading) for gold, reading in asked]
+        new = dict.fromkeys(pair for pair in asked if pair not in self._known)
+        self._verify([pair for gold, stated in new for pair in _pairs(gold, stated)])
+        return [self._known.get(pair) or self._remember(pair) for pair in asked]
+
+    def _remember(self, pair: tuple[Gold, Stated]) -> Grade:
+        """Responses repeat what they state far more often than their texts."""
+        grade = self._known[pair] = self._grade(*pair)
+        return grade
 
     def _verify(self, pairs: Sequence[tuple[str, str]]) -> None:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._verdicts]
@@ -151,48 +158,48 @@ class MathVerifier:
 
             self._verdicts.update(zip(new, self._pool.map(judge, new), strict=True))
 
-    def _grade(self, gold: Gold, reading: Stated) -> Grade:
-        if reading.stated is None:
-            return _no_answer("no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response", reading)
-        if len(reading.stated) > MAX_ANSWER_CHARACTERS:
-            return _no_answer(f"the answer is longer than {MAX_ANSWER_CHARACTERS} characters", reading)
-        if self.one_box and reading.n_boxed > 1:
-            return _ambiguous("different boxes", reading)
+    def _grade(self, gold: Gold, stated: Stated) -> Grade:
+        if stated.text is None:
+            return _no_answer("no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response", stated)
+        if len(stated.text) > MAX_ANSWER_CHARACTERS:
+            return _no_answer(f"the answer is longer than {MAX_ANSWER_CHARACTERS} characters", stated)
+        if self.one_box and stated.n_boxed > 1:
+            return _ambiguous("different boxes", stated)
         if gold.words is not None:
-            return _of_words(gold.words, reading)
-        form = verdict_on_form(gold.answer, reading.stated)
-        if form or (reading.sentence and verdict_on_form(gold.answer, reading.sentence)):
-            return _graded(collapse_whitespace(gold.answer), reading, correct=True)
-        if reading.doubt:
-            return self._doubtful(gold, reading)
-        if not reading.values:
-            return _no_answer("no number or formula in the answer", reading)
+            return _of_words(gold.words, stated)
+        form = verdict_on_form(gold.answer, stated.text)
+        if form or (stated.sentence and verdict_on_form(gold.answer, stated.sentence)):
+            return _graded(collapse_whitespace(gold.answer), stated, correct=True)
+        if stated.doubt:
+            return self._doubtful(gold, stated)
+        if not stated.values:
+            return _no_answer("no number or formula in the answer", stated)
         if form is False:
-            return _graded(collapse_whitespace(reading.stated), reading)
-        return self._judged(gold, reading.values[0], reading)
+            return _graded(collapse_whitespace(stated.text), stated)
+        return self._judged(gold, stated.values[0], stated)
 
-    def _judged(self, gold: Gold, value: str, reading: Stated) -> Grade:
+    def _judged(self, gold: Gold, value: str, stated: Stated) -> Grade:
         outcome = self._verdicts[gold.boxed, boxed(value, algebra=gold.algebra)]
         if outcome.value is None:
             assert outcome.state != "ok"
-            return _graded(collapse_whitespace(value), reading, state=outcome.state, reason=outcome.reason)
+            return _graded(collapse_whitespace(value), stated, state=outcome.state, reason=outcome.reason)
         if outcome.value.answer_key is None:
-            return _no_answer("math-verify cannot read the answer", reading)
-        return _graded(outcome.value.answer_key, reading, correct=outcome.value.correct)
+            return _no_answer("math-verify cannot read the answer", stated)
+        return _graded(outcome.value.answer_key, stated, correct=outcome.value.correct)
 
-    def _doubtful(self, gold: Gold, reading: Stated) -> Grade:
+    def _doubtful(self, gold: Gold, stated: Stated) -> Grade:
         """Right where every alternative is, or where the list of them is what the gold lists."""
-        grades = [self._judged(gold, value, reading) for value in reading.values]
+        grades = [self._judged(gold, value, stated) for value in stated.values]
         if grades and all(
             grade.correct and verdict_on_form(gold.answer, value) is not False
-            for grade, value in zip(grades, reading.values, strict=True)
+            for grade, value in zip(grades, stated.values, strict=True)
         ):
             return grades[0]
-        for value in reading.listed if gold.is_list else ():
-            grade = self._judged(gold, value, reading)
+        for value in stated.listed if gold.is_list else ():
+            grade = self._judged(gold, value, stated)
             if grade.correct and verdict_on_form(gold.answer, value) is not False:
                 return grade
-        return _ambiguous(reading.doubt, reading)
+        return _ambiguous(stated.doubt, stated)
 
 
 class StrictMathVerifier(MathVerifier):
@@ -202,31 +209,29 @@ class StrictMathVerifier(MathVerifier):
     one_box = True
 
 
-def _pairs(gold: Gold, reading: Stated) -> Iterator[tuple[str, str]]:
-    if gold.words is not None or reading.stated is None or len(reading.stated) > MAX_ANSWER_CHARACTERS:
+def _pairs(gold: Gold, stated: Stated) -> Iterator[tuple[str, str]]:
+    if gold.words is not None or stated.text is None or len(stated.text) > MAX_ANSWER_CHARACTERS:
         return
-    for value in (*reading.values, *(reading.listed if gold.is_list else ())):
+    for value in (*stated.values, *(stated.listed if gold.is_list else ())):
         yield gold.boxed, boxed(value, algebra=gold.algebra)
 
 
-def _of_words(words: str, reading: Stated) -> Grade:
-    said = as_text(reading.stated or "")
+def _of_words(words: str, stated: Stated) -> Grade:
+    said = as_text(stated.text or "")
     if said == words:
-        return _graded(words, reading, correct=True)
-    return _ambiguous(reading.doubt, reading) if reading.doubt else _graded(said or NO_ANSWER, reading)
+        return _graded(words, stated, correct=True)
+    return _ambiguous(stated.doubt, stated) if stated.doubt else _graded(said or NO_ANSWER, stated)
 
 
-def _graded(
-    answer: str, reading: Stated, *, correct: bool = False, state: GradeState = "ok", reason: str = ""
-) -> Grade:
-    return Grade(answer=answer, mode=answer, reward=float(correct), state=state, reason=reason, n_boxed=reading.n_boxed)
+def _graded(answer: str, stated: Stated, *, correct: bool = False, state: GradeState = "ok", reason: str = "") -> Grade:
+    return Grade(answer=answer, mode=answer, reward=float(correct), state=state, reason=reason, n_boxed=stated.n_boxed)
 
 
-def _no_answer(reason: str, reading: Stated) -> Grade:
-    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason, n_boxed=reading.n_boxed)
+def _no_answer(reason: str, stated: Stated) -> Grade:
+    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason, n_boxed=stated.n_boxed)
 
 
-def _ambiguous(doubt: str, reading: Stated) -> Grade:
-    shown = collapse_whitespace(reading.stated or "")[:100]
+def _ambiguous(doubt: str, stated: Stated) -> Grade:
+    shown = collapse_whitespace(stated.text or "")[:100]
     reason = f"no single answer: {doubt} ({shown!r})"
-    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=reading.n_boxed)
+    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=stated.n_boxed)

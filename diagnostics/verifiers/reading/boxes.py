@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_PLAIN = re.compile(r"\\boxed\{[^{}\\]*\}")
 _SPACES = re.compile(r"\s|\\[ ,;!]|\\(?:left|right|displaystyle)(?![A-Za-z])|\\(?=[dt]frac)[dt]")
 #: What stands between boxes that are one statement: marks of mathematics, "x =", and a word or sign that joins.
 _JOINER = re.compile(
@@ -52,7 +53,10 @@ def boxes(text: str) -> Boxes | None:
     >>> boxes(r"\boxed{2\boxed{1}}").nested, boxes("no box") is None
     (True, True)
     """
-    found = _closed(text, text.find("\\boxed"))
+    first = text.find("\\boxed")
+    plain = _PLAIN.match(text, first) if first >= 0 and text.find("\\boxed", first + 6) < 0 else None
+    # nearly always there is a single box without braces
+    found = [_Box(first, first + 7, plain.end() - 1, False)] if plain else _closed(text, first)
     if not found:
         return None
     joined, joiner = [found[-1]], ""
@@ -67,7 +71,7 @@ def boxes(text: str) -> Boxes | None:
         contents=tuple(text[box.inner : box.end].strip() for box in joined),
         joiner=joiner,
         nested=found[-1].nested,
-        n_different=len({_SPACES.sub("", text[box.inner : box.end]) for box in found}),
+        n_different=1 if len(found) == 1 else len({_SPACES.sub("", text[box.inner : box.end]) for box in found}),
         before=text[max(0, joined[0].start - 120) : joined[0].start],
         after=text[joined[-1].end + 1 : joined[-1].end + 300],
     )

@@ -163,7 +163,7 @@ def withdrawn(after: str) -> bool:
     >>> withdrawn(". Wait, no, it is 43."), withdrawn(". Let me check that.")
     (True, False)
     """
-    return bool(_WITHDRAWN.search(after))
+    return any(map(str.isalnum, after)) and _WITHDRAWN.search(after) is not None
 
 
 def _doubt_of_words(text: str) -> str:

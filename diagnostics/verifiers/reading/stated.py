@@ -47,6 +47,13 @@ _LEAD_OF_BOX = re.compile(
     r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*\s+or|\beither\b[^.]*\bor)\s*$",
     re.IGNORECASE,
 )
+#: How words end that ``_LEAD_OF_BOX`` may match.
+_LEADS = tuple(
+    str.split("""
+not n't n’t never neither cannot be been equal equals to the actually really simply just necessarily going answer ne neq
+≠ than except of but unlike between or
+""")
+)
 _OPENED = re.compile(r"(?:[\s$({\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
 _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "several": ONE_OF_SEVERAL}
 
@@ -57,19 +64,19 @@ class Stated:
 
     ``values``: formulas, without a box, that must all equal the gold. ``doubt``: why this is no single answer, "" if it
     is one; even then it is right where there are values that all do, as in "1/2 or 0.5". ``listed``: the same as one
-    list, right where the gold is that list. ``stated``: the text whose form, unit and words count; None where there is
+    list, right where the gold is that list. ``text``: that whose form, unit and words count; None where there is
     no answer; ``sentence``: the words around it. ``n_boxed``: different contents of boxes.
     """
 
     values: tuple[str, ...]
-    stated: str | None
+    text: str | None
     sentence: str = ""
     doubt: str = ""
     listed: tuple[str, ...] = ()
     n_boxed: int = 0
 
 
-_NOTHING = Stated(values=(), stated=None)
+_NOTHING = Stated(values=(), text=None)
 
 
 def read(text: str) -> Stated:
@@ -81,12 +88,13 @@ def read(text: str) -> Stated:
 
     >>> read(r"so \boxed{3}. No: \boxed{4}").values, read("The answer is **7**.").values
     (('4',), ('7',))
-    >>> read(r"\boxed{3} or \boxed{4}").doubt, read("The answer is not 7.").doubt, read("He has 7 pears").stated
+    >>> read(r"\boxed{3} or \boxed{4}").doubt, read("The answer is not 7.").doubt, read("He has 7 pears").text
     ('one of several', 'negated', None)
     """
     found = boxes(text) if "\\boxed" in text else None
     if found is not None:
-        return replace(_of_boxes(found), n_boxed=found.n_different)
+        stated = _of_boxes(found)
+        return stated if stated.n_boxed == found.n_different else replace(stated, n_boxed=found.n_different)
     for rule in (tagged_answer, hash_answer):
         content = rule(text)
         if content is not None:
@@ -103,29 +111,35 @@ def _of_announced(announced: str, text: str) -> Stated:
     line = without_bold(announced[:_MOST_ANNOUNCED])
     if line.count("{") != line.count("}"):
         return _NOTHING  # cut short by the token limit: \frac{1}{2 may have been going to be anything
-    reading = _of_content(line, in_box=False)
+    stated = _of_content(line, in_box=False)
     after = text[text.rfind(announced) + len(announced) :][:300]
     rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
-    if not reading.doubt and (withdrawn(rest) or withdrawn(after.lstrip())):
-        return _taken_back(reading)
-    return reading
+    return _taken_back(stated) if not stated.doubt and (withdrawn(rest) or withdrawn(after.lstrip())) else stated
 
 
 def _of_boxes(found: Boxes) -> Stated:
     if found.nested:
-        return Stated(values=(), stated=found.contents[-1], doubt=NESTED)
-    reading = _joined(found) if len(set(found.contents)) > 1 else _of_content(found.contents[-1], in_box=True)
-    if reading.doubt or reading.stated is None:
-        return reading
-    lead = _LEAD_OF_BOX.search(_OPENED.sub("", re.split(r"[.!?]\s|\n", found.before)[-1]))
+        return Stated(values=(), text=found.contents[-1], doubt=NESTED)
+    several = len(found.contents) > 1 and len(set(found.contents)) > 1
+    stated = _joined(found) if several else _of_one_box(found.contents[-1])
+    if stated.doubt or stated.text is None:
+        return stated
+    lead = _lead(found.before)
     if lead is not None:
-        stated = f"{lead[0].strip()} {reading.stated}"
-        return Stated(values=(), stated=stated, doubt=_NAMES_OF_LEAD[str(lead.lastgroup)])
-    return _taken_back(reading) if withdrawn(found.after) else reading
+        said = f"{lead[0].strip()} {stated.text}"
+        return Stated(values=(), text=said, doubt=_NAMES_OF_LEAD[str(lead.lastgroup)])
+    return _taken_back(stated) if withdrawn(found.after) else stated
 
 
-def _taken_back(reading: Stated) -> Stated:
-    return Stated(values=(), stated=f"{reading.stated} (taken back)", doubt=WITHDRAWN)
+def _lead(before: str) -> re.Match[str] | None:
+    """Words right before a box that take it back."""
+    if not before.rstrip(" \n$({[*:\\")[-12:].lower().endswith(_LEADS):
+        return None
+    return _LEAD_OF_BOX.search(_OPENED.sub("", re.split(r"[.!?]\s|\n", before)[-1]))
+
+
+def _taken_back(stated: Stated) -> Stated:
+    return Stated(values=(), text=f"{stated.text} (taken back)", doubt=WITHDRAWN)
 
 
 def box_doubt(text: str) -> str:
@@ -145,12 +159,12 @@ def _joined(found: Boxes) -> Stated:
     parts = [_of_content(content, in_box=True) for content in found.contents]
     stated = ", ".join(found.contents)
     if found.joiner in ("to", "through", "-", "–", "—"):
-        return Stated(values=(), stated=stated, doubt=RANGED)
+        return Stated(values=(), text=stated, doubt=RANGED)
     doubt = SEVERAL if found.joiner in ("and", ",", ";") else ONE_OF_SEVERAL
     if any(len(part.values) != 1 or part.doubt for part in parts):
-        return Stated(values=(), stated=stated, doubt=doubt)
+        return Stated(values=(), text=stated, doubt=doubt)
     values = tuple(part.values[0] for part in parts)
-    return Stated(values=values, stated=stated, doubt=doubt, listed=_lists(values))
+    return Stated(values=values, text=stated, doubt=doubt, listed=_lists(values))
 
 
 def _lists(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -166,15 +180,20 @@ def _of_content(content: str, *, in_box: bool) -> Stated:
     if bool(_PROSE.search(bare)) if in_box else not looks_like_formula(content):
         return _of_prose(content, in_box=in_box)
     if _UNEQUAL.match(content):
-        return Stated(values=(content,), stated=content, doubt=NEGATED)
+        return Stated(values=(content,), text=content, doubt=NEGATED)
     if _RELATION.match(content):
-        return Stated(values=(content,), stated=content, doubt=COMPARED)
+        return Stated(values=(content,), text=content, doubt=COMPARED)
     words = _TEXTS.sub(r" \1 ", content)
     doubt = sentence(words).doubt if words != content and re.search(r"\d", words) else ""
     if not doubt:
-        return Stated(values=(content,), stated=content)
+        return Stated(values=(content,), text=content)
     said = _of_prose(words)
-    return replace(said, stated=content, listed=(content, *said.listed) if said.listed else ())
+    return replace(said, text=content, listed=(content, *said.listed) if said.listed else ())
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_one_box(content: str) -> Stated:
+    return replace(_of_content(content, in_box=True), n_boxed=1)
 
 
 def _of_prose(content: str, *, in_box: bool = False) -> Stated:
@@ -182,12 +201,12 @@ def _of_prose(content: str, *, in_box: bool = False) -> Stated:
     if not said.values and not said.doubt:
         return Stated(
             values=(rf"\text{{{content}}}",) if in_box and "{" not in content else (),
-            stated=said.stated,
+            text=said.stated,
             sentence=said.clause,
         )
     return Stated(
         values=tuple(unwrap(value) for value in said.values),
-        stated=said.stated,
+        text=said.stated,
         sentence=said.clause,
         doubt=said.doubt,
         listed=_lists(said.values) if said.doubt in (ONE_OF_SEVERAL, SEVERAL) else (),
