@@ -8,7 +8,7 @@ from types import MappingProxyType
 _NAMES = {
     "mm": "millimeter millimetre", "cm": "centimeter centimetre", "dm": "decimeter", "m": "meter metre",
     "km": "kilometer kilometre kilometres", "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile",
-    "mg": "milligram", "g": "gram gm", "kg": "kilogram kilo", "t": "ton tonne", "oz": "ounce", "lb": "pound lbs",
+    "mg": "milligram", "g": "gram gm", "kg": "kilogram kilo", "ton": "tonne", "oz": "ounce", "lb": "pound lbs",
     "ml": "milliliter millilitre", "l": "liter litre", "gal": "gallon", "pt": "pint", "qt": "quart", "cup": "cup",
     "ms": "millisecond", "s": "sec second", "min": "minute mins", "h": "hr hour hrs", "day": "day", "week": "week wk",
     "month": "month", "year": "yr year yrs", "deg": "degree °", "rad": "radian",
@@ -66,30 +66,29 @@ def amounts(text: str) -> tuple[tuple[str, str], ...] | None:
 def protected(answer: str, *, algebra: bool) -> str:
     r"""An answer whose last letters math-verify would drop as a unit, in brackets, unless they are a unit.
 
-    It drops them from ``x + t``, ``2ab`` and ``6t`` too. ``algebra``: so does the gold's, and single letters are
-    variables.
+    It drops them from ``x + t``, ``2ab`` and ``6t`` too. ``algebra``: the gold ends in a variable.
 
-    >>> protected("x + t", algebra=False), protected("18 m", algebra=False), protected("6m", algebra=True)
-    ('x +(t)', '18 m', '6(m)')
+    >>> protected("x + t", algebra=False), protected("18 m", algebra=False), protected("18 m", algebra=True)
+    ('x +(t)', '18 m', '18(m)')
     """
     found = _DROPPED.fullmatch(answer)
-    if found is None or is_quantity(answer, strict=algebra):
+    if found is None or (not algebra and is_quantity(answer)):
         return answer
     return f"{found['head'].rstrip()}({found['letters']})"
 
 
-def is_quantity(answer: str, *, strict: bool) -> bool:
-    """Whether letters at the end of an answer are a unit: known, after a number; ``strict``: apart from it, or longer.
+def is_quantity(answer: str) -> bool:
+    """Whether letters at the end of an answer are a unit: a known one after a number, a single letter apart from it.
 
-    >>> is_quantity("18 m", strict=True), is_quantity("18m", strict=True), is_quantity("18cm", strict=True)
-    (True, False, True)
+    >>> is_quantity("18 m"), is_quantity("18m"), is_quantity("18cm"), is_quantity("x m")
+    (True, False, True, False)
     """
     found = _DROPPED.fullmatch(answer)
     if found is None or not _NUMBER.fullmatch(found["head"].strip()):
         return False
-    letters = found["letters"]
-    known = letters.lower() in UNITS or letters.lower().removesuffix("s") in UNITS
-    return known and (not strict or len(letters) > 1 or found["head"][-1].isspace())
+    letters = found["letters"].lower()
+    known = letters in UNITS or letters.removesuffix("s") in UNITS
+    return known and (len(letters) > 1 or found["head"][-1].isspace())
 
 
 def is_algebra(gold: str) -> bool:
@@ -98,7 +97,7 @@ def is_algebra(gold: str) -> bool:
     >>> is_algebra("6t"), is_algebra("18 m"), is_algebra("42")
     (True, False, False)
     """
-    return _DROPPED.fullmatch(gold) is not None and not is_quantity(gold, strict=True)
+    return _DROPPED.fullmatch(gold) is not None and not is_quantity(gold)
 
 
 def _named(text: str) -> str | None:
