@@ -14,7 +14,7 @@ from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
 from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
-from diagnostics.verifiers.reading.stated import Stated, read
+from diagnostics.verifiers.reading.stated import Stated, gold_value, read
 from diagnostics.verifiers.reading.texts import as_text, says_nothing, text_gold
 from diagnostics.verifiers.reading.units import is_algebra, protected
 
@@ -54,10 +54,11 @@ def gold_of(gold: str) -> Gold:
     """
     inner = last_boxed(gold)
     answer = unwrap(gold if inner is None else inner)
-    algebra = is_algebra(answer)
+    value = gold_value(answer)
+    algebra = is_algebra(value)
     return Gold(
         answer=answer,
-        boxed=boxed(answer, algebra=algebra),
+        boxed=boxed(value, algebra=algebra),
         words=text_gold(answer),
         is_list=bool(_LIST.search(answer)) and brackets(answer) in (None, "{}"),
         algebra=algebra,
@@ -159,6 +160,14 @@ class MathVerifier:
             self._verdicts.update(zip(new, self._pool.map(judge, new), strict=True))
 
     def _grade(self, gold: Gold, stated: Stated) -> Grade:
+        grade = self._by_the_rules(gold, stated)
+        # what stands there letter by letter as in the gold is right, also where nothing can read it
+        told = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
+        if told and _squeezed(gold.answer) in (_squeezed(stated.text or ""), _squeezed(stated.sentence)):
+            return _graded(collapse_whitespace(gold.answer), stated, correct=True)
+        return grade
+
+    def _by_the_rules(self, gold: Gold, stated: Stated) -> Grade:
         if stated.text is None:
             return _no_answer("no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response", stated)
         if len(stated.text) > MAX_ANSWER_CHARACTERS:
@@ -207,6 +216,10 @@ class StrictMathVerifier(MathVerifier):
 
     name = "math_strict"
     one_box = True
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s$]", "", text).rstrip(".")
 
 
 def _pairs(gold: Gold, stated: Stated) -> Iterator[tuple[str, str]]:

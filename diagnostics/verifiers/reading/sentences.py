@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_LATEX = re.compile(r"\\(?:text|mathrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
-_WORD = re.compile(r"(?<![A-Za-z\d\\^_*+])[A-Za-z]{2,}(?:['’][a-z]+)?")
+#: Mathematics between words: what stands between dollars or brackets of LaTeX without a longer word, and commands.
+_MATH = re.compile(
+    r"\$(?!\d[^$]*[A-Za-z]{3})(?:\\.|[^$\\])+\$|\\\(.+?\\\)|\\\[.+?\\\]"
+    r"|\\(?:begin|end|text|mathrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+",
+    re.DOTALL,
+)
+_SHORT_WORDS = "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
+_WORD = re.compile(rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?", re.IGNORECASE)
 _END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|\n")
 #: What follows one of these gives reasons: it may compare and negate as it likes.
 _REASON = re.compile(r"\b(?:because|since|as|which|so|given|where|when|hence|therefore|thus)\b", re.IGNORECASE)
@@ -176,7 +182,7 @@ def _first(text: str, *rules: tuple[re.Pattern[str], str]) -> str:
 
 def _formulas(clause: str) -> list[tuple[int, int]]:
     """Where mathematics stands between the words: runs that hold a digit, a command of LaTeX or a pair of dollars."""
-    masked = _LATEX.sub(lambda match: "\\" + " " * (len(match[0]) - 1), clause)
+    masked = _MATH.sub(lambda match: "\\" + " " * (len(match[0]) - 1), clause)
     bounds = [0, *(edge for match in _WORD.finditer(masked) for edge in match.span()), len(clause)]
     runs = zip(bounds[::2], bounds[1::2], strict=True)
     return [(a, b) for a, b in runs if re.search(r"\d|\\ |\$.+\$|\\[(\[]", masked[a:b])]

@@ -119,7 +119,7 @@ def _of_announced(announced: str, text: str) -> Stated:
 
 def _of_boxes(found: Boxes) -> Stated:
     if found.nested:
-        return Stated(values=(), text=found.contents[-1], doubt=NESTED)
+        return Stated(values=(), text=f"{found.contents[-1]} (in another box)", doubt=NESTED)
     several = len(found.contents) > 1 and len(set(found.contents)) > 1
     stated = _joined(found) if several else _of_one_box(found.contents[-1])
     if stated.doubt or stated.text is None:
@@ -189,6 +189,17 @@ def _of_content(content: str, *, in_box: bool) -> Stated:
         return Stated(values=(content,), text=content)
     said = _of_prose(words)
     return replace(said, text=content, listed=(content, *said.listed) if said.listed else ())
+
+
+def gold_value(gold: str) -> str:
+    """The value of a gold that names what it counts; any other gold as it is.
+
+    >>> gold_value("350,000 pages"), gold_value("x^2 + 1")
+    ('350,000', 'x^2 + 1')
+    """
+    stated = _of_content(gold, in_box=True)
+    single = len(stated.values) == 1 and not stated.doubt and stated.sentence
+    return stated.values[0] if single and not stated.values[0].startswith("\\text{") else gold
 
 
 @lru_cache(maxsize=1 << 16)
