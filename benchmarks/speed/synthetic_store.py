@@ -29,6 +29,7 @@ from diagnostics.records.types import (
 )
 from diagnostics.store import Store
 from diagnostics.store.database import Database
+from diagnostics.verifiers import RULES
 
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=16)
 PANEL_SETTINGS = replace(SETTINGS, temperature=0.9, seed=1)
@@ -61,9 +62,11 @@ class _Builder:
         )
         insert(
             """INSERT INTO grades
-               SELECT problem_id, response_id, $verifier, answer, mode, correct::DOUBLE, correct, state, reason""",
+               SELECT problem_id, response_id, $verifier, answer, mode, correct::DOUBLE, correct, state, reason,
+                      NULL, $rules""",
             responses.rows,
             verifier=self.plan.verifier,
+            rules=RULES.get(self.plan.verifier),
         )
 
     def add_checkpoint(self, checkpoint_id: str, law_PR: Float[np.ndarray, "problem response"], n: int) -> None:

@@ -286,15 +286,15 @@ def regrade(
     """Grade the responses in a store by another verifier too, and show the verdict under each.
 
     Samples nothing. Both grades are kept; a second series, "SERIES (VERIFIER)", has the same samples and a verdict of
-    its own, and the report shows both and the responses on which the verifiers disagree: a change of how answers are
-    written looks like a change of ability. Killed or stopped, the same command continues.
+    its own, and the report shows both and where the verifiers disagree: a change of how answers are written looks like
+    a change of ability. Grades by older rules of ``verifier`` itself are made again in place. Killed, it continues.
 
     Parameters
     ----------
     store
         The audit.duckdb file.
     verifier
-        Who grades: math, exact, choice, expression, modes, reasoning_gym, or one of another package.
+        Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, or one of another package.
     series
         Name of the series to grade again; needed where there are several.
     guess_rate

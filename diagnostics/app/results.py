@@ -189,9 +189,15 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
         _print_json({**asdict(result), "verdict": _verdict(result.verdict), "of_verdict": of_verdict})
     else:
         first = "none yet" if result.of_verdict is None else result.of_verdict.sentence
-        print(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
-        print(f"verdict of {result.series}: {result.verdict.sentence}")
-        print(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
+        if result.series == result.of_series:
+            print(
+                f"verdict of {result.series}, before {plural(result.n_graded, 'response')} were graded again: {first}"
+            )
+            print(f"verdict of {result.series}, by today's rules: {result.verdict.sentence}")
+        else:
+            print(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
+            print(f"verdict of {result.series}: {result.verdict.sentence}")
+            print(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
         print(f"report  {result.report_path}\nstore   {result.store_path}")
     if result.left_out:
         label, why = next(iter(result.left_out.items()))

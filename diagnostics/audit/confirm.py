@@ -37,7 +37,7 @@ from diagnostics.series import find_series
 from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
-from diagnostics.store.missing import missing_samples
+from diagnostics.store.missing import missing_samples, ungraded_drawn
 from diagnostics.verdict.power import window_size
 
 _COUNTS = """
@@ -55,16 +55,6 @@ FROM series_checkpoints AS c
 JOIN series AS s USING (series)
 WHERE c.series = $series AND c.checkpoint_id = $checkpoint_id
 ORDER BY c.is_base DESC, c.step
-"""
-_UNGRADED = """
-WITH responses AS (
-    SELECT DISTINCT s.problem_id, s.response_id, s.text, p.verifier
-    FROM samples AS s
-    JOIN problems AS p USING (problem_id)
-    WHERE s.settings_id = $settings_id AND list_contains($problem_ids::VARCHAR[], s.problem_id)
-)
-FROM responses ANTI JOIN grades USING (problem_id, response_id, verifier)
-ORDER BY problem_id, response_id
 """
 _FRESH_COUNTS = """
 SELECT s.checkpoint_id, s.problem_id, count(*) FILTER (g.correct) AS n_correct
@@ -157,7 +147,7 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
                 "change that after a look would be to test until it says yes; leave --fresh out"
             )
         drawn = _draw(store, key, listed, problems, settings, fresh, config, progress)
-        pending = store.frame(_UNGRADED, settings_id=settings.settings_id, problem_ids=list(listed.changes))
+        pending = ungraded_drawn(store, settings.settings_id, list(listed.changes))
         grade_responses(store, problems, pending, key=key, progress=progress)
         tested = _tested(store, listed, settings, fresh)
         store.add_confirmations(key.audit_id, listed.late_id, settings.settings_id, tested)

@@ -70,6 +70,7 @@ SELECT
     count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
     count(*) FILTER (NOT correct AND (finish_reason = 'length' OR state <> 'ok')) AS n_unread,
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
+    count(*) FILTER (state = 'ambiguous') AS n_ambiguous,
     count(*) FILTER (state = 'timeout') AS n_timed_out,
     count(n_tokens) AS n_measured,
     coalesce(sum(n_tokens), 0)::BIGINT AS n_tokens
@@ -245,13 +246,14 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
         why = f"{n_incomplete} of {len(problem_ids)} problems lack samples"
     rates = None
     if n_counted:
-        share = counts[["n_not_parsed", "n_timed_out"]].sum() / n_counted
+        share = counts[["n_not_parsed", "n_ambiguous", "n_timed_out"]].sum() / n_counted
         n_ended = int(counts["n_ended"].sum())
         rates = Rates(
             step=int(planned.step),
             checkpoint=str(planned.checkpoint),
             truncated=int(counts["n_truncated"].sum()) / n_ended if n_ended else None,
             not_parsed=float(share["n_not_parsed"]),
+            ambiguous=float(share["n_ambiguous"]),
             timed_out=float(share["n_timed_out"]),
         )
     unread_P = None

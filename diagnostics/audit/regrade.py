@@ -68,15 +68,16 @@ def regrade(
 ) -> RegradeResult:
     """Grade the responses of ``series`` (default: the only one that was not made here) by ``verifier`` too.
 
-    Goes up to the verdict, which is told the same of looks and runs as that of ``series``; ``guess_rate`` is the share
-    of wrong responses that ``verifier`` accepts. The report is the caller's to write. Killed, the same command
-    continues; run again, it grades what came since. Problems whose gold the verifier cannot read are left out of the
-    second series, and named.
+    Of a series that ``verifier`` grades already, grades by older rules are made again in place; ``of_verdict`` is the
+    verdict before. Goes up to the verdict, which is told the same of looks and runs as that of ``series``;
+    ``guess_rate`` is the share of wrong responses that ``verifier`` accepts. The report is the caller's to write.
+    Killed, the same command continues; run again, it grades what came since. Problems whose gold the verifier
+    cannot read are left out of the second series, and named.
 
     Raises:
         VerifierError: there is no verifier of that name.
-        ConfigError: the series is graded by this verifier already, a name is needed to choose one, or the guess rate is
-            no share.
+        ConfigError: the series is graded by this verifier and today's rules already, a name is needed to choose one,
+            or the guess rate is no share.
         ProblemError: the verifier can read the gold of no problem.
         StoreError: no such store or audit, or another series has the name of the second one.
     """
@@ -87,6 +88,8 @@ def regrade(
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path) as store:
         first = stored_key(store, _first_series(store, series))
+        if _own_verifiers(store, first) == [verifier]:
+            return _again(store, first, verifier, guess_rate, progress)
         problems, left_out = _readable(store, first, verifier)
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
@@ -137,15 +140,52 @@ def _first_series(store: Store, named: str | None) -> str:
     return chosen
 
 
+def _problems(store: Store, key: AuditKey) -> list[Problem]:
+    ids = store.frame(
+        "SELECT problem_id FROM audit_problems WHERE audit_id = $audit_id ORDER BY position", audit_id=key.audit_id
+    )["problem_id"].tolist()
+    return stored_problems(store, ids)
+
+
+def _own_verifiers(store: Store, key: AuditKey) -> list[str]:
+    return sorted({problem.verifier for problem in _problems(store, key)})
+
+
+def _again(
+    store: Store, key: AuditKey, verifier: str, guess_rate: float | None, progress: ProgressSink
+) -> RegradeResult:
+    """The series itself by today's rules of its own verifier, where some of its grades are by others."""
+    if guess_rate is not None:
+        raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
+    pending = ungraded(store, key)
+    if pending.empty:
+        raise ConfigError(
+            f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"
+        )
+    problems = _problems(store, key)
+    before = store.verdict(key.series)
+    grade_responses(store, problems, pending, key=key, progress=progress)
+    failed, skipped = left_out_checkpoints(store, key.series)
+    return RegradeResult(
+        series=key.series,
+        of_series=key.series,
+        verifier=verifier,
+        own_verifiers=(verifier,),
+        verdict=findings_and_verdict(store, key, failed, skipped, progress),
+        of_verdict=before,
+        n_problems=len(problems),
+        n_graded=len(pending),
+        n_samples=0,
+        n_disagreed=0,
+        left_out={},
+        store_path=store.path,
+        report_path=store.path.parent / "report.html",
+    )
+
+
 def _readable(store: Store, first: AuditKey, verifier: str) -> tuple[list[Problem], dict[str, str]]:
     """The problems of the first audit as ``verifier`` is to see them, and those whose gold it cannot read."""
-    ids = store.frame(
-        "SELECT problem_id FROM audit_problems WHERE audit_id = $audit_id ORDER BY position", audit_id=first.audit_id
-    )["problem_id"].tolist()
-    problems = stored_problems(store, ids)
-    own = sorted({problem.verifier for problem in problems})
-    if own == [verifier]:
-        raise ConfigError(f"--verifier {verifier}: grades series {first.series!r} already; name another one")
+    problems = _problems(store, first)
     readable: list[Problem] = []
     left_out: dict[str, str] = {}
     with Verifiers() as verifiers:

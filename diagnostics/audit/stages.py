@@ -140,9 +140,12 @@ def compute_kernel(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingS
 def grade_responses(
     store: Store, problems: Sequence[Problem], pending: pd.DataFrame, *, key: AuditKey, progress: ProgressSink
 ) -> None:
-    """Grade distinct responses (``problem_id, response_id, verifier, text``) and commit them in batches."""
+    """Grade distinct responses (``problem_id, response_id, verifier, text, outdated``) and commit them in batches."""
     if pending.empty:
         return
+    if n_outdated := int(pending["outdated"].sum()):
+        graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
+        progress.note(f"{graded} by rules of another version of oversharp: by today's they are graded again")
     by_id = {problem.problem_id: problem for problem in problems}
     start = time.perf_counter()
     with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:

@@ -77,6 +77,52 @@ Source: sample health; states of the grades.
 """,
     ),
     _rate(
+        "ambiguous_rate",
+        "Responses without a single answer",
+        condition="g.state = 'ambiguous'",
+        missing=_NOT_TOLD,
+        y_label="share of samples",
+        doc="""
+Ambiguous rate: the share of samples whose answer is no answer: it is negated, compared, a range or one of several.
+
+Meaning: "not 42", "at least 42", "42 or 41", "between 42 and 50" state nothing that could be compared with the gold.
+Such a sample is not correct, whatever the gold is. The reason beside the grade says which rule it fell under.
+Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+Limits: by rules over words, so a clear answer in unusual words may be counted here; read a few such responses where the
+rate moves from checkpoint to checkpoint.
+Source: sample health; states of the grades.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "state": ["ok", "parse_fail", "ok", "ambiguous"]})
+>>> duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()
+[('base', 'all', None, 0.25, None, None, 4)]
+""",
+    ),
+    _rate(
+        "several_boxes_rate",
+        "Responses with several different boxes",
+        condition="g.n_boxed > 1",
+        counted="g.n_boxed",
+        missing="no grade tells: the verifier does not look at boxes, another tool graded, or the grades are old",
+        y_label="share of samples",
+        doc="""
+Several boxes rate: the share of samples that put different contents into boxes, anywhere in the response.
+
+Meaning: of several boxes the last counts, as everywhere in the field, so that a response may try one answer after the
+other. ``oversharp regrade STORE --verifier math_strict`` grades the same samples with such responses as ambiguous.
+Unit: share of the samples whose boxes were counted; n counts them. No interval: it describes the samples at hand.
+Limits: contents are compared as text without spaces: ``0.5`` and ``1/2`` differ. A long solution may box its parts.
+Source: sample health; counted while grading.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "n_boxed": pd.array([1, 0, 2, None], dtype="Int64")})
+>>> [(row[3], row[6]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
+[(0.3333333333333333, 3)]
+""",
+    ),
+    _rate(
         "timeout_rate",
         "Ungraded responses",
         scopes="('all', 'timeout'), ('error', 'error')",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 FinishReason = Literal["stop", "length"]
-GradeState = Literal["ok", "parse_fail", "timeout", "error"]
+GradeState = Literal["ok", "parse_fail", "ambiguous", "timeout", "error"]
 
 #: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
 NO_ANSWER = "NA"
@@ -162,7 +162,9 @@ class Grade:
 
     ``answer`` is the canonical final answer (``NO_ANSWER`` if none was found); ``mode`` the canonical
     form of the whole solution, the equivalence class of Definition 2.1 in [A] (None if none).
-    A response that could not be graded is never "wrong": ``state`` says what happened, ``reason`` why.
+    A response that could not be graded is never "wrong": ``state`` says what happened, ``reason`` why; ``ambiguous``
+    is one that names no single answer, by negation, comparison or alternatives. ``n_boxed`` counts the different
+    contents of its ``\\boxed{}``, None where the verifier does not look at boxes.
     """
 
     answer: str
@@ -170,6 +172,7 @@ class Grade:
     reward: float
     state: GradeState = "ok"
     reason: str = ""
+    n_boxed: int | None = None
 
     @property
     def correct(self) -> bool:

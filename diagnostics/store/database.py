@@ -134,6 +134,14 @@ class Database:
             self._connection.unregister("incoming")
         return int(result[0]) if result else 0
 
+    def delete(self, table: str, rows: pd.DataFrame, *, where: str) -> None:
+        """Delete the rows of ``table`` that ``where`` holds for, with any of ``incoming``, which are ``rows``."""
+        self._connection.register("incoming", rows)
+        try:
+            self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
+        finally:
+            self._connection.unregister("incoming")
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; database errors leave as ``StoreError``, what was committed before stays."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from diagnostics.records.types import AuditKey
+from diagnostics.verifiers import RULES
 
 if TYPE_CHECKING:
     from diagnostics.store import Store
@@ -100,21 +101,58 @@ def finished_samples(store: Store, series: str, settings_id: str, problem_ids: S
 
 
 def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
-    """Distinct responses of this audit without a grade by their problem's verifier, in a fixed order."""
+    """Distinct responses of this audit without a grade by today's rules of their verifier, in a fixed order.
+
+    ``outdated``: there is a grade, by other rules.
+    """
     return store.frame(
         """
-        WITH pending AS (
-            SELECT DISTINCT problem_id, response_id, verifier
-            FROM audit_samples
-            WHERE audit_id = $audit_id AND correct IS NULL
+        WITH today AS (
+            SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
+        ),
+        pending AS (
+            SELECT DISTINCT s.problem_id, s.response_id, s.verifier, s.correct IS NOT NULL AS outdated
+            FROM audit_samples AS s
+            LEFT JOIN today AS t USING (verifier)
+            WHERE s.audit_id = $audit_id
+              AND (s.correct IS NULL OR (t.rules IS NOT NULL AND s.rules IS DISTINCT FROM t.rules))
         )
-        SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text
+        SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text, r.outdated
         FROM pending AS r
         JOIN samples AS s USING (problem_id, response_id)
-        GROUP BY r.problem_id, r.response_id, r.verifier
+        GROUP BY r.problem_id, r.response_id, r.verifier, r.outdated
         ORDER BY r.problem_id, r.response_id
         """,
         audit_id=key.audit_id,
+        verifiers=list(RULES),
+        rules=list(RULES.values()),
+    )
+
+
+def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> pd.DataFrame:
+    """The same of what was drawn of some problems under settings of its own, by the problems' verifiers."""
+    return store.frame(
+        """
+        WITH today AS (
+            SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
+        )
+        SELECT DISTINCT s.problem_id, s.response_id, p.verifier, s.text, g.correct IS NOT NULL AS outdated
+        FROM samples AS s
+        JOIN problems AS p USING (problem_id)
+        LEFT JOIN grades AS g
+            ON g.problem_id = s.problem_id
+            AND g.response_id = s.response_id
+            AND g.verifier = p.verifier
+        LEFT JOIN today AS t ON t.verifier = p.verifier
+        WHERE s.settings_id = $settings_id
+          AND list_contains($problem_ids::VARCHAR[], s.problem_id)
+          AND (g.correct IS NULL OR (t.rules IS NOT NULL AND g.rules IS DISTINCT FROM t.rules))
+        ORDER BY s.problem_id, s.response_id
+        """,
+        settings_id=settings_id,
+        problem_ids=list(problem_ids),
+        verifiers=list(RULES),
+        rules=list(RULES.values()),
     )
 
 

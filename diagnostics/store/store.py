@@ -35,6 +35,7 @@ from diagnostics.store.database import Database
 from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
+    record_grades,
     record_provenance,
     register_audit,
     register_control,
@@ -263,39 +264,8 @@ class Store:
     # ------------------------------------------------------------------ grades
 
     def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
-        """Commit grades given as (problem_id, response_id, verifier, grade)."""
-        frame = pd.DataFrame(
-            [
-                {
-                    "problem_id": problem_id,
-                    "response_id": response,
-                    "verifier": verifier,
-                    "answer": grade.answer,
-                    "mode": grade.mode,
-                    "reward": grade.reward,
-                    "correct": grade.correct,
-                    "state": grade.state,
-                    "reason": grade.reason,
-                }
-                for problem_id, response, verifier, grade in rows
-            ]
-        )
-        if frame.empty:
-            return
-        with self._database.transaction():
-            self._database.insert(
-                """INSERT INTO grades
-                   SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason""",
-                frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
-                where="""
-                NOT EXISTS (
-                    FROM grades AS g
-                    WHERE g.problem_id = incoming.problem_id
-                      AND g.response_id = incoming.response_id
-                      AND g.verifier = incoming.verifier
-                )
-                """,
-            )
+        """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules."""
+        record_grades(self._database, rows)
 
     # ------------------------------------------------------------------ teacher-forced responses
 

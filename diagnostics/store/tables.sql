@@ -122,8 +122,10 @@ CREATE TABLE grades (
     mode VARCHAR,                       -- canonical solution, the mode of Definition 2.1 [A]
     reward DOUBLE NOT NULL CHECK (isfinite(reward)),  -- 1 is full
     correct BOOLEAN NOT NULL,           -- whether the reward is full
-    state VARCHAR NOT NULL CHECK (state IN ('ok', 'parse_fail', 'timeout', 'error')),  -- what became of the grading
-    reason VARCHAR NOT NULL             -- why the state is not ok
+    state VARCHAR NOT NULL CHECK (state IN ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error')),  -- what became of it
+    reason VARCHAR NOT NULL,            -- why the state is not ok
+    n_boxed INTEGER,                    -- different contents of \boxed{}; NULL where nobody looked at boxes
+    rules INTEGER                       -- which rules of that verifier; NULL of another tool, package or schema
 );
 
 -- Teacher-forced at temperature 1 over the full vocabulary, summed over response tokens.

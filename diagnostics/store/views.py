@@ -13,6 +13,8 @@ from diagnostics.store.columns import NO_UNIT as NO_UNIT
 from diagnostics.store.columns import Meaning, Relation
 from diagnostics.store.columns import means as _means
 
+_BOXED = "different contents of its \\boxed{}; NULL where the verifier does not look at boxes"
+
 RELATIONS: tuple[Relation, ...] = (
     Relation(
         name="findings",
@@ -134,8 +136,9 @@ RELATIONS: tuple[Relation, ...] = (
             "n_tokens": _means("length of the response, its end token included; NULL if not known", "tokens"),
             "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
             "reward": _means("what the verifier gave; 1 is full", "reward"),
-            "state": _means("ok, parse_fail, timeout or error: what became of the grading"),
+            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
             "reason": _means("why the state is not ok"),
+            "n_boxed": _means(_BOXED, "answers"),
             "common": _means("whether it is one of the first n_common: as many at every checkpoint"),
             "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
             "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),
@@ -146,7 +149,7 @@ RELATIONS: tuple[Relation, ...] = (
         row="a sampled response of a series that grades samples again, with both grades",
         columns={
             "verifier": _means("who grades in this series"),
-            "state": _means("ok, parse_fail, timeout or error: what became of that grading"),
+            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of that grading"),
             "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
             "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
             "own_correct": _means("whether the problem's own verifier accepted it"),
@@ -158,7 +161,7 @@ RELATIONS: tuple[Relation, ...] = (
         row="a response that one of two verifiers calls correct and the other does not",
         columns={
             "verifier": _means("who grades in this series"),
-            "state": _means("ok, parse_fail, timeout or error: what became of that grading"),
+            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of that grading"),
             "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
             "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
             "own_correct": _means("whether the problem's own verifier accepted it"),
@@ -226,8 +229,10 @@ RELATIONS: tuple[Relation, ...] = (
             "answer": _means("canonical final answer; NA where none was found, NULL while it is not graded"),
             "reward": _means("what the verifier gave; 1 is full; NULL while it is not graded", "reward"),
             "correct": _means("whether its reward is full; NULL while it is not graded"),
-            "state": _means("ok, parse_fail, timeout or error: what became of the grading"),
+            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
             "reason": _means("why the state is not ok"),
+            "n_boxed": _means(_BOXED, "answers"),
+            "rules": _means("by which rules of the verifier; NULL of another tool's or package's, or an older store's"),
             "verifier": _means("whose grade counts in this series"),
             "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
             "n_planned": _means(

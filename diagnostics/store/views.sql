@@ -131,6 +131,7 @@ SELECT
     s.correct,
     CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN s.state END AS state,  -- another tool does not tell
     s.reason,
+    s.n_boxed,
     s.sample_index < s.n_common AS common,  -- one of the first n_common: as many at every checkpoint
     s.n_planned,
     s.n_common

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -14,6 +14,7 @@ from diagnostics.records.errors import StoreError
 from diagnostics.records.types import (
     AuditKey,
     Confirmation,
+    Grade,
     Problem,
     RecordedSettings,
     SamplingSettings,
@@ -23,6 +24,7 @@ from diagnostics.records.types import (
     training_problem,
 )
 from diagnostics.store.database import Database
+from diagnostics.verifiers import RULES
 
 
 def register_series(database: Database, series: Series) -> None:
@@ -208,6 +210,56 @@ def record_confirmations(
                 row,
             )
     return True
+
+
+def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
+    """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules."""
+    frame = pd.DataFrame(
+        [
+            {
+                "problem_id": problem_id,
+                "response_id": response,
+                "verifier": verifier,
+                "answer": grade.answer,
+                "mode": grade.mode,
+                "reward": grade.reward,
+                "correct": grade.correct,
+                "state": grade.state,
+                "reason": grade.reason,
+                "n_boxed": grade.n_boxed,
+                "rules": RULES.get(verifier),
+            }
+            for problem_id, response, verifier, grade in rows
+        ]
+    )
+    if frame.empty:
+        return
+    with database.transaction():
+        database.delete(
+            "grades AS g",
+            frame,
+            where="""
+            g.problem_id = incoming.problem_id
+            AND g.response_id = incoming.response_id
+            AND g.verifier = incoming.verifier
+            AND incoming.rules IS NOT NULL
+            AND g.rules IS DISTINCT FROM incoming.rules
+            """,
+        )
+        database.insert(
+            """INSERT INTO grades
+               SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
+                      n_boxed::INTEGER, rules::INTEGER""",
+            frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
+            where="""
+            NOT EXISTS (
+                FROM grades AS g
+                WHERE g.problem_id = incoming.problem_id
+                  AND g.response_id = incoming.response_id
+                  AND g.verifier = incoming.verifier
+            )
+            """,
+        )
 
 
 def _register_settings(database: Database, used: SamplingSettings | RecordedSettings) -> None:

@@ -22,6 +22,7 @@ _NOTABLE_PART = 0.1
 _MISTAKEN = (
     (attrgetter("rates.truncated"), "were cut off", "a cut-off one"),
     (attrgetter("rates.not_parsed"), "could not be parsed", "one that the grader cannot read"),
+    (attrgetter("rates.ambiguous"), "named no single answer", "one that hedges"),
     (attrgetter("rates.timed_out"), "ran out of the grader's time", "one that the grader had no time for"),
 )
 

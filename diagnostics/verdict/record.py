@@ -62,9 +62,10 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Shares of a checkpoint's samples that look like lost modes and are not: cut off, not parsed, out of time.
+    """Shares of a checkpoint's samples that look like lost modes and are not.
 
-    ``truncated`` is of those samples that tell why they ended, None where none does.
+    Cut off, not parsed, ambiguous, out of time. ``truncated`` is of those samples that tell why they ended, None where
+    none does; ``ambiguous`` is None in verdicts of before there was that state.
     """
 
     step: int
@@ -72,6 +73,7 @@ class Rates:
     truncated: float | None
     not_parsed: float
     timed_out: float
+    ambiguous: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ worker processes).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from diagnostics.records.errors import VerifierError
 from diagnostics.records.plugins import find_callables, load_callable
@@ -25,10 +25,15 @@ _BUILT_IN = {
     "exact": ("diagnostics.verifiers.exact", "ExactVerifier"),
     "expression": ("diagnostics.verifiers.expression", "ExpressionVerifier"),
     "math": ("diagnostics.verifiers.math", "MathVerifier"),
+    "math_strict": ("diagnostics.verifiers.math", "StrictMathVerifier"),
     "modes": ("diagnostics.verifiers.modes", "ModesVerifier"),
     "reasoning_gym": ("diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
-_WITH_WORKERS = frozenset({"math", "reasoning_gym"})
+_READ = frozenset({"choice", "exact", "math", "math_strict"})
+#: By which rules each verifier grades today. Whoever changes what one accepts, or what it calls an answer, raises its
+#: number: grades by other rules are made again before they are counted with new ones.
+RULES: Mapping[str, int] = MappingProxyType({name: 2 if name in _READ else 1 for name in _BUILT_IN})
+_WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
 
 
 def verifier_names() -> tuple[str, ...]:

@@ -17,12 +17,20 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
+from diagnostics.verifiers.reading.boxes import n_different_boxes
+from diagnostics.verifiers.reading.stated import box_doubt
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _NAMED = re.compile(r"(?:option|choice|letter)\s+", re.IGNORECASE)
 # "B", "b", "(B)", "B." alone; "(B) Paris", "B. Paris", "B: Paris" with the option's text, but never "A car"
 _ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
 _WITH_TEXT = re.compile(r"[(\[]?([A-Z])[)\].:]\s.+")
+#: Letters that are negated or joined: no single option, though the first of them may look like one with its text.
+_DOUBTED = re.compile(
+    r"(?:option|choice|letter)?\s*[(\[]?[A-Z][)\].:]?\s*(?:,|/|&|\bor\b|\band\b)\s*(?:(?:or|and|maybe|perhaps|possibly|option"
+    r"|choice|letter)\s+)*[(\[]?[A-Z][)\].:]?(?![A-Za-z])|(?:not|neither|either|anything but)\s+(?:option |choice )?"
+    r"[(\[]?[A-Z][)\].:]?(?![A-Za-z])"
+)
 #: The letter that a line of the prompt begins with: "A. red", "(A) red", "A) red", "A: red".
 _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*\S", re.MULTILINE)
 
@@ -39,13 +47,22 @@ def choice_letter(answer: str) -> str | None:
     return found.group(1).upper() if found else None
 
 
+def choice_doubted(answer: str) -> bool:
+    r"""Whether an answer names several letters, or one that it negates.
+
+    >>> [choice_doubted(text) for text in ("A or B", "(A), (B)", "not B", "(B) or (C)", "B. vitamins A and C", "B")]
+    [True, True, True, True, False, False]
+    """
+    return _DOUBTED.match(collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", unwrap(answer))))) is not None
+
+
 class ChoiceVerifier:
     r"""Correct if the response ends on the letter of the gold.
 
     The letter is taken from the first of these that states one: the last ``\boxed{…}``; the last
     ``<answer>…</answer>``; the last line that starts with ``####``; the rest of the line after the last "answer is" or
-    "answer:"; the last line. A response that names the option's text without its letter is ``parse_fail``. Answer and
-    mode are the letter.
+    "answer:"; the last line. A response that names the option's text without its letter is ``parse_fail``, one that
+    names several letters there, or negates one, ``ambiguous``. Answer and mode are the letter.
 
     >>> problem = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
     >>> [grade.correct for grade in ChoiceVerifier().grade([(problem, r"So \boxed{\text{B}}."), (problem, "A")])]
@@ -74,10 +91,16 @@ class ChoiceVerifier:
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
+        n_boxed = n_different_boxes(text)
+        doubt = box_doubt(text) if n_boxed else ""
         for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
             found = rule(text)
+            if doubt or (found is not None and choice_doubted(found)):
+                reason = f"no single answer: {doubt or 'several options, or one that is negated'}"
+                return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=n_boxed)
             letter = None if found is None else choice_letter(found)
             if letter is not None:
-                return Grade(answer=letter, mode=letter, reward=float(letter == choice_letter(problem.gold)))
+                reward = float(letter == choice_letter(problem.gold))
+                return Grade(answer=letter, mode=letter, reward=reward, n_boxed=n_boxed)
         reason = "no option's letter in \\boxed{}, <answer>, after ####, after 'answer is' or on the last line"
-        return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason)
+        return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason, n_boxed=n_boxed)

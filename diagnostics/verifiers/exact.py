@@ -16,6 +16,8 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
+from diagnostics.verifiers.reading.boxes import n_different_boxes
+from diagnostics.verifiers.reading.stated import box_doubt
 
 #: Characters of an answer that is remembered once it is tidied: responses repeat them a lot.
 _SHORT = 32
@@ -61,11 +63,18 @@ class ExactVerifier:
             raise ProblemError("the answer is blank; give the text that a correct response ends with")
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order; a blank response is ``parse_fail``."""
+        """One grade per (problem, response text), in order.
+
+        A blank response is ``parse_fail``, one whose last boxes are alternatives or lie in each other ``ambiguous``.
+        """
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
         answer = exact_answer(text)
         if answer is None:
             return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="blank response")
-        return Grade(answer=answer, mode=answer, reward=float(answer == exact_answer(problem.gold)))
+        n_boxed = n_different_boxes(text)
+        if n_boxed and (doubt := box_doubt(text)):
+            reason = f"no single answer: {doubt}"
+            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=n_boxed)
+        return Grade(answer=answer, mode=answer, reward=float(answer == exact_answer(problem.gold)), n_boxed=n_boxed)

@@ -1,26 +1,22 @@
-"""Verifier "math": math-verify in worker processes that can be killed."""
+"""Verifier "math": math-verify in worker processes that can be killed, behind rules on what states an answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
-from diagnostics.verifiers.extraction import (
-    announced_answer,
-    collapse_whitespace,
-    hash_answer,
-    last_boxed,
-    looks_like_formula,
-    tagged_answer,
-    unwrap,
-    without_bold,
-)
+from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
+from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
+from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
+from diagnostics.verifiers.reading.stated import Stated, gold_value, read
+from diagnostics.verifiers.reading.texts import as_text, says_nothing, text_gold
+from diagnostics.verifiers.reading.units import is_algebra, protected
 
 if TYPE_CHECKING:
     from diagnostics.verifiers.math_worker import MathVerdict
@@ -28,77 +24,89 @@ if TYPE_CHECKING:
 WORKER_MODULE = "diagnostics.verifiers.math_worker"
 #: Longer "answers" are runaway text; parsing them is where grammars explode.
 MAX_ANSWER_CHARACTERS = 1000
-_MAX_ANNOUNCED_CHARACTERS = 200
 
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
+_SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})", re.ASCII)
+_INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", re.IGNORECASE)
+_CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
+_LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
 
 
-def math_candidate(text: str) -> str | None:
-    r"""The part of a response that states its answer, as math-verify is to read it; None if there is none.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gold:
+    """A gold as it is compared: ``answer`` without a box, ``boxed`` for math-verify, ``words`` where it is text."""
 
-    The first of these that is there: the last ``\boxed{…}`` (two boxes close to each other would otherwise be read
-    as one set); the last ``<answer>…</answer>``; the last line that starts with ``####``; what follows the last
-    "answer is" or "answer:" on its line; the whole response if it is one line of nothing but mathematics. Numbers
-    in prose are not answers.
-
-    >>> math_candidate(r"so \boxed{3} or rather \boxed{4}"), math_candidate("The answer is **7**.")
-    ('\\boxed{4}', '\\boxed{7}')
-    >>> math_candidate("The answer is 7 pears."), math_candidate("He has 7 pears.")
-    ('answer: 7 pears.', None)
-    """
-    for rule in (last_boxed, tagged_answer, hash_answer):
-        found = rule(text)
-        if found is not None:
-            return _boxed(found)
-    announced = announced_answer(text)
-    if announced is not None:
-        line = without_bold(announced[:_MAX_ANNOUNCED_CHARACTERS])
-        if line.count("{") != line.count("}"):
-            return None  # cut short by the token limit: \frac{1}{2 may have been going to be anything
-        # math-verify takes the first number of bare LaTeX (2 out of 2\sqrt{3}), so a lone formula is boxed
-        return _boxed(line) if looks_like_formula(unwrap(line)) else f"answer: {line}"
-    whole = unwrap(text)
-    bare = "\n" not in whole and "\\boxed" not in whole and any(c.isdigit() or c == "\\" for c in whole)
-    return _boxed(whole) if bare and looks_like_formula(whole) else None
+    answer: str
+    boxed: str
+    words: str | None
+    is_list: bool
+    algebra: bool
 
 
 @lru_cache(maxsize=1 << 16)
-def boxed_gold(gold: str) -> str:
-    r"""The gold in a box: bare, math-verify reads ``2\sqrt{3}`` as 2 and ``x^2+1`` not at all.
+def gold_of(gold: str) -> Gold:
+    r"""Read a gold. One that is a whole solution counts by its own last box.
 
-    A gold that is a whole solution counts by its own last box.
+    Bare, math-verify would read ``2\sqrt{3}`` as 2 and ``x^2+1`` not at all.
 
-    >>> boxed_gold(r"2\sqrt{3}"), boxed_gold("$5$"), boxed_gold(r"Thus \boxed{x^2+1}.")
-    ('\\boxed{2\\sqrt{3}}', '\\boxed{5}', '\\boxed{x^2+1}')
+    >>> gold_of(r"Thus \boxed{x^2+1}.").boxed, gold_of("$5$").boxed, gold_of("Paris").words
+    ('\\boxed{x^2+1}', '\\boxed{5}', 'paris')
     """
     inner = last_boxed(gold)
-    return _boxed(gold if inner is None else inner) or "\\boxed{}"
+    answer = unwrap(gold if inner is None else inner)
+    value = gold_value(answer)
+    algebra = is_algebra(value)
+    return Gold(
+        answer=answer,
+        boxed=boxed(value, algebra=algebra),
+        words=text_gold(answer),
+        is_list=bool(_LIST.search(answer)) and brackets(answer) in (None, "{}"),
+        algebra=algebra,
+    )
 
 
-def _boxed(answer: str) -> str | None:
-    answer = unwrap(answer)
-    return f"\\boxed{{{answer}}}" if answer else None
+@lru_cache(maxsize=1 << 16)
+def boxed(answer: str, *, algebra: bool = False) -> str:
+    r"""An answer as math-verify is to read it: in a box, with ``4e5`` and ``infinity`` as mathematics writes them.
+
+    ``algebra``: the gold ends in a variable, so that a last letter is none of a unit.
+
+    >>> boxed("4e5"), boxed("-infinity"), boxed("6t", algebra=True)
+    ('\\boxed{4 \\times 10^{5}}', '\\boxed{-\\infty}', '\\boxed{6(t)}')
+    """
+    answer = protected(_CURRENCY.sub("", unwrap(answer)), algebra=algebra)
+    if (number := _SCIENTIFIC.fullmatch(answer)) is not None:
+        answer = rf"{number[1]} \times 10^{{{int(number[2])}}}"
+    elif (endless := _INFINITY.fullmatch(answer)) is not None:
+        answer = rf"{endless[1]}\infty"
+    return f"\\boxed{{{answer}}}"
 
 
 class MathVerifier:
-    r"""Grades mathematics: ``math_candidate`` finds the answer, math-verify compares it with the gold.
+    r"""Grades mathematics: ``reading.stated.read`` finds what a response states, math-verify compares it with the gold.
+
+    What states no single value (negated, compared, a range, alternatives that are not all right, taken back) is
+    ``ambiguous``. Words are compared as text, times, dates and numbers to a base by their parts; two different units,
+    and a set with a tuple, differ. docs/grading.md has the rules.
 
     Each distinct (gold, answer) pair is verified once in the life of the verifier, whatever the number of samples.
     The answer is a canonical key: the gold's for a correct answer, else an exact rational, 12 significant digits or
     sympy's normal form; mode and answer are the same. No answer, or one that math-verify cannot read, is
     ``parse_fail``; one that takes longer than ``timeout_s`` (wall seconds) is ``timeout`` and its own text the answer.
 
-    Limits, all math-verify's: units after a number in words ("18 dollars" in a box) are read as symbols; the tuple
-    (1, 2) and the open interval are the same; text golds are compared as products of letters unless in ``\text{}``.
+    Limits, all math-verify's: an equation states its right side; the tuple (1, 2) and the open interval are the same.
 
     Use as a context manager, or ``close()`` it: worker processes start at the first pair.
     """
 
     name = "math"
+    #: Whether a response that puts different contents into boxes is ambiguous.
+    one_box = False
 
     def __init__(self, *, timeout_s: float = 5.0, workers: int | None = None) -> None:
         self._pool = KillablePool(module=WORKER_MODULE, timeout_s=timeout_s, workers=workers)
         self._verdicts: dict[tuple[str, str], Outcome[MathVerdict]] = {}
+        self._known: dict[tuple[Gold, Stated], Grade] = {}
 
     def __enter__(self) -> MathVerifier:
         return self
@@ -113,25 +121,36 @@ class MathVerifier:
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the gold is too long or math-verify finds no mathematics in it."""
-        gold = boxed_gold(problem.gold)
-        if _PLAIN_NUMBER.fullmatch(gold[len("\\boxed{") : -1]):
+        """Raise ``ProblemError`` if the gold says that there is none, is too long or has no value."""
+        gold = gold_of(problem.gold)
+        if _PLAIN_NUMBER.fullmatch(gold.answer):
             return  # certain without asking a worker, and most golds are of this kind
-        if len(gold) > MAX_ANSWER_CHARACTERS:
-            raise ProblemError(f"the answer has {len(gold)} characters; give the final answer alone")
-        from diagnostics.verifiers.math_worker import gold_is_mathematics
-
-        [outcome] = self._pool.map(gold_is_mathematics, [(gold,)])
-        if outcome.value is not True:
+        if len(gold.boxed) > MAX_ANSWER_CHARACTERS:
+            raise ProblemError(f"the answer has {len(gold.boxed)} characters; give the final answer alone")
+        why = "it says that there is no answer" if says_nothing(gold.answer) else self._fault(gold)
+        if why:
             shown = collapse_whitespace(problem.gold)[:60]
-            why = outcome.reason or "math-verify finds no mathematics in it"
             raise ProblemError(f'answer {shown!r} cannot be graded ({why}); mend it, or set "verifier": "exact"')
+
+    def _fault(self, gold: Gold) -> str:
+        if gold.words is not None or is_form(gold.answer):
+            return ""
+        from diagnostics.verifiers.math_worker import gold_fault
+
+        [outcome] = self._pool.map(gold_fault, [(gold.boxed,)])
+        return outcome.reason if outcome.value is None else outcome.value
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
-        pairs = [(boxed_gold(problem.gold), math_candidate(text)) for problem, text in items]
-        self._verify([(gold, found) for gold, found in pairs if found and len(found) <= MAX_ANSWER_CHARACTERS])
-        return [self._grade(gold, found) for gold, found in pairs]
+        asked = [(gold_of(problem.gold), read(text)) for problem, text in items]
+        new = dict.fromkeys(pair for pair in asked if pair not in self._known)
+        self._verify([pair for gold, stated in new for pair in _pairs(gold, stated)])
+        return [self._known.get(pair) or self._remember(pair) for pair in asked]
+
+    def _remember(self, pair: tuple[Gold, Stated]) -> Grade:
+        """Responses repeat what they state far more often than their texts."""
+        grade = self._known[pair] = self._grade(*pair)
+        return grade
 
     def _verify(self, pairs: Sequence[tuple[str, str]]) -> None:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._verdicts]
@@ -140,21 +159,92 @@ class MathVerifier:
 
             self._verdicts.update(zip(new, self._pool.map(judge, new), strict=True))
 
-    def _grade(self, gold: str, found: str | None) -> Grade:
-        if found is None:
-            return _no_answer("no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response")
-        if len(found) > MAX_ANSWER_CHARACTERS:
-            return _no_answer(f"the answer is longer than {MAX_ANSWER_CHARACTERS} characters")
-        outcome = self._verdicts[gold, found]
+    def _grade(self, gold: Gold, stated: Stated) -> Grade:
+        grade = self._by_the_rules(gold, stated)
+        # what stands there letter by letter as in the gold is right, also where nothing can read it
+        told = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
+        if told and _squeezed(gold.answer) in (_squeezed(stated.text or ""), _squeezed(stated.sentence)):
+            return _graded(collapse_whitespace(gold.answer), stated, correct=True)
+        return grade
+
+    def _by_the_rules(self, gold: Gold, stated: Stated) -> Grade:
+        if stated.text is None:
+            return _no_answer("no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response", stated)
+        if len(stated.text) > MAX_ANSWER_CHARACTERS:
+            return _no_answer(f"the answer is longer than {MAX_ANSWER_CHARACTERS} characters", stated)
+        if self.one_box and stated.n_boxed > 1:
+            return _ambiguous("different boxes", stated)
+        if gold.words is not None:
+            return _of_words(gold.words, stated)
+        form = verdict_on_form(gold.answer, stated.text)
+        if form or (stated.sentence and verdict_on_form(gold.answer, stated.sentence)):
+            return _graded(collapse_whitespace(gold.answer), stated, correct=True)
+        if stated.doubt:
+            return self._doubtful(gold, stated)
+        if not stated.values:
+            return _no_answer("no number or formula in the answer", stated)
+        if form is False:
+            return _graded(collapse_whitespace(stated.text), stated)
+        return self._judged(gold, stated.values[0], stated)
+
+    def _judged(self, gold: Gold, value: str, stated: Stated) -> Grade:
+        outcome = self._verdicts[gold.boxed, boxed(value, algebra=gold.algebra)]
         if outcome.value is None:
-            text = collapse_whitespace(found.removeprefix("\\boxed{").removesuffix("}"))
             assert outcome.state != "ok"
-            return Grade(answer=text, mode=text, reward=0.0, state=outcome.state, reason=outcome.reason)
+            return _graded(collapse_whitespace(value), stated, state=outcome.state, reason=outcome.reason)
         if outcome.value.answer_key is None:
-            return _no_answer("math-verify cannot read the answer")
-        key = outcome.value.answer_key
-        return Grade(answer=key, mode=key, reward=float(outcome.value.correct))
+            return _no_answer("math-verify cannot read the answer", stated)
+        return _graded(outcome.value.answer_key, stated, correct=outcome.value.correct)
+
+    def _doubtful(self, gold: Gold, stated: Stated) -> Grade:
+        """Right where every alternative is, or where the list of them is what the gold lists."""
+        grades = [self._judged(gold, value, stated) for value in stated.values]
+        if grades and all(
+            grade.correct and verdict_on_form(gold.answer, value) is not False
+            for grade, value in zip(grades, stated.values, strict=True)
+        ):
+            return grades[0]
+        for value in stated.listed if gold.is_list else ():
+            grade = self._judged(gold, value, stated)
+            if grade.correct and verdict_on_form(gold.answer, value) is not False:
+                return grade
+        return _ambiguous(stated.doubt, stated)
 
 
-def _no_answer(reason: str) -> Grade:
-    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason)
+class StrictMathVerifier(MathVerifier):
+    """The same, but a response that puts different contents into boxes, wherever, is ambiguous."""
+
+    name = "math_strict"
+    one_box = True
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s$]", "", text).rstrip(".")
+
+
+def _pairs(gold: Gold, stated: Stated) -> Iterator[tuple[str, str]]:
+    if gold.words is not None or stated.text is None or len(stated.text) > MAX_ANSWER_CHARACTERS:
+        return
+    for value in (*stated.values, *(stated.listed if gold.is_list else ())):
+        yield gold.boxed, boxed(value, algebra=gold.algebra)
+
+
+def _of_words(words: str, stated: Stated) -> Grade:
+    said = as_text(stated.text or "")
+    if said == words:
+        return _graded(words, stated, correct=True)
+    return _ambiguous(stated.doubt, stated) if stated.doubt else _graded(said or NO_ANSWER, stated)
+
+
+def _graded(answer: str, stated: Stated, *, correct: bool = False, state: GradeState = "ok", reason: str = "") -> Grade:
+    return Grade(answer=answer, mode=answer, reward=float(correct), state=state, reason=reason, n_boxed=stated.n_boxed)
+
+
+def _no_answer(reason: str, stated: Stated) -> Grade:
+    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason, n_boxed=stated.n_boxed)
+
+
+def _ambiguous(doubt: str, stated: Stated) -> Grade:
+    shown = collapse_whitespace(stated.text or "")[:100]
+    reason = f"no single answer: {doubt} ({shown!r})"
+    return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=stated.n_boxed)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import sympy
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Basic, MatrixBase
 
 # Timeouts are off on purpose (the pool kills a late worker), and math-verify would warn of it on every start.
@@ -18,9 +18,8 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 Parsed: TypeAlias = "Basic | MatrixBase | str"
 
-# An answer without an anchor ("7 pears") is none; the first match counts, and a box comes first (as in TRL's reward).
+# What is compared stands in a box; the first match counts (as in TRL's reward).
 _BOXED = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-_ANNOUNCED = [*_BOXED, ExprExtractionConfig(try_extract_without_anchor=False)]
 
 # what sympy raises on expressions that it cannot handle
 _SYMPY_STUMBLES = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
@@ -52,7 +51,11 @@ def judge(gold: str, candidate: str) -> MathVerdict:
     if not parsed:
         return MathVerdict(correct=False, answer_key=None)
     gold_key = _safe_key(gold_parsed[0], gold)
-    if not clearly_different(gold_parsed, parsed) and verify(list(gold_parsed), parsed, timeout_seconds=None):
+    if (
+        not clearly_different(gold_parsed, parsed)
+        and verify(list(gold_parsed), parsed, timeout_seconds=None)
+        and not (contradicts_itself(parsed[0]) or rounded_away(gold_parsed[0], parsed[0]))
+    ):
         return MathVerdict(correct=True, answer_key=gold_key)
     key = _safe_key(parsed[0], candidate)
     # one class must not hold both correct and wrong answers
@@ -88,18 +91,60 @@ def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
         return False
 
 
-def gold_is_mathematics(gold: str) -> bool:
-    r"""Whether math-verify reads the gold as more than a bare string.
+def contradicts_itself(answer: Parsed) -> bool:
+    """Whether an answer holds an equation of numbers that differ by more than 1 %: it states its right side, as 1 = 2.
 
-    >>> gold_is_mathematics(r"\boxed{2\sqrt{3}}"), gold_is_mathematics(r"\boxed{foo!@#}")
+    >>> contradicts_itself(sympy.Eq(1, 2, evaluate=False)), contradicts_itself(sympy.Eq(sympy.Symbol("x"), 2))
     (True, False)
     """
-    return any(isinstance(part, Basic | MatrixBase) for part in _parse_gold(gold))
+    if not isinstance(answer, Basic):
+        return False
+    return any(_differ(equation.lhs, equation.rhs, 0.01) for equation in answer.atoms(sympy.Eq))
+
+
+def rounded_away(gold: Parsed, answer: Parsed) -> bool:
+    """Whether two small numbers are equal only because math-verify compares six decimals; a thousandth is allowed.
+
+    >>> rounded_away(sympy.Float("3e-7"), sympy.Float("1e-7"))
+    True
+    >>> rounded_away(sympy.Rational(1, 3), sympy.Float("0.333333"))
+    False
+    """
+    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
+        return False
+    small = gold.is_number and not gold.has(sympy.UnevaluatedExpr) and not answer.has(sympy.UnevaluatedExpr)
+    return bool(small) and _differ(gold, answer, 0.001)
+
+
+def _differ(left: Basic, right: Basic, share: float) -> bool:
+    """Whether two numbers differ by more than ``share`` of the larger; False where one has a variable or no value."""
+    try:
+        if left.free_symbols or right.free_symbols:
+            return False
+        a, b = complex(left), complex(right)
+        return abs(a - b) > share * max(abs(a), abs(b))
+    except _SYMPY_STUMBLES:
+        return False
+
+
+def gold_fault(gold: str) -> str:
+    r"""Why a gold cannot be compared with anything, "" if it can.
+
+    >>> gold_fault(r"\boxed{2\sqrt{3}}"), gold_fault(r"\boxed{foo!@#}"), gold_fault(r"\boxed{1/0}")
+    ('', 'math-verify finds no mathematics in it', 'it has no value')
+    """
+    read = [part for part in _parse_gold(gold) if isinstance(part, Basic | MatrixBase)]
+    if not read:
+        return "math-verify finds no mathematics in it"
+    try:
+        valueless = any(part.doit().has(sympy.zoo, sympy.nan) for part in read)
+    except _SYMPY_STUMBLES:
+        valueless = False
+    return "it has no value" if valueless else ""
 
 
 def _parse(candidate: str) -> list[Parsed]:
-    config = _BOXED if candidate.startswith("\\boxed{") else _ANNOUNCED
-    return list(parse(candidate, extraction_config=config, extraction_mode="first_match", parsing_timeout=None))
+    return list(parse(candidate, extraction_config=_BOXED, extraction_mode="first_match", parsing_timeout=None))
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,9 @@ from reports.sections.disagreements import disagreement_tables
 MEASURES = (
     "truncation_rate",
     "parse_failure_rate",
+    "ambiguous_rate",
     "timeout_rate",
+    "several_boxes_rate",
     "verifier_disagreement",
     "response_length",
     "sampler_scorer_gap",
@@ -23,11 +25,13 @@ MEASURES = (
 _RATES = {
     "truncation_rate": "truncated",
     "parse_failure_rate": "without a parseable answer",
+    "ambiguous_rate": "without a single answer",
     "timeout_rate": "timed out",
 }
 _NEVER = {
     "truncation_rate": "was truncated",
     "parse_failure_rate": "lacked a parseable answer",
+    "ambiguous_rate": "hedged its answer",
     "timeout_rate": "timed out",
 }
 

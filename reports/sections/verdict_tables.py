@@ -277,7 +277,7 @@ def _points(change: float, low: float | None, high: float | None) -> str:
 
 def _rates(rates: tuple[Rates, ...]) -> Table:
     """What looks like lost modes and is none, per checkpoint; the title says the worst of it."""
-    shares = [share for rate in rates for share in (rate.truncated, rate.not_parsed, rate.timed_out)]
+    shares = [share for rate in rates for share in _shares(rate)]
     worst = max(share for share in shares if share is not None)
     told = "none" if not worst else f"at most {numbers.percent(worst)}"
     if None in shares:
@@ -287,15 +287,19 @@ def _rates(rates: tuple[Rates, ...]) -> Table:
             Cell.count(rate.step),
             *(
                 Cell(text=numbers.UNKNOWN if share is None else numbers.percent(share), sort=share)
-                for share in (rate.truncated, rate.not_parsed, rate.timed_out)
+                for share in _shares(rate)
             ),
         )
         for rate in rates
     )
     return Table(
-        title=f"Samples cut off, not parsed or out of time: {told}",
-        columns=columns(numbers=("step", "cut off", "not parsed", "out of time")),
+        title=f"Samples cut off, not parsed, ambiguous or out of time: {told}",
+        columns=columns(numbers=("step", "cut off", "not parsed", "ambiguous", "out of time")),
         rows=rows,
         note="Such samples count as not correct, so a rise of these rates looks like a loss.",
         folded=True,
     )
+
+
+def _shares(rate: Rates) -> tuple[float | None, ...]:
+    return rate.truncated, rate.not_parsed, rate.ambiguous, rate.timed_out

@@ -92,7 +92,8 @@ def plant(
         database.insert(
             """
             INSERT INTO grades
-            SELECT problem_id, letter, verifier, letter, mode::VARCHAR, 0.0, letter SIMILAR TO '[A-Za-z]', state, ''
+            SELECT problem_id, letter, verifier, letter, mode::VARCHAR, 0.0, letter SIMILAR TO '[A-Za-z]', state, '',
+                   NULL, NULL
             """,
             grades,
         )

@@ -21,6 +21,7 @@ from diagnostics.ingest.ingest import import_samples
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
+from diagnostics.verifiers import RULES
 from reports import build_report
 
 pytestmark = pytest.mark.xdist_group("regrade")  # they share what takes seconds to make
@@ -205,6 +206,31 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
     assert result.own_verifiers == ("exact",)
     assert table(store, "SELECT DISTINCT verifier FROM grades ORDER BY 1")["verifier"].tolist() == ["exact", "math"]
     assert "run oversharp confirm on the series that was graded first" in result.report_path.read_text(encoding="utf-8")
+
+
+def test_grades_by_older_rules_are_made_again_in_place_and_once(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store.open(store) as opened:  # what an older version left: its grades, all wrong by today's rules
+        opened._database.rows("UPDATE problems SET verifier = 'exact'")
+        opened._database.rows("UPDATE grades SET verifier = 'exact', correct = NOT correct, rules = 1")
+        n_responses = len(opened.frame("SELECT DISTINCT problem_id, response_id FROM samples"))
+        findings_before = opened.frame("SELECT value FROM findings WHERE measure = 'pass_at_k' AND k = 1")
+    with pytest.raises(SystemExit) as done:
+        main(["regrade", str(store), "--verifier", "exact", "--quiet"])
+    assert done.value.code == 0
+    printed = capsys.readouterr().out
+    assert f"verdict of val, before {n_responses:,} responses were graded again: " in printed
+    assert "verdict of val, by today's rules: " in printed
+    assert table(store, "SELECT DISTINCT verifier, rules FROM grades").to_numpy().tolist() == [
+        ["exact", RULES["exact"]]
+    ]
+    after = table(store, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND k = 1")
+    assert not after.equals(findings_before)
+    with pytest.raises(ConfigError, match=r"--verifier exact: grades series 'val' already, by today's rules"):
+        regrade(store, "exact")
+    with pytest.raises(ConfigError, match="--guess-rate: series 'val' is graded by exact and keeps the rate it has"):
+        regrade(store, "exact", guess_rate=0.1)
 
 
 def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ SAMPLE = {
     "token_entropies": None,
     "temperature": None,  # of a control; None: one of the audit's own, at 1
     "panel": False,  # drawn from the base for the panel
+    "n_boxed": None,  # different boxes in the response, where the verifier looks at them
     "own_correct": None,  # by the problem's own verifier, where the audit grades by another
 }
 BASE = "base"
@@ -195,12 +196,14 @@ class World:
             db.execute("UPDATE audits SET verifier = 'exact'")
             db.execute("""
                 INSERT INTO grades
-                SELECT problem, response_id, 'recorded:tool', answer, NULL, own_correct::DOUBLE, own_correct, 'ok', ''
+                SELECT problem, response_id, 'recorded:tool', answer, NULL, own_correct::DOUBLE, own_correct, 'ok', '',
+                       NULL, NULL
                 FROM rows
                 WHERE own_correct IS NOT NULL""")
         db.execute("""
             INSERT INTO grades
-            SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '' FROM rows""")
+            SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '', n_boxed, 1
+            FROM rows""")
         # a response of one checkpoint alone; the base's own score is also its score under the base
         db.execute("""
             INSERT INTO response_logps

@@ -50,7 +50,10 @@ def random_samples(seed: int = 0) -> list[dict]:
                         "mode": mode,
                         "correct": correct,
                         "own_correct": correct != (index == 0),
-                        "state": "ok" if correct else str(rng.choice(["ok", "parse_fail", "timeout", "error"])),
+                        "state": "ok"
+                        if correct
+                        else str(rng.choice(["ok", "parse_fail", "ambiguous", "timeout", "error"])),
+                        "n_boxed": index % 3,
                         "entropy_sum": float(rng.random() * 5),
                         "logp_sum": -6.0,
                         "own_logp_sum": -6.0 + float(rng.normal() * 1e-4),

@@ -8,6 +8,8 @@ from tests.measures.samples import drawn
     ("name", "field", "bad", "good"),
     [
         ("parse_failure_rate", "state", "parse_fail", "timeout"),
+        ("ambiguous_rate", "state", "ambiguous", "parse_fail"),
+        ("several_boxes_rate", "n_boxed", 2, 1),
         ("timeout_rate", "state", "timeout", "parse_fail"),
         ("truncation_rate", "finish_reason", "length", "stop"),
     ],
@@ -40,6 +42,12 @@ def test_timeouts_and_verifier_errors_are_told_apart(world):
 def test_samples_that_do_not_tell_why_they_ended_do_not_count(world):
     samples = drawn("base", finish_reason=["length", "stop", None, None]) + drawn("late", finish_reason=[None] * 4)
     rows = world(samples, n=4).sql_rows(get_measure("truncation_rate"))
+    assert [(row["checkpoint_id"], row["value"], row["n"]) for row in rows] == [("base", 0.5, 2), ("late", None, 0)]
+
+
+def test_samples_whose_boxes_nobody_counted_do_not_count(world):
+    samples = drawn("base", n_boxed=[2, 0, None, None]) + drawn("late", n_boxed=[None] * 4)
+    rows = world(samples, n=4).sql_rows(get_measure("several_boxes_rate"))
     assert [(row["checkpoint_id"], row["value"], row["n"]) for row in rows] == [("base", 0.5, 2), ("late", None, 0)]
 
 

@@ -137,7 +137,8 @@ def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
 ) -> None:
     changes = tuple(ChangeAtK(k=2**i, base=0.8, late=0.6, change=-0.2, low=-0.305, high=-0.105) for i in range(8))
     rates = tuple(
-        Rates(step=100 * i, checkpoint="c", truncated=0.125, not_parsed=0.125, timed_out=0.125) for i in range(10)
+        Rates(step=100 * i, checkpoint="c", truncated=0.125, not_parsed=0.125, timed_out=0.125, ambiguous=0.125)
+        for i in range(10)
     )
     verdict = Verdict(series="grpo", label="over_sharpened", sentence="Over-sharpened.", changes=changes, rates=rates)
     claim = Claim(name="pass@k fell", null="pass@k fell at no k " * 9, scope="these", level=0.03, holds=True, p=0.001)

@@ -33,6 +33,7 @@ from diagnostics.store.database import SCHEMA_VERSION
 from diagnostics.store.merge import merge
 from diagnostics.store.missing import finished_samples, missing_samples, planned_samples, unforced, ungraded, unrepeated
 from diagnostics.verdict.record import Verdict
+from diagnostics.verifiers import RULES
 from reports import build_report
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
@@ -136,6 +137,28 @@ def test_equal_texts_are_graded_once_across_checkpoints(store: Store) -> None:
     assert ungraded(store, key).empty
     counts = store.frame("SELECT step, n, n_correct FROM problem_counts ORDER BY step")
     assert counts.to_numpy().tolist() == [[0, 3, 2], [20, 1, 1]]
+
+
+def test_a_grade_by_other_rules_is_made_again_and_that_of_another_tool_never(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = _begin(store)
+    store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1, "3")])
+    _grade_all(store, key)
+    assert store.frame("SELECT DISTINCT verifier, rules FROM grades").to_numpy().tolist() == [["exact", RULES["exact"]]]
+
+    other = {"exact": RULES["exact"] + 1}
+    for module in ("missing", "write_audit"):
+        monkeypatch.setattr(f"diagnostics.store.{module}.RULES", other)
+    pending = ungraded(store, key)
+    assert sorted(zip(pending["text"], pending["outdated"], strict=True)) == [("2", True), ("3", True)]
+    _grade_all(store, key)
+    assert ungraded(store, key).empty
+    assert store.frame("SELECT rules, count(*) FROM grades GROUP BY ALL").to_numpy().tolist() == [[other["exact"], 2]]
+
+    for module in ("missing", "write_audit"):
+        monkeypatch.setattr(f"diagnostics.store.{module}.RULES", {"math": 7})  # "exact" is now another package's
+    assert ungraded(store, key).empty
 
 
 def test_modes_and_first_samples_are_scored_once(store: Store) -> None:
@@ -387,12 +410,16 @@ def test_a_store_of_an_older_schema_is_renewed_by_merge_and_by_nothing_else(tmp_
     held, expected = _tables(renewed), _tables(today)
     assert held["schema_version"]["version"].tolist() == [SCHEMA_VERSION]
     of_later_schemas = ("audit_verdicts", "training_responses", "token_files") if schema == 1 else ()
+    expected["grades"] = expected["grades"].assign(rules=held["grades"]["rules"])
+    assert held["grades"]["rules"].isna().all()  # by which rules nobody knows
     for name, rows in expected.items():
         if name not in ("schema_version", "audits", *of_later_schemas):
             pd.testing.assert_frame_equal(held[name], rows, obj=name)
     assert all(held[name].empty for name in of_later_schemas)
     assert held["audits"][["n", "n_base", "panel", "kernel_problems"]].to_numpy().tolist() == [[2, 2, 0, 0]]
     with Store.open(renewed) as store:
+        assert ungraded(store, key)["outdated"].tolist() == [True, True]
+        _grade_all(store, key)
         assert ungraded(store, key).empty
         assert len(held["response_logps"]) == 5
         assert len(store.frame("FROM response_tokens")) == (0 if schema == 1 else 5)

@@ -34,7 +34,9 @@ def _checkpoint(
     return CheckpointCounts(
         step=step, checkpoint=name, n=n, n_most=n_most or n, why=why, correct_P=np.asarray(correct, dtype=np.int64),
         minority_P=np.zeros(len(correct), dtype=np.int64) if minority is None else np.asarray(minority),
-        rates=Rates(step=step, checkpoint=name, truncated=truncated, not_parsed=not_parsed, timed_out=timed_out),
+        rates=Rates(
+            step=step, checkpoint=name, truncated=truncated, not_parsed=not_parsed, ambiguous=0.0, timed_out=timed_out
+        ),
     )  # fmt: skip
 
 

@@ -46,3 +46,22 @@ def test_another_letter_is_wrong_and_the_options_text_is_no_answer() -> None:
 def test_a_gold_that_is_no_letter_is_an_error_of_the_data() -> None:
     with pytest.raises(ProblemError, match="answer 'Paris' is no letter"):
         ChoiceVerifier().check_gold(Problem(task="t", prompt="p", gold="Paris", verifier="choice"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is (B) or (C).",
+        "The answer is B or C",
+        "Answer: B, C",
+        "Answer: not B",
+        r"\boxed{B} or \boxed{C}",
+        r"\boxed{B \text{ or } C}",
+        r"\boxed{\text{(B) or (C)}}",
+        r"The answer is (B). So \boxed{B, C}",
+        r"\boxed{\text{not } B}",
+    ],
+)
+def test_several_options_or_a_negated_one_are_ambiguous(text: str) -> None:
+    [got] = ChoiceVerifier().grade([(PROBLEM, text)])
+    assert (got.state, got.correct) == ("ambiguous", False)

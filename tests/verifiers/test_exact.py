@@ -40,3 +40,11 @@ def test_a_blank_response_is_not_a_wrong_answer() -> None:
 def test_a_blank_gold_is_an_error_of_the_data() -> None:
     with pytest.raises(ProblemError, match="blank"):
         ExactVerifier().check_gold(Problem(task="t", prompt="p", gold=" ", verifier="exact"))
+
+
+def test_boxes_that_are_alternatives_are_ambiguous_and_a_later_box_counts() -> None:
+    hedged, corrected = ExactVerifier().grade(
+        [(PARIS, r"\boxed{Lyon} or \boxed{Paris}"), (PARIS, r"\boxed{Lyon}. No: \boxed{Paris}")]
+    )
+    assert (hedged.state, hedged.correct, hedged.n_boxed) == ("ambiguous", False, 2)
+    assert (corrected.state, corrected.correct, corrected.n_boxed) == ("ok", True, 2)

@@ -49,8 +49,8 @@ VERDICT = Verdict(
     detected_by=20,
     decline_began=Estimate(value=5.0, low=0.0, high=12.0),
     rates=(
-        Rates(step=0, checkpoint="base", truncated=0.0, not_parsed=0.01, timed_out=0.0),
-        Rates(step=30, checkpoint="checkpoint-30", truncated=0.125, not_parsed=0.0, timed_out=0.0),
+        Rates(step=0, checkpoint="base", truncated=0.0, not_parsed=0.01, timed_out=0.0, ambiguous=0.0),
+        Rates(step=30, checkpoint="checkpoint-30", truncated=0.125, not_parsed=0.0, timed_out=0.0, ambiguous=0.05),
     ),
     graders=("exact", "math"),
     caveats=("Few problems.",),
@@ -242,8 +242,8 @@ def test_changes_keep_their_interval_or_have_none_and_sort_by_number(context: Co
 
 def test_the_worst_rate_stands_in_the_title(context: Context) -> None:
     rates = said(context.source).tables[-1]
-    assert rates.title == "Samples cut off, not parsed or out of time: at most 12.5\xa0%"
-    assert texts(rates)[1] == ["30", "12.5\xa0%", "0.0\xa0%", "0.0\xa0%"]
+    assert rates.title == "Samples cut off, not parsed, ambiguous or out of time: at most 12.5\xa0%"
+    assert texts(rates)[1] == ["30", "12.5\xa0%", "0.0\xa0%", "5.0\xa0%", "0.0\xa0%"]
     quiet = said(context.source, rates=(replace(VERDICT.rates[0], not_parsed=0.0),)).tables[-1]
     assert quiet.title.endswith("out of time: none")
 

@@ -1,0 +1,113 @@
+"""The boxes of a response: the last one counts, unless it is joined with others or lies in one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_PLAIN = re.compile(r"\\boxed\{[^{}\\]*\}")
+_SPACES = re.compile(r"\s|\\[ ,;!]|\\(?:left|right|displaystyle)(?![A-Za-z])|\\(?=[dt]frac)[dt]")
+#: What stands between boxes that are one statement: marks of mathematics, "x =", and a word or sign that joins.
+_JOINER = re.compile(
+    r"(?:[\s$.,;()\[\]]|\\[()\[\], ;]|\\(?:quad|qquad|text|mathrm|,)|[{}])*"
+    r"(?P<word>or|and/or|and|to|through|versus|vs|,|;|/|-|–|—)?"
+    r"(?:[\s$.,;()\[\]{}]|\\[()\[\], ;]|\\(?:quad|qquad)|(?:perhaps|maybe|possibly|even|else|either|also)\b)*"
+    r"(?:\\?[A-Za-z](?:_\{?\w\}?)?\s*=\s*)?[\s$\\(\[]*",
+    re.IGNORECASE,
+)
+#: Longest text between two boxes that is looked at, and most boxes of one statement.
+_MOST_BETWEEN, _MOST_JOINED = 60, 9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boxes:
+    r"""Contents of the last ``\boxed{}`` and of those that are one statement with it, in order.
+
+    ``joiner`` is what joins them, "" for a single one. ``nested``: the last lies in another box that holds more.
+    ``n_different`` counts the different contents of all closed boxes, spaces apart. ``before`` and ``after`` are the
+    texts around the statement.
+    """
+
+    contents: tuple[str, ...]
+    joiner: str
+    nested: bool
+    n_different: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    start: int  # of \boxed
+    inner: int
+    end: int  # of the content; the brace follows
+    nested: bool
+
+
+def boxes(text: str) -> Boxes | None:
+    r"""What the boxes of a response state; None without a closed one.
+
+    >>> boxes(r"So \boxed{1} or \boxed{2}.").contents, boxes(r"\boxed{1} Hence \boxed{2}").contents
+    (('1', '2'), ('2',))
+    >>> boxes(r"\boxed{2\boxed{1}}").nested, boxes("no box") is None
+    (True, True)
+    """
+    first = text.find("\\boxed")
+    plain = _PLAIN.match(text, first) if first >= 0 and text.find("\\boxed", first + 6) < 0 else None
+    # nearly always there is a single box without braces
+    found = [_Box(first, first + 7, plain.end() - 1, False)] if plain else _closed(text, first)
+    if not found:
+        return None
+    joined, joiner = [found[-1]], ""
+    for box in reversed(found[-_MOST_JOINED:-1]):
+        between = text[box.end + 1 : joined[0].start]
+        match = _JOINER.fullmatch(between) if len(between) <= _MOST_BETWEEN else None
+        if match is None or (match["word"] is None and "\n" in between):
+            break
+        joined.insert(0, box)
+        joiner = joiner or (match["word"] or ",").lower()
+    return Boxes(
+        contents=tuple(text[box.inner : box.end].strip() for box in joined),
+        joiner=joiner,
+        nested=found[-1].nested,
+        n_different=1 if len(found) == 1 else len({_SPACES.sub("", text[box.inner : box.end]) for box in found}),
+        before=text[max(0, joined[0].start - 120) : joined[0].start],
+        after=text[joined[-1].end + 1 : joined[-1].end + 300],
+    )
+
+
+def n_different_boxes(text: str) -> int:
+    r"""How many different contents the closed boxes of a response have.
+
+    >>> n_different_boxes(r"\boxed{1}, \boxed{ 1} and \boxed{2}"), n_different_boxes("none")
+    (2, 0)
+    """
+    found = boxes(text) if "\\boxed" in text else None
+    return found.n_different if found else 0
+
+
+def _closed(text: str, first: int) -> list[_Box]:
+    """Closed boxes in order, one pass; of a box in a box that holds nothing else, the inner one alone."""
+    found: list[_Box] = []
+    opened: list[tuple[int, int] | None] = []  # start of \boxed and of its content; None for any other brace
+    for match in _BRACE.finditer(text, first) if first >= 0 else ():
+        token = match.group()
+        if token == "}":
+            box = opened.pop() if opened else None
+            if box is not None and not _holds_box_alone(text, found, box, match.start()):
+                nested = any(other is not None and text[other[1] : box[0]].strip() for other in opened)
+                while found and found[-1].start > box[0]:
+                    found.pop()
+                inner_nested = "\\boxed" in text[box[1] : match.start()]
+                found.append(_Box(box[0], box[1], match.start(), nested or inner_nested))
+        elif token[-1] == "{" and token != "\\{":  # \{ is a set's brace, not a group
+            opened.append(None if token == "{" else (match.start(), match.end()))
+    return found
+
+
+def _holds_box_alone(text: str, found: list[_Box], box: tuple[int, int], end: int) -> bool:
+    if not found or found[-1].start < box[1]:
+        return False
+    inner = found[-1]
+    return not (text[box[1] : inner.start] + text[inner.end + 1 : end]).strip(" $\n")

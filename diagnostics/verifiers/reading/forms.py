@@ -1,0 +1,172 @@
+"""Forms of answers that mathematics alone gets wrong: times, dates, numbers to a base, brackets, infinite ends."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+
+from diagnostics.verifiers.reading.units import amounts, unit_of
+
+_TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox|textit|textbf)\s*\{([^{}]*)\}")
+_TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?(?:([ap])m)?")
+_ISO_DATE = re.compile(r"(\d{4})[-/](0[1-9]|1[0-2])[-/](0[1-9]|[12]\d|3[01])")
+_SLASH_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_NAMED_DATES = (
+    re.compile(rf"{_MONTH}\s*{_DAY},?\s*(?P<year>\d{{4}})?"),
+    re.compile(rf"{_DAY}\s*(?:of\s+)?{_MONTH},?\s*(?P<year>\d{{4}})?"),
+)
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+          "eleven": 11, "twelve": 12, "sixteen": 16}  # fmt: skip
+_BASE = re.compile(
+    rf"(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\s*(?:_\{{?|\(?(?:in\s+)?base)\s*(?P<base>\d{{1,2}}"
+    rf"|{'|'.join(_BASES)})\}}?\)?",
+)
+_OPENING, _CLOSING = {"(": "(", "[": "[", "\\{": "{"}, {")": ")", "]": "]", "\\}": "}"}
+_ENDLESS = re.compile(r"\[\s*-\s*(?:\\infty|∞)|(?:\\infty|∞)\s*\]")
+
+
+def verdict_on_form(gold: str, answer: str) -> bool | None:
+    r"""Whether the answer is right, where its form or the gold's alone decides; None: mathematics decides.
+
+    >>> verdict_on_form("10:30", "1/3"), verdict_on_form("101_2", "101_3"), verdict_on_form("(1,2)", r"\{1,2\}")
+    (False, False, False)
+    >>> verdict_on_form("10:30", "10:30 a.m."), verdict_on_form("3:4", "6:8"), verdict_on_form("18", r"18\text{ cm}")
+    (True, None, None)
+    """
+    for rule in (_of_time, _of_date, _of_base, _of_amounts, _of_unit, _of_brackets):
+        decided = rule(gold, answer)
+        if decided is not None:
+            return decided
+    return None
+
+
+def is_form(gold: str) -> bool:
+    """Whether a gold is a time, a date, a number to a base or amounts in several units: all that needs no mathematics.
+
+    >>> is_form("4:30 p.m."), is_form("2023-01-05"), is_form("101_2"), is_form("3:4")
+    (True, True, True, False)
+    """
+    return any(form(gold) is not None for form in (_time, _date, _base, amounts))
+
+
+def _plain(text: str) -> str:
+    text = _TEXT.sub(r" \1", text.replace("\\ ", " ").replace("\\,", " ").replace("~", " ").replace("$", ""))
+    return " ".join(text.lower().split()).rstrip(" ")
+
+
+@lru_cache(maxsize=4096)
+def _time(text: str) -> tuple[int, int, int, str] | None:
+    """Hour, minute, second and "a", "p" or ""; None for what may be a ratio in lowest terms."""
+    match = _TIME.fullmatch(_plain(text).replace(".", "").replace(" ", ""))
+    if match is None:
+        return None
+    hour, minute, half = int(match[1]), int(match[2]), match[4] or ""
+    ratio = not half and match[3] is None and not match[1].startswith("0") and not match[2].startswith("0")
+    if hour > 24 or (ratio and math.gcd(hour, minute) == 1):
+        return None
+    return hour, minute, int(match[3] or 0), half
+
+
+def _of_time(gold: str, answer: str) -> bool | None:
+    right, said = _time(gold), _time(answer)
+    if right is None:
+        return None if said is None or ":" in gold else False
+    if said is None:
+        told = _TIME.fullmatch(_plain(answer).replace(".", "").replace(" ", ""))
+        said = (int(told[1]), int(told[2]), int(told[3] or 0), told[4] or "") if told else None
+    if said is None:
+        return False
+    same = right[:3] == said[:3] and (right[3] == said[3] or not (right[3] and said[3]))
+    return same or _of_day(right) == _of_day(said)
+
+
+def _of_day(time: tuple[int, int, int, str]) -> tuple[int, int, int]:
+    hour, minute, second, half = time
+    return (hour % 12 + 12 * (half == "p") if half else hour), minute, second
+
+
+@lru_cache(maxsize=4096)
+def _date(text: str) -> tuple[str, ...] | None:
+    """Year, month and day as far as they are named; of 3/4/2021 nobody knows which is the month."""
+    plain = _plain(text).rstrip(".")
+    if (match := _ISO_DATE.fullmatch(plain)) is not None:
+        return match[1], str(int(match[2])), str(int(match[3]))
+    if (match := _SLASH_DATE.fullmatch(plain)) is not None:
+        return "slashes", match[3], str(int(match[1])), str(int(match[2]))
+    for form in _NAMED_DATES:
+        if (match := form.fullmatch(plain)) is not None:
+            return match["year"] or "", str(_MONTHS.index(match["month"]) + 1), str(int(match["day"]))
+    return None
+
+
+def _of_date(gold: str, answer: str) -> bool | None:
+    right, said = _date(gold), _date(answer)
+    if right is None:
+        return None if said is None else False
+    if said is None or len(right) != len(said):
+        return False
+    return right[1:] == said[1:] and (right[0] == said[0] or not right[0])
+
+
+@lru_cache(maxsize=4096)
+def _base(text: str) -> tuple[str, int] | None:
+    match = _BASE.fullmatch(_plain(text))
+    if match is None:
+        return None
+    base = _BASES.get(match["base"]) or int(match["base"])
+    digits = match["digits"].lstrip("-")
+    number = digits[0].isdigit() or (base > 10 and len(digits) > 1)
+    fits = 2 <= base <= 36 and all(digit == "." or int(digit, 36) < base for digit in digits)
+    return (match["digits"], base) if number and fits else None
+
+
+def _of_base(gold: str, answer: str) -> bool | None:
+    right, said = _base(gold), _base(answer)
+    if right is None:
+        return None
+    if said is not None:
+        return right == said
+    return _plain(answer).replace(" ", "") == right[0]
+
+
+def _of_unit(gold: str, answer: str) -> bool | None:
+    right, said = unit_of(gold), unit_of(answer)
+    return False if right is not None and said is not None and right != said else None
+
+
+def _of_amounts(gold: str, answer: str) -> bool | None:
+    right, said = amounts(gold), amounts(answer)
+    return None if right is None and said is None else right == said
+
+
+def _of_brackets(gold: str, answer: str) -> bool | None:
+    if _ENDLESS.search(_bare(answer)) and not _ENDLESS.search(_bare(gold)):
+        return False  # no interval of real numbers holds infinity
+    right, said = brackets(gold), brackets(answer)
+    return False if right is not None and said is not None and "{}" in (right, said) and right != said else None
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])|\s", "", text)
+
+
+def brackets(text: str) -> str | None:
+    r"""The brackets around a whole list, as "()", "[)" or "{}"; None without, or where they do not belong together.
+
+    >>> brackets(r"\left(1, 2\right]"), brackets(r"\{1, 2\}"), brackets("(1+x)(2,3)"), brackets("(12)")
+    ('(]', '{}', None, None)
+    """
+    tokens = re.findall(r"\\[{}]|\\[A-Za-z]+|.", _bare(text))
+    if len(tokens) < 2 or tokens[0] not in _OPENING or tokens[-1] not in _CLOSING:
+        return None
+    depth, comma = 0, False
+    for position, token in enumerate(tokens):
+        depth += (token in _OPENING or token == "{") - (token in _CLOSING or token == "}")
+        comma = comma or (depth == 1 and token == ",")
+        if depth == 0 and position < len(tokens) - 1:
+            return None
+    return _OPENING[tokens[0]] + _CLOSING[tokens[-1]] if comma else None

@@ -1,0 +1,198 @@
+"""Answers in words: where the value stands in a sentence, and what makes a sentence state no single value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Mathematics between words: what stands between dollars or brackets of LaTeX without a longer word, and commands.
+_MATH = re.compile(
+    r"\$(?!\d[^$]*[A-Za-z]{3})(?:\\.|[^$\\])+\$|\\\(.+?\\\)|\\\[.+?\\\]"
+    r"|\\(?:begin|end|text|mathrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+",
+    re.DOTALL,
+)
+_SHORT_WORDS = "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
+_WORD = re.compile(rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?", re.IGNORECASE)
+_END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|\n")
+#: What follows one of these gives reasons: it may compare and negate as it likes.
+_REASON = re.compile(r"\b(?:because|since|as|which|so|given|where|when|hence|therefore|thus)\b", re.IGNORECASE)
+_NEGATED = re.compile(
+    r"\b(?:not|never|neither|nor|cannot|unequal|unknown|unclear|unsure|wrong|incorrect|(?:anything|everything|all) but"
+    r"|other than|instead of|rather than|different from|\w+n['’]t)\b|\\neq?(?![A-Za-z])|≠",
+    re.IGNORECASE,
+)
+_COMPARED = re.compile(
+    r"\b(?:than|exceed\w*|up to|almost|nearly|close to|approach\w*)\b|\b(?:at|no) (?:least|most|more|less|fewer|later|"
+    r"earlier)\b|[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_OR_MORE = re.compile(
+    r"\b(?:or|and) (?:more|less|fewer|above|below|over|under|greater|higher|lower|later|earlier|so)\b"
+    r"|\bat (?:least|most)\b|\bthan\W*\d|\b(?:minimum|maximum)\W*$|^\s*\+",
+    re.IGNORECASE,
+)
+_OTHERS = re.compile(
+    r"\b(?:or|either|otherwise|depending|depends|versus|vs|alternatively|maybe|perhaps|possibly)\b", re.IGNORECASE
+)
+_ALTERNATIVE = re.compile(r"\b(?:or|otherwise|depending|depends|versus|vs)\b", re.IGNORECASE)
+_TO_NUMBER = re.compile(r"^[\s$)]*(?:\b(?:to|through|until|till)\b|[-–—~]|\.\.\.)[\s$(]*[\d.]", re.IGNORECASE)
+_AND_NUMBER = re.compile(
+    r"(?:\band\b\W*(?:[^\W\d]+\W+){0,3}?|[,;/&]\W*(?:(?:and|but|then|also|no|wait|plus)\W+)*)[$\\(]*[-−]?\d",
+    re.IGNORECASE,
+)
+_RANGES = frozenset(["between", "from", "anywhere", "somewhere"])
+#: A value right after one of these is a part of what is said, not what is said.
+_PARTS = frozenset(
+    str.split("""
+but except excluding unlike besides without of than to and or no minus negative plus times twice thrice double
+triple half quarter third dozen by until before after past short root cube log sine cosine factor multiple
+against every near mod modulo precedes succeeds follows divides divided multiplied squared cubed over under
+above below beyond within
+""")
+)
+_QUANTITY_OF = re.compile(
+    r"\b(?:total|number|sum|amount|value|price|cost|profit|area|volume|length|distance|speed|rate|height|width|age"
+    r"|weight|mass|perimeter|probability|average|mean|median|count|answer|result|quantity|time|balance|savings?|pay"
+    r"|salary|measure) of$|\b(?:equals?|equal|comes?|came|amounts?|adds? up|rounds?|rounded|sums?|simplifies|reduces"
+    r"|leads?|evaluates|works out|boils down|corresponds|down|up) to$",
+    re.IGNORECASE,
+)
+#: What numbers in words are multiplied by.
+_SCALES = {"dozen": "12", "hundred": "10^{2}", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
+           "trillion": "10^{12}"}  # fmt: skip
+_SCALE = re.compile(rf"^[\s}}$]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
+_OPERATES = re.compile(
+    r"^[\s}$]*(?:squared|cubed|factorial|to the|percent (?:of|less|more)|half|halves|thirds?|fifths?|tenths?"
+    r"|hundredths?|mod|choose)\b|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|the\b|itself|\\)",
+    re.IGNORECASE,
+)
+_WITHDRAWN = re.compile(
+    r"\b(?:no,? wait|wait,? no|scratch that|correction|never ?mind|i (?:was|am) (?:wrong|mistaken)|i(?:'ve| have)? made"
+    r" an? (?:\w+ )?(?:mistake|error)|should (?:instead|rather|actually) be|or rather|or (?:maybe|perhaps|possibly))\b"
+    r"|\b(?:that|this|it|which|above|answer|box)(?:['’]s| is| was) (?:\w+ )?(?:wrong|incorrect|false"
+    r"|not (?:right|correct|true|the answer|it))\b|^[\s$.)\]\\}]*(?:is|was|are) (?:not|wrong|incorrect|false)\b"
+    r"|\?\s*no\b"
+    r"|\bactually,? (?:it|the answer|that|no)\b|\b(?:correct|right|real|actual|true) one (?:is|should)\b"
+    r"|^[\s$.!?)\]\\}]*(?:(?:or|maybe|perhaps|possibly|alternatively|unless|not)\b,?\W*"
+    r"(?:[^\W\d]+\W+){0,2}?[$\\(]*[-−]?\d|no[,.!])",
+    re.IGNORECASE,
+)
+
+NEGATED, COMPARED, RANGED = "negated", "compared", "a range"
+ONE_OF_SEVERAL, SEVERAL, PART = "one of several", "several values", "part of a description"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sentence:
+    """What a sentence states: ``values`` as formulas, and ``doubt``, why they are no single answer; "" if they are.
+
+    ``stated`` is the value with the words after it, as units are, or the sentence where there is doubt; ``clause`` is
+    the sentence and ``rest`` what follows it.
+    """
+
+    values: tuple[str, ...]
+    stated: str
+    clause: str
+    doubt: str
+    rest: str
+
+
+def sentence(text: str) -> Sentence:
+    """Read what follows "the answer is": one sentence.
+
+    >>> sentence("18 dollars a day").values, sentence("not 42").doubt, sentence("42 or 41").values
+    (('18',), 'negated', ('42', '41'))
+    """
+    end = _END.search(text)
+    clause, rest = (text[: end.start()], text[end.end() :]) if end else (text, "")
+    runs = _formulas(clause)
+    if not runs:
+        doubt = _first(clause, (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL))
+        return Sentence(values=(), stated=clause.strip(), clause=clause.strip(), doubt=doubt, rest=rest)
+    start, stop = runs[0]
+    value, tail = _tidy(clause[start:stop]), clause[stop:]
+    if (scale := _SCALE.match(tail)) is not None:
+        scaled = rf"{value} \times {_SCALES[scale[1].lower()]}"
+        doubt = f"a number and the word {scale[1].lower()}"
+        return Sentence(values=(scaled,), stated=clause, clause=clause, doubt=doubt, rest=rest)
+    if re.match(r"\s*(?:percent|pct)\b(?! (?:of|less|more))", tail, re.IGNORECASE):
+        value += r"\%"
+    marked = (
+        PART
+        if re.search(r"\d['’]s\b", clause[start:])
+        else COMPARED
+        if re.search(r"\d\+\s*$", clause[start:stop])
+        else ""
+    )
+    doubt = doubt_before(clause[:start]) or marked or doubt_after(tail)
+    others = [_tidy(clause[a:b]) for a, b in runs[1:]]
+    # alternatives in words ("42 or none") are not among the values
+    told = doubt in (ONE_OF_SEVERAL, SEVERAL) and len(others) >= len(_ALTERNATIVE.findall(clause))
+    values = (value, *others) if told else () if doubt else (value,)
+    stated = clause if doubt else f"{value} {tail}"
+    return Sentence(values=values, stated=stated.strip(), clause=clause.strip(), doubt=doubt, rest=rest)
+
+
+def doubt_before(lead: str) -> str:
+    """Why a value after these words is not what is stated; "" if it is.
+
+    >>> doubt_before("greater than"), doubt_before("half of"), doubt_before("a total of"), doubt_before("Tom has")
+    ('compared', 'part of a description', '', '')
+    """
+    doubt = _doubt_of_words(lead)
+    words = _WORD.findall(lead)
+    if doubt or not words:
+        return doubt
+    if words[-1].lower() in _RANGES:
+        return RANGED
+    part = words[-1].lower() in _PARTS and not _QUANTITY_OF.search(" ".join(words))
+    return PART if part else ""
+
+
+def doubt_after(tail: str) -> str:
+    """Why these words take back the value before them; "" if they do not.
+
+    >>> doubt_after(" or 41"), doubt_after(" to 50"), doubt_after(" squared"), doubt_after(" since 42 is not 41")
+    ('one of several', 'a range', 'part of a description', '')
+    """
+    if _OPERATES.search(tail):
+        return PART
+    reason = _REASON.search(tail)
+    said = tail[: reason.start()] if reason else tail
+    rules = ((_OR_MORE, COMPARED), (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL), (_TO_NUMBER, RANGED))
+    return _first(said, *rules, (_AND_NUMBER, SEVERAL))
+
+
+def withdrawn(after: str) -> bool:
+    """Whether what follows an answer takes it back in so many words.
+
+    >>> withdrawn(". Wait, no, it is 43."), withdrawn(". Let me check that.")
+    (True, False)
+    """
+    return any(map(str.isalnum, after)) and _WITHDRAWN.search(after) is not None
+
+
+def _doubt_of_words(text: str) -> str:
+    return _first(text, (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL), (_COMPARED, COMPARED))
+
+
+def _first(text: str, *rules: tuple[re.Pattern[str], str]) -> str:
+    return next((doubt for rule, doubt in rules if rule.search(text)), "")
+
+
+def _formulas(clause: str) -> list[tuple[int, int]]:
+    """Where mathematics stands between the words: runs that hold a digit, a command of LaTeX or a pair of dollars."""
+    masked = _MATH.sub(lambda match: "\\" + " " * (len(match[0]) - 1), clause)
+    bounds = [0, *(edge for match in _WORD.finditer(masked) for edge in match.span()), len(clause)]
+    runs = zip(bounds[::2], bounds[1::2], strict=True)
+    return [(a, b) for a, b in runs if re.search(r"\d|\\ |\$.+\$|\\[(\[]", masked[a:b])]
+
+
+def _tidy(run: str) -> str:
+    run = re.sub(r"^[\s,;:*]*(?:[aAI]\s+(?=[-\d$\\]))?", "", run)
+    run = re.sub(r"(?:\s+[aAI])?[\s,;:=/*–—-]*$", "", run)
+    while run.endswith("(") or (run.endswith(")") and run.count(")") > run.count("(") and not run.endswith("\\)")):
+        run = run[:-1].rstrip(" ,;:")
+    while run.startswith("(") and run.count("(") > run.count(")"):
+        run = run[1:].lstrip()
+    return re.sub(r"^[€£¥]\s*", "", run.strip("` ").rstrip("."))

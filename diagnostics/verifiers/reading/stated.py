@@ -1,0 +1,224 @@
+"""What a response states as its answer: the value to compare, or why it states none, or not a single one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from diagnostics.verifiers.extraction import (
+    announced_answer,
+    hash_answer,
+    looks_like_formula,
+    tagged_answer,
+    unwrap,
+    without_bold,
+)
+from diagnostics.verifiers.reading.boxes import Boxes, boxes
+from diagnostics.verifiers.reading.sentences import (
+    COMPARED,
+    NEGATED,
+    ONE_OF_SEVERAL,
+    RANGED,
+    SEVERAL,
+    sentence,
+    withdrawn,
+)
+
+NESTED, WITHDRAWN = "a box in a box", "taken back in the words that follow"
+_MOST_ANNOUNCED = 200
+_TEXTS = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox)\s*\{([^{}]*)\}")
+_COMMAND = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
+#: Words in a box that no product of letters is; functions are mathematics.
+_FUNCTIONS = (
+    "sqrt|sinh|cosh|tanh|arcsin|arccos|arctan|frac|infty|infinity|theta|alpha|beta|gamma|lambda|sigma|delta|omega"
+)
+_PROSE = re.compile(
+    rf"(?<![A-Za-z\d\\^_{{*+])(?!(?:{_FUNCTIONS})\b)[A-Za-z]{{4,}}"
+    r"|(?<=\s)(?:or|and|to|not|than|per|nor|the|cm|km|mm|kg|ft|in|oz|lbs?|yd|hrs?|mph|pct|a day)(?=\s|$)"
+    r"|^(?:not|the|at|no)\s"
+)
+_RELATION = re.compile(r"^\s*(?:[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z]))")
+_UNEQUAL = re.compile(r"^\s*(?:\\neq?(?![A-Za-z])|\\not(?![A-Za-z])|≠|!=)")
+_LEAD_OF_BOX = re.compile(
+    r"(?P<negated>(?:\bnot|n['’]t|\bnever|\bneither|\bcannot)(?:\s+(?:be|been|equal|equals|to|the|actually|really|simply|just|"
+    r"necessarily|going|answer))*|\\neq?|≠|\b(?:other than|except|instead of|rather than|anything but|unlike))\s*$"
+    r"|(?P<compared>\b(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower) than)\s*$"
+    r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*\s+or|\beither\b[^.]*\bor)\s*$",
+    re.IGNORECASE,
+)
+#: How words end that ``_LEAD_OF_BOX`` may match.
+_LEADS = tuple(
+    str.split("""
+not n't n’t never neither cannot be been equal equals to the actually really simply just necessarily going answer ne neq
+≠ than except of but unlike between or
+""")
+)
+_OPENED = re.compile(r"(?:[\s$({\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
+_NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "several": ONE_OF_SEVERAL}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stated:
+    r"""What a response states.
+
+    ``values``: formulas, without a box, that must all equal the gold. ``doubt``: why this is no single answer, "" if it
+    is one; even then it is right where there are values that all do, as in "1/2 or 0.5". ``listed``: the same as one
+    list, right where the gold is that list. ``text``: that whose form, unit and words count; None where there is
+    no answer; ``sentence``: the words around it. ``n_boxed``: different contents of boxes.
+    """
+
+    values: tuple[str, ...]
+    text: str | None
+    sentence: str = ""
+    doubt: str = ""
+    listed: tuple[str, ...] = ()
+    n_boxed: int = 0
+
+
+_NOTHING = Stated(values=(), text=None)
+
+
+def read(text: str) -> Stated:
+    r"""Read the answer of a response.
+
+    The first of these that is there: the last ``\boxed{…}``, with those that are joined with it; the last
+    ``<answer>…</answer>``; the last line that starts with ``####``; what follows the last "answer is" or "answer:" on
+    its line; the whole response if it is one line of nothing but mathematics. Numbers in prose are not answers.
+
+    >>> read(r"so \boxed{3}. No: \boxed{4}").values, read("The answer is **7**.").values
+    (('4',), ('7',))
+    >>> read(r"\boxed{3} or \boxed{4}").doubt, read("The answer is not 7.").doubt, read("He has 7 pears").text
+    ('one of several', 'negated', None)
+    """
+    found = boxes(text) if "\\boxed" in text else None
+    if found is not None:
+        stated = _of_boxes(found)
+        return stated if stated.n_boxed == found.n_different else replace(stated, n_boxed=found.n_different)
+    for rule in (tagged_answer, hash_answer):
+        content = rule(text)
+        if content is not None:
+            return _of_content(content, in_box=False)
+    announced = announced_answer(text)
+    if announced is not None:
+        return _of_announced(announced, text)
+    whole = unwrap(text)
+    bare = "\n" not in whole and "\\boxed" not in whole and any(c.isdigit() or c == "\\" for c in whole)
+    return _of_content(whole, in_box=False) if bare and looks_like_formula(whole) else _NOTHING
+
+
+def _of_announced(announced: str, text: str) -> Stated:
+    line = without_bold(announced[:_MOST_ANNOUNCED])
+    if line.count("{") != line.count("}"):
+        return _NOTHING  # cut short by the token limit: \frac{1}{2 may have been going to be anything
+    stated = _of_content(line, in_box=False)
+    after = text[text.rfind(announced) + len(announced) :][:300]
+    rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
+    return _taken_back(stated) if not stated.doubt and (withdrawn(rest) or withdrawn(after.lstrip())) else stated
+
+
+def _of_boxes(found: Boxes) -> Stated:
+    if found.nested:
+        return Stated(values=(), text=f"{found.contents[-1]} (in another box)", doubt=NESTED)
+    several = len(found.contents) > 1 and len(set(found.contents)) > 1
+    stated = _joined(found) if several else _of_one_box(found.contents[-1])
+    if stated.doubt or stated.text is None:
+        return stated
+    lead = _lead(found.before)
+    if lead is not None:
+        said = f"{lead[0].strip()} {stated.text}"
+        return Stated(values=(), text=said, doubt=_NAMES_OF_LEAD[str(lead.lastgroup)])
+    return _taken_back(stated) if withdrawn(found.after) else stated
+
+
+def _lead(before: str) -> re.Match[str] | None:
+    """Words right before a box that take it back."""
+    if not before.rstrip(" \n$({[*:\\")[-12:].lower().endswith(_LEADS):
+        return None
+    return _LEAD_OF_BOX.search(_OPENED.sub("", re.split(r"[.!?]\s|\n", before)[-1]))
+
+
+def _taken_back(stated: Stated) -> Stated:
+    return Stated(values=(), text=f"{stated.text} (taken back)", doubt=WITHDRAWN)
+
+
+def box_doubt(text: str) -> str:
+    r"""Why the boxes of a response state no single answer, whatever they hold; "" if they do, or there are none.
+
+    >>> box_doubt(r"\boxed{A} or \boxed{B}"), box_doubt(r"\boxed{A}. No, \boxed{B}")
+    ('one of several', '')
+    """
+    found = boxes(text) if text.count("\\boxed") > 1 else None
+    if found is None:
+        return ""
+    return NESTED if found.nested else _joined(found).doubt if len(set(found.contents)) > 1 else ""
+
+
+def _joined(found: Boxes) -> Stated:
+    """Boxes that are one statement: alternatives, a range, or the parts of a list."""
+    parts = [_of_content(content, in_box=True) for content in found.contents]
+    stated = ", ".join(found.contents)
+    if found.joiner in ("to", "through", "-", "–", "—"):
+        return Stated(values=(), text=stated, doubt=RANGED)
+    doubt = SEVERAL if found.joiner in ("and", ",", ";") else ONE_OF_SEVERAL
+    if any(len(part.values) != 1 or part.doubt for part in parts):
+        return Stated(values=(), text=stated, doubt=doubt)
+    values = tuple(part.values[0] for part in parts)
+    return Stated(values=values, text=stated, doubt=doubt, listed=_lists(values))
+
+
+def _lists(values: tuple[str, ...]) -> tuple[str, ...]:
+    return (", ".join(values), rf"\{{{', '.join(values)}\}}") if len(values) > 1 else ()
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_content(content: str, *, in_box: bool) -> Stated:
+    content = unwrap(content)
+    if not content:
+        return _NOTHING
+    bare = _COMMAND.sub(" ", content)
+    if bool(_PROSE.search(bare)) if in_box else not looks_like_formula(content):
+        return _of_prose(content, in_box=in_box)
+    if _UNEQUAL.match(content):
+        return Stated(values=(content,), text=content, doubt=NEGATED)
+    if _RELATION.match(content):
+        return Stated(values=(content,), text=content, doubt=COMPARED)
+    words = _TEXTS.sub(r" \1 ", content)
+    doubt = sentence(words).doubt if words != content and re.search(r"\d", words) else ""
+    if not doubt:
+        return Stated(values=(content,), text=content)
+    said = _of_prose(words)
+    return replace(said, text=content, listed=(content, *said.listed) if said.listed else ())
+
+
+def gold_value(gold: str) -> str:
+    """The value of a gold that names what it counts; any other gold as it is.
+
+    >>> gold_value("350,000 pages"), gold_value("x^2 + 1")
+    ('350,000', 'x^2 + 1')
+    """
+    stated = _of_content(gold, in_box=True)
+    single = len(stated.values) == 1 and not stated.doubt and stated.sentence
+    return stated.values[0] if single and not stated.values[0].startswith("\\text{") else gold
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_one_box(content: str) -> Stated:
+    return replace(_of_content(content, in_box=True), n_boxed=1)
+
+
+def _of_prose(content: str, *, in_box: bool = False) -> Stated:
+    said = sentence(content)
+    if not said.values and not said.doubt:
+        return Stated(
+            values=(rf"\text{{{content}}}",) if in_box and "{" not in content else (),
+            text=said.stated,
+            sentence=said.clause,
+        )
+    return Stated(
+        values=tuple(unwrap(value) for value in said.values),
+        text=said.stated,
+        sentence=said.clause,
+        doubt=said.doubt,
+        listed=_lists(said.values) if said.doubt in (ONE_OF_SEVERAL, SEVERAL) else (),
+    )
