@@ -34,7 +34,8 @@ from diagnostics.statistics.keys import PairedCounts, inference_ks
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
+from diagnostics.verdict.shipping.choice import certifying, recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
 from diagnostics.verdict.steps import StepRuling, rule_steps
 
 PROBLEMS, SEED = 100, 20_261_122
@@ -187,7 +188,7 @@ def _best(asked: Asked, may: Callable[[ShippingStep], bool]) -> int:
 
 
 def _surely_out(one: ShippingStep) -> bool:
-    return one.role == "out" and "not surely" not in (one.why or "")
+    return one.out_by in ("band", "verdict")
 
 
 def _within(asked: Asked, most: float) -> int:

@@ -197,8 +197,8 @@ def draw_the_one_to_ship(graded: GradedAudit) -> int:
     from diagnostics.audit.counts import judge  # brings scipy
 
     said = judge(prepared.open.store, prepared.open.key, drawn.failed, prepared.skipped).shipping
-    chosen = None if said is None or said.recommended is None else said.recommended.step
-    between = [one for one in prepared.series.checkpoints[1:-1] if one.step == chosen]
+    chosen = None if said is None else said.best_trained
+    between = [one for one in prepared.series.checkpoints[1:-1] if chosen is not None and one.step == chosen.step]
     outcome = _Outcome()
 
     def task(checkpoint: Checkpoint) -> Task[None]:

@@ -12,11 +12,15 @@ from pandas import isna
 
 from diagnostics.audit.counts import read_counts
 from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series, is_recorded, left_out_checkpoints, stored_clusters, stored_key
+from diagnostics.verdict.counts import SeriesCounts
 from diagnostics.verdict.decide import judged_series
 from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
+from diagnostics.verdict.record import Verdict
+from diagnostics.verdict.shipping.choice import certifying, recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
 
 #: Samples of another tool know no weights: two series have one base where they have its very samples. The parts are
 #: hashed as one text: hashes of several columns are joined linearly, so that equal changes of two rows would cancel.
@@ -41,6 +45,7 @@ class _Read:
 
     judged: JudgedSeries
     alike: Hashable
+    is_repaired: bool
     certifying_P: Bool[np.ndarray, " problem"]
 
 
@@ -49,8 +54,8 @@ def ship(
 ) -> tuple[Recommendation, ...]:
     """Which checkpoint to ship of ``series`` (default: all), one recommendation for those that can be compared.
 
-    These have the same base, problems, clusters, sampling settings and grader; in the order of their names. With
-    ``held_out`` one half of the problems chooses and the other certifies.
+    These have the same base, problems, clusters, sampling settings and grader; in the order of their names, repaired
+    ones last. With ``held_out`` one half of the problems chooses and the other certifies.
 
     Raises:
         ConfigError: ``allow_loss_points`` is no number of points from 0 to below 100.
@@ -61,21 +66,52 @@ def ship(
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
-        groups: dict[Hashable, list[_Read]] = {}
-        for name in _names(store, series):
-            one = _read(store, name)
-            groups.setdefault(one.alike, []).append(one)
+        reads = [_read(store, name) for name in _names(store, series)]
         return tuple(
-            _with_paths(
-                store,
-                recommend(
-                    [one.judged for one in group],
-                    allowed_loss=allow_loss_points / 100,
-                    certifying_P=group[0].certifying_P if held_out else None,
-                ),
-            )
-            for group in groups.values()
+            _with_paths(store, _over(group, allow_loss_points / 100, held_out=held_out)) for group in _comparable(reads)
         )
+
+
+def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Verdict:
+    """``verdict`` with what is shipped of all series that can be compared with it, which all their verdicts then say.
+
+    So console, view and report say the same of each, and what ``ship`` says without ``--series``. ``counts`` are those
+    of ``verdict``, which is not in the store yet.
+    """
+    if len(_names(store, None)) < 2:
+        return verdict  # it says that of itself alone
+    own = _read(store, counts.series, counts=counts, verdict=verdict)
+    others = [_read(store, name) for name in _names(store, None) if name != counts.series]
+    group = _ordered([own, *(one for one in others if one.alike == own.alike)])
+    if len(group) < 2:
+        return verdict
+    said = _over(group, 0.0, held_out=False)
+    for one in group:
+        held = store.verdict(one.judged.counts.series) if one is not own else None
+        if held is not None:
+            store.replace_verdict(stored_key(store, held.series), replace(held, shipping=said))
+    return replace(verdict, shipping=said)
+
+
+def _comparable(reads: Sequence[_Read]) -> list[list[_Read]]:
+    """The series in groups whose checkpoints can be compared, each with the trained before the repaired."""
+    groups: dict[Hashable, list[_Read]] = {}
+    for one in _ordered(reads):
+        groups.setdefault(one.alike, []).append(one)
+    return list(groups.values())
+
+
+def _ordered(reads: Sequence[_Read]) -> list[_Read]:
+    """By name, repaired series last: what they share with the run that they were made of has its name there."""
+    return sorted(reads, key=lambda one: (one.is_repaired, one.judged.counts.series))
+
+
+def _over(group: Sequence[_Read], allowed_loss: float, *, held_out: bool) -> Recommendation:
+    return recommend(
+        [one.judged for one in group],
+        allowed_loss=allowed_loss,
+        certifying_P=group[0].certifying_P if held_out else None,
+    )
 
 
 def _names(store: Store, series: Sequence[str] | None) -> list[str]:
@@ -85,11 +121,13 @@ def _names(store: Store, series: Sequence[str] | None) -> list[str]:
     return names or [chosen_series(store, None)]  # which says that there is none
 
 
-def _read(store: Store, series: str) -> _Read:
+def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None) -> _Read:
+    """A series as the store has it; ``counts`` and ``verdict`` where they are newer."""
     key = stored_key(store, series)
-    verdict = store.verdict(series)
-    failed, skipped = left_out_checkpoints(store, series)
-    counts = read_counts(store, key, failed, skipped)
+    verdict = verdict or store.verdict(series)
+    if counts is None:
+        failed, skipped = left_out_checkpoints(store, series)
+        counts = read_counts(store, key, failed, skipped)
     if verdict is None:
         judged = JudgedSeries(counts=counts, why="there is no verdict yet; run the audit to its end")
     else:
@@ -100,6 +138,7 @@ def _read(store: Store, series: str) -> _Read:
     )["problem_id"]
     base = store.frame(_BASE, series=series).iloc[0]
     samples = None if isna(base["samples"]) else int(base["samples"])
+    layout = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
     return _Read(
         judged=judged,
         alike=(
@@ -110,6 +149,7 @@ def _read(store: Store, series: str) -> _Read:
             key.verifier,
         ),
         certifying_P=certifying([clusters.get(one, one) for one in problem_ids]),
+        is_repaired=REPAIRED in layout.tolist(),
     )
 
 

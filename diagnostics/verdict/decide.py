@@ -36,7 +36,8 @@ from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, 
 from diagnostics.verdict.rule import EXPLAINED_LEVEL, KEY_LEVEL, Label, Ruling, SeenCounts, rule, spent_share
 from diagnostics.verdict.sentence import largest_fall, sentence_of
 from diagnostics.verdict.sharpening import sharpening_of
-from diagnostics.verdict.shipping import JudgedSeries, recommend
+from diagnostics.verdict.shipping.choice import recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229

@@ -315,5 +315,18 @@ def signed_text(probability: float) -> str:
 
 
 def bounds_text(low: float | None, high: float | None) -> str:
-    """An interval in brackets, in points; empty where a bound is unknown."""
-    return "" if low is None or high is None else f" [{points_text(low)}, {points_text(high)}]"
+    """An interval in brackets, in points; empty where a bound is unknown.
+
+    One that lies on one side of 0 is printed so: a bound that rounds to 0 says on which.
+
+    >>> bounds_text(-0.116, -0.0003), bounds_text(-0.116, 0.0), bounds_text(0.0002, 0.05)
+    (' [−11.6, <0]', ' [−11.6, 0.0]', ' [>0, 5.0]')
+    """
+    if low is None or high is None:
+        return ""
+    ends = [points_text(low), points_text(high)]
+    if low > 0 and float(ends[0]) == 0:
+        ends[0] = ">0"
+    if high < 0 and float(ends[1].replace("−", "-")) == 0:
+        ends[1] = "<0"
+    return f" [{ends[0]}, {ends[1]}]"

@@ -8,7 +8,8 @@ from typing import Literal
 
 from diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
 from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import alternatives_text, share_text, sharpening_text
+from diagnostics.verdict.sentence import share_text, sharpening_text
+from diagnostics.verdict.shipping.words import alternatives_text
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.evidence.source import SeriesSource
