@@ -32,10 +32,10 @@ _PROBABILITY = display_of("probability", signed=False)
 Plain = tuple[float, float]
 
 
-def sharpening_figure(context: Context, series: SeriesSource, *, recommended_step: int | None = None) -> Figure | None:
+def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
     """The run of ``series`` beside its base drawn sharper, or the run alone; None where there is no path to draw.
 
-    The checkpoint at ``recommended_step`` is ringed; None rings none.
+    What `oversharp ship` recommends of all series is ringed where it lies in this figure.
     """
     points = points_of(context, series)
     if points is None:
@@ -43,7 +43,7 @@ def sharpening_figure(context: Context, series: SeriesSource, *, recommended_ste
     place = [one.name for one in context.series].index(series.name)
     line = _path(points, place)
     return replace(
-        _figure([points], [line], recommended_step=recommended_step),
+        _figure([points], [line]),
         figure_id=f"sharpening-{place + 1}",
         title=f"{series.name}: {TITLE}",
         notes=_without(context, points),
@@ -76,17 +76,18 @@ def _base(points: Points) -> tuple[object, ...]:
 # ---------------------------------------------------------------- the picture
 
 
-def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, recommended_step: int | None = None) -> Figure:
+def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
     """Paths of one base, beside the base drawn sharper where it was."""
     first = all_points[0]
     is_colder = len(first.colder) > 1
-    names = [_names(points, recommended_step, is_short=len(all_points) > 1) for points in all_points]
+    ringed = _recommended(all_points)
+    names = [_names(points, ringed, is_short=len(all_points) > 1) for points in all_points]
     panel = Plane(
         title="",
         lines=tuple(paths),
         names=tuple(names),
         hotter=_hotter(all_points, paths),
-        ringed=_ringed(first, recommended_step),
+        ringed=() if ringed is None else (_named_once(ringed, all_points),),
         description=_described(all_points),
     )
     return Figure(
@@ -127,12 +128,26 @@ def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[
     )
 
 
-def _ringed(points: Points, recommended_step: int | None) -> tuple[Spot, ...]:
-    """The recommended checkpoint, with its name where the path has not named it."""
-    ends = (points.run[0], points.run[-1])
-    return tuple(
-        replace(one.spot, name="") if one in ends else one.spot for one in points.run if one.step == recommended_step
-    )
+def _recommended(all_points: Sequence[Points]) -> Point | None:
+    """What is recommended of all series, where it is drawn here."""
+    for points in all_points:
+        verdict = points.series.verdict
+        said = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
+        if said is None or not (said.is_base or said.series == points.series.name):
+            continue
+        step = points.series.base_step if said.is_base else said.step
+        drawn = points.run if said.temperature is None else (*points.colder[1:], *points.hotter)
+        name = None if said.temperature is None else f"T={said.temperature:g}"
+        found = [one for one in drawn if one.step == step and (name is None or one.name == name)]
+        if found:
+            return found[0]
+    return None
+
+
+def _named_once(ringed: Point, all_points: Sequence[Points]) -> Spot:
+    """Where the ring is, with its name unless something else drawn there has it."""
+    named = [one for points in all_points for one in (points.run[0], points.run[-1], *points.colder, *points.hotter)]
+    return replace(ringed.spot, name="") if ringed in named else ringed.spot
 
 
 def _path(points: Points, place: int, style: int = 0) -> Line:
@@ -145,12 +160,12 @@ def _path(points: Points, place: int, style: int = 0) -> Line:
     )
 
 
-def _names(points: Points, recommended_step: int | None, *, is_short: bool) -> tuple[str, ...]:
+def _names(points: Points, ringed: Point | None, *, is_short: bool) -> tuple[str, ...]:
     """Of the base, the last checkpoint, and a few between them; the ring names the recommended one."""
     last = len(points.run) - 1
     every = -(-last // _MOST_STEPS)
     named = [i for i in range(1, last) if not is_short and not (last - i) % every]
-    between = [i for i in named if points.run[i].step != recommended_step]
+    between = [i for i in named if points.run[i] is not ringed]
     return tuple(
         one.name if i in (0, last) else str(one.step) if i in between else "" for i, one in enumerate(points.run)
     )
@@ -182,7 +197,7 @@ def _band(points: Points) -> tuple[Plain, ...]:
 
 def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
     path = "One point per checkpoint, joined in training order from the base on"
-    ring = ["Ringed: the recommended checkpoint."] if has_ring else []
+    ring = ["Ringed: what oversharp ship recommends, of all series."] if has_ring else []
     if not is_colder:
         return " ".join((f"{path}.", *ring))
     parts = [
