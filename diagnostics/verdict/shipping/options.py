@@ -50,8 +50,13 @@ class Option:
 
     @property
     def reach_k(self) -> int:
-        """The largest k that its own samples say something of."""
-        return inference_ks(min(self.of.counts.base.n, self.drawn.n))[-1]
+        """The largest k that its own samples say something of.
+
+        Of a checkpoint half of them, as in the verdict. A control is drawn less, and all of its samples are taken: the
+        estimate is unbiased up to there, and the band counts its noise, over problems.
+        """
+        n = self.drawn.n if self.temperature is None else 2 * self.drawn.n
+        return inference_ks(min(self.of.counts.base.n, n))[-1]
 
     def changes(self, ks: Sequence[int], part_P: Bool[np.ndarray, " problem"]) -> Float[np.ndarray, "problem k"]:
         """Change of pass@k since the base; beyond ``reach_k`` a lower bound, for pass@k does not fall as k grows."""

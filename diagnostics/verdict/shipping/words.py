@@ -77,8 +77,11 @@ def colder_text(temperature: float) -> str:
 
 
 def alternatives_text(said: Recommendation) -> str | None:
-    """What else may be shipped and may have as high a pass@1; None where nothing does."""
-    names = [step_text(one, said.series) for one in said.alternatives]
+    """What else may be shipped and may have as high a pass@1; None where the sentence has named all of it."""
+    told = said.best_trained if said.recommended is not None and said.recommended.is_base else None
+    colder = said.recommended is not None and not said.recommended.is_base and said.without_training is not None
+    others = [one for one in said.alternatives if one != told and not (colder and one.is_base)]
+    names = [step_text(one, said.series) for one in others]
     return f"as good in pass@1, for all these data say: {', '.join(names)}" if names else None
 
 
@@ -115,8 +118,8 @@ VERDICT_LOST = "the verdict's own test of it shows a loss: pass@k fell at some k
 def unseen_text(k: int, reach_k: int, n: int, most: float) -> str:
     """Why a control is not shipped whose samples do not reach as far as the checkpoints'."""
     return (
-        f"whether pass@{k} fell by more than {100 * most:g} points is not known: {n} samples show pass@k up to k = "
-        f"{reach_k} (--control-n draws more)"
+        f"whether pass@{k} fell by more than {100 * most:g} points is not known: {plural(n, 'sample')} "
+        f"{'shows' if n == 1 else 'show'} pass@k up to k = {reach_k} (--control-n draws more)"
     )
 
 

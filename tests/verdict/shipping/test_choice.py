@@ -212,13 +212,13 @@ def test_a_checkpoint_drawn_hotter_is_shipped_by_the_same_rule_and_an_out_contro
 
 
 def test_a_control_of_few_samples_is_not_shipped_for_what_they_cannot_show() -> None:
-    # two samples say nothing of pass@2, which is 5/6 at the base; that it is at least the control's pass@1 is known
-    said = recommend([_series(RISEN, controls=(_drawn([2] * 160 + [1] * 40, temperature=0.5, n=2),))])
+    # one sample says nothing of pass@2, which is 5/6 at the base; that it is at least the control's pass@1 is known
+    said = recommend([_series(RISEN, controls=(_drawn([1] * 180 + [0] * 20, temperature=0.5, n=1),))])
     assert said.steps[1].out_by is None
-    few = recommend([_series(RISEN, controls=(_drawn([2] * 100 + [1] * 100, temperature=0.5, n=2),))])
+    few = recommend([_series(RISEN, controls=(_drawn([1] * 150 + [0] * 50, temperature=0.5, n=1),))])
     assert few.steps[1].out_by == "reach"
     assert few.steps[1].why is not None
-    assert "is not known: 2 samples show pass@k up to k = 1 (--control-n draws more)" in few.steps[1].why
+    assert "is not known: 1 sample shows pass@k up to k = 1 (--control-n draws more)" in few.steps[1].why
     assert few.steps[1].worst is not None
     assert few.steps[1].worst.k == 1
 
