@@ -116,6 +116,8 @@ def _over(group: Sequence[_Read], allowed_loss: float, *, held_out: bool) -> Rec
 
 def _names(store: Store, series: Sequence[str] | None) -> list[str]:
     if series is not None:
+        if not series:
+            raise ConfigError("--series: names none; name the series to choose from, or leave it out for all")
         return [chosen_series(store, name) for name in dict.fromkeys(series)]
     names = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     return names or [chosen_series(store, None)]  # which says that there is none
