@@ -73,8 +73,8 @@ def _shipping_table(said: Recommendation) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     if several:
         table.add_column("series", no_wrap=True)
-    for name in ("step", *(["T"] if hotter else []), "pass@1, points", "worst pass@k, points", "k"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for heading in ("step", *(["T"] if hotter else []), "pass@1, points", "worst pass@k, points", "k"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=all(one.role is not None for one in said.steps))
     for one in said.steps:
         mark = " ◀" if one.role == "recommended" else "  "

@@ -16,7 +16,7 @@ from cyclopts import Group, Parameter
 
 from diagnostics.audit.controls import CONTROLS as CONTROLS  # as VERDICT below
 from diagnostics.audit.controls import TEMPERATURES as TEMPERATURES
-from diagnostics.audit.controls import ControlsConfig, require_temperatures
+from diagnostics.audit.controls import ControlsConfig
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
@@ -164,7 +164,6 @@ class SamplingConfig:
         self._require_preset()
         self._require_counts()
         self._require_distribution()
-        self._require_controls()
         self._require_prompt()
         try:
             re.compile(self.strategy_regex)
@@ -205,15 +204,6 @@ class SamplingConfig:
             raise ConfigError(
                 f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
                 f"twice the largest k; name a smaller --k, for example --k {max(1, self.n // 8)}"
-            )
-
-    def _require_controls(self) -> None:
-        require_temperatures(self, self.used_temperature)
-        most = self.used_n_base
-        if self.top_up is None and self.control_n is not None and self.control_n > most:
-            raise ConfigError(
-                f"--control-n {self.control_n}: the base itself is drawn {most} times (--n-base), and more of a "
-                f"control are compared with nothing; give at most {most}"
             )
 
     def _require_distribution(self) -> None:
@@ -367,6 +357,7 @@ class AuditConfig(
         SamplingConfig.__post_init__(self)
         PanelConfig.__post_init__(self)
         ControlsConfig.__post_init__(self)
+        self.require_beside(self.used_temperature, None if self.top_up else self.used_n_base)
         KernelConfig.__post_init__(self)
         VerdictConfig.__post_init__(self)
         EngineConfig.__post_init__(self)

@@ -80,6 +80,19 @@ class ControlsConfig:
         if self.controls is False and given:
             raise ConfigError(f"{given[0]}: there are no controls with --no-controls; leave one of the two out")
 
+    def require_beside(self, temperature: float, n_base: int | None) -> None:
+        """Raise ``ConfigError`` for what is no control of an audit at ``temperature``, ``n_base`` samples of its base.
+
+        None for a number that is not known yet.
+        """
+        _require("--control-temperatures", self.control_temperatures or (), above=0.0, below=temperature)
+        _require("--hot-temperatures", self.hot_temperatures or (), above=temperature, below=float("inf"))
+        if n_base is not None and self.control_n is not None and self.control_n > n_base:
+            raise ConfigError(
+                f"--control-n {self.control_n}: the base itself is drawn {n_base} times (--n-base), and more of a "
+                f"control are compared with nothing; give at most {n_base}"
+            )
+
     @property
     def asks_for_controls(self) -> bool:
         """Whether the user wants them whatever they cost."""
@@ -146,7 +159,9 @@ def with_held(
     if controls is not None:
         known = {one.settings_id: n for one, n in free}
         least = min(known.get(one.settings_id, 0) for one in controls.colder)
-        return replace(controls, n=max(controls.n, least)), says
+        if least <= controls.n:
+            return controls, says
+        return replace(controls, n=least), f"{says}; {least} of the base at each are in the store, and are taken"
     if not free:
         return None, says
     free.sort(key=lambda one: -one[0].temperature)
@@ -167,12 +182,6 @@ def control_settings(settings: SamplingSettings, temperature: float) -> Sampling
     """As the audit's own samples but for the temperature, and with random numbers of its own."""
     seed = int(content_hash("control", settings.seed, temperature), 16) % 2**31
     return replace(settings, temperature=temperature, seed=seed)
-
-
-def require_temperatures(config: ControlsConfig, own: float) -> None:
-    """Raise ``ConfigError`` for temperatures that are no controls beside ``own``, the audit's."""
-    _require("--control-temperatures", config.control_temperatures or (), above=0.0, below=own)
-    _require("--hot-temperatures", config.hot_temperatures or (), above=own, below=float("inf"))
 
 
 def _require(flag: str, given: Sequence[float], *, above: float, below: float) -> None:

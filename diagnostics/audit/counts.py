@@ -12,8 +12,9 @@ from jaxtyping import Int
 
 from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.records.types import AuditKey
+from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
-from diagnostics.store.load import look_number, stored_problems
+from diagnostics.store.load import look_number, series_layout, stored_problems
 from diagnostics.tasks.near_duplicates import near_duplicates
 from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, GuessRate, Looks, SeriesCounts, SharperDraws
 from diagnostics.verdict.decide import verdict_of
@@ -147,6 +148,7 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
         if rows.empty
         else _sharper(store, key.series, checkpoints[base], float(rows["own_temperature"].iloc[0]), controls, index),
         controls=controls,
+        is_repaired=series_layout(store, key.series) == REPAIRED,
     )
 
 

@@ -12,7 +12,6 @@ from pandas import isna
 
 from diagnostics.audit.counts import read_counts
 from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series, is_recorded, left_out_checkpoints, stored_clusters, stored_key
 from diagnostics.verdict.counts import SeriesCounts
@@ -140,7 +139,6 @@ def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verd
     )["problem_id"]
     base = store.frame(_BASE, series=series).iloc[0]
     samples = None if isna(base["samples"]) else int(base["samples"])
-    layout = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
     return _Read(
         judged=judged,
         alike=(
@@ -151,7 +149,7 @@ def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verd
             key.verifier,
         ),
         certifying_P=certifying([clusters.get(one, one) for one in problem_ids]),
-        is_repaired=REPAIRED in layout.tolist(),
+        is_repaired=counts.is_repaired,
     )
 
 

@@ -188,8 +188,8 @@ class Verdict:
     adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
     all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
-    about what may mislead in this very series. ``shipping`` says which of its checkpoints to ship; None in verdicts of
-    before.
+    about what may mislead in this very series. ``shipping`` says which checkpoint to ship, of all series that
+    can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a checkpoint.
     """
 
     series: str
@@ -223,6 +223,7 @@ class Verdict:
     caveats: tuple[str, ...] = ()
     remedy: Remedy | None = None
     shipping: Recommendation | None = None
+    repaired: bool = False
 
     @property
     def title(self) -> str:

@@ -289,6 +289,9 @@ def _inconclusive(verdict: Verdict) -> str:
 
 def _when(verdict: Verdict) -> str:
     first, last = verdict.window[0], verdict.window[-1]
+    if verdict.repaired:
+        where = f"λ = {last / 100:g}" if first == last else f"λ = {first / 100:g}–{last / 100:g}"
+        return f"at the far end of this repaired series ({where}, where 1 is the checkpoint itself)"
     if first == last:
         return f"at the end of this one training run (step {last})"
     return f"in the last third of this one training run (steps {first}–{last})"

@@ -76,7 +76,11 @@ def test_colder_draws_that_the_store_holds_are_taken_for_nothing() -> None:
     assert says.endswith("8 samples per problem of the base at each of T = 0.6, 0.3 are in the store, and are taken")
     assert with_held(None, "", replace(SETTINGS, max_tokens=9), colder) == (None, "")
     planned, told = plan(ControlsConfig(control_temperatures=(0.6, 0.3), control_n=4))
-    assert with_held(planned, told, SETTINGS, colder) == (replace(planned, n=8), told)
+    more, told_more = with_held(planned, told, SETTINGS, colder)
+    assert (more, told_more) == (
+        replace(planned, n=8),
+        f"{told}; 8 of the base at each are in the store, and are taken",
+    )
 
 
 def test_controls_that_are_named_and_switched_off_contradict_each_other() -> None:
