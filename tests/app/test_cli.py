@@ -107,6 +107,10 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("confirm", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
+        (("explain", "pass_at_k", "pass_at_kk"), 2, "pass_at_k"),
+        (("ship", "STORE", "--series"), 2, "--series: names none"),
+        (("ship", __file__), 7, "not a store of oversharp"),
+        (("repair", "SERIES", "--out", "OUT", "--lambdas", "0.4,half"), 2, "is not a list of numbers such as 0.4,0.6"),
         (("train", "--algorithm", "grop"), 2, "grpo"),
         (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
         (("sql", "STORE", "DELETE FROM samples"), 7, "read-only"),
@@ -226,12 +230,18 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     assert "findings" in run("sql", str(audited))[1]
 
 
+def test_in_a_pipe_nothing_that_sql_prints_is_cut_or_folded(run: Run, audited: Path) -> None:
+    path = "/a/" + "long/" * 60 + "checkpoint-160"
+    assert f" {path} " in run("sql", str(audited), f"SELECT '{path}' AS path, 1 AS step")[1]
+
+
 def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     code, out, _ = run("explain", "pass_at_k")
     assert code == 0
     assert "Unit: probability" in out
     assert "Source" in out
     assert "modes_fallen_10x" in run("explain")[1]
+    assert "k_star: " in run("explain", "pass_at_k", "k_star")[1]
 
 
 def test_doctor_reports_every_need(run: Run) -> None:

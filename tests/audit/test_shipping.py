@@ -142,9 +142,15 @@ def test_imported_samples_have_one_base_where_it_said_the_same_and_no_path(audit
         assert store.frame("FROM shipping")["path"].isna().all()
 
 
-def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(audited: Path, tmp_path: Path) -> None:
+def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(
+    audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (none,) = ship(_changed(audited, tmp_path, "DELETE FROM audit_verdicts"), series=["iac"])
     assert none.sentence == "No recommendation: there is no verdict yet; run the audit to its end."
+    with pytest.raises(SystemExit) as stop:
+        main(["ship", str(tmp_path / "audit.duckdb"), "--series", "iac"])
+    assert stop.value.code == 3
+    assert capsys.readouterr().out == f"{none.sentence}\n"
     (alone,) = ship(_audited(tmp_path / "base", {"run": [BASE]}))
     assert alone.sentence == "No recommendation: the series has no checkpoint after the base."
 
