@@ -20,6 +20,7 @@ from reports.wording import bound, known
 
 TITLE = "better, or only sharper?"
 COLDER = "base at lower temperatures"
+POWER = "base, reweighted to p^α"
 #: What the figure says where the base was not drawn sharper.
 HOW = (
     "How much of this path drawing the base sharper would give was not measured: oversharp audit with --controls draws "
@@ -110,14 +111,32 @@ def _beside_base(panel: Plane, points: Points) -> Plane:
         colour="muted",
         style=1,
     )
+    power = _power(points, lowest=min(y for line in (frontier, *panel.lines) for y in line.y))
     return replace(
         panel,
-        lines=(frontier, *panel.lines),
-        names=(tuple(one.name for one in points.colder), *(("", *names[1:]) for names in panel.names)),
+        lines=(frontier, *power, *panel.lines),
+        names=(
+            tuple(one.name for one in points.colder),
+            *(("",) * (len(line.x) - 1) + (_last_power(points, line),) for line in power),
+            *(("", *names[1:]) for names in panel.names),
+        ),
         curve=_curve(points, [one.place for one in points.colder]),
         band=_band(points),
         greedy=None if points.greedy is None else Spot(name="greedy", x=points.greedy[0], y=points.greedy[0]),
     )
+
+
+def _power(points: Points, *, lowest: float) -> tuple[Line, ...]:
+    """The base ideally sharpened, as far down as something else lies: beyond, it would flatten all of them."""
+    shown = [one for one in points.power if one.many[0] >= lowest]
+    if not shown:
+        return ()
+    xs, ys = zip(*(one.place for one in (points.run[0], *shown)), strict=True)
+    return (Line(label=POWER, x=xs, y=ys, colour="muted", style=2),)
+
+
+def _last_power(points: Points, line: Line) -> str:
+    return points.power[len(line.x) - 2].name
 
 
 def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
@@ -204,6 +223,8 @@ def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -
         f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
         "what lies above it or to its right is more than they give."
     ]
+    if all_points[0].power:
+        parts.append("Dotted, without names but the last: its sampled responses reweighted to p^α, ideal sharpening.")
     if any(points.hotter for points in all_points):
         parts.append("Hollow: the checkpoint at the other end of the dotted line, at higher temperatures.")
     if _band(all_points[0]):
@@ -264,6 +285,7 @@ def _at(point: Point) -> str:
 
 def _table(all_points: Sequence[Points]) -> Table:
     rows = [(f"{COLDER}: {one.name}", one) for one in all_points[0].colder[1:]]
+    rows += [(f"{POWER}: {one.name}", one) for one in all_points[0].power]
     for points in all_points:
         rows += [(f"{points.series.name}: {one.name}", one) for one in points.run]
         rows += [(f"{points.series.name}: step {one.step} at {one.name}", one) for one in points.hotter]

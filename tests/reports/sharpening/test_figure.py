@@ -137,6 +137,17 @@ def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> 
     assert "checkpoints themselves are needed" in unknown[0]
 
 
+def test_the_base_reweighted_is_a_named_line_of_its_own_as_far_down_as_the_rest(context: Context) -> None:
+    powers = ((0, "power=2", 0.35, 0.79), (0, "power=8", 0.46, 0.3))
+    figure = sharpening_figure(made := controlled(context, (*COLDER, *HOTTER, *powers)), made.series[0])
+    colder, power, run = plane(figure).lines
+    assert (power.label, power.x, power.y) == ("base, reweighted to p^α", (0.25, 0.35), (0.8, 0.79))
+    assert plane(figure).names[1] == ("", "α=2")
+    assert (colder.x, len(run.x)) == ((0.25, 0.3, 0.4), 4)
+    assert "Dotted" in figure.caption
+    assert "base, reweighted to p^α: α=8" in [row[0] for row in texts(figure.table)]
+
+
 def shipping(context: Context, **chosen: object) -> Context:
     """Every series' verdict recommends ``chosen``."""
     fields = {"series": "grpo", "checkpoint": "c", "is_base": False, "role": "recommended", **chosen}
