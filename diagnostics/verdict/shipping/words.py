@@ -167,15 +167,16 @@ def cannot_tell_text(*, n_units: int, units: str, width: float, most: float) -> 
     """Nothing could have qualified at this size.
 
     >>> cannot_tell_text(n_units=12, units="problems", width=0.15, most=0.02)
-    'These data cannot tell: no fall is sure, and with 12 problems the band reaches 15.0 points down at least, so that
-    none could be shown to have lost less than 2. Some 680 problems would narrow it to that (the width goes with one
-    over the root of their number); oversharp plan --drop 2 reckons it.'
+    'These data cannot tell: for problems like these 12 no fall is sure, and the band reaches 15.0 points down at least,
+    so that none could be shown to have lost less than 2. Some 680 problems would narrow it to that (the width goes with
+    one over the root of their number); oversharp plan --drop 2 reckons it.'
     """
+    these = f"{n_units:,}" if units == "problems" else f"in {n_units:,} clusters"
     needed = n_units * (width / most) ** 2
     return (
-        f"These data cannot tell: no fall is sure, and with {n_units:,} {units} the band reaches {points_text(width)} "
-        f"points down at least, so that none could be shown to have lost less than {100 * most:g}. Some "
-        f"{float(f'{needed:.2g}'):,.0f} {units} would narrow it to that (the width goes with one over the root of "
+        f"These data cannot tell: for problems like these {these} no fall is sure, and the band reaches "
+        f"{points_text(width)} points down at least, so that none could be shown to have lost less than "
+        f"{100 * most:g}. Some {float(f'{needed:.2g}'):,.0f} {units} would narrow it to that (the width goes with one over the root of "
         f"their number); oversharp plan --drop {100 * most:g} reckons it."
     )
 

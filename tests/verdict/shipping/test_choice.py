@@ -256,7 +256,7 @@ def test_where_nothing_could_qualify_the_data_cannot_tell_and_where_a_fall_is_su
     open_one = recommend([_series([0] * 3 + [4] * 9, base=[2] * 12)])
     assert open_one.steps[1].out_by == "estimate"
     assert open_one.cannot_tell is not None
-    assert "with 12 problems the band reaches" in open_one.sentence
+    assert "for problems like these 12 no fall is sure, and the band reaches" in open_one.sentence
     assert "oversharp plan --drop 2" in open_one.sentence
     assert recommend([_series(SHARPENED)]).cannot_tell is None
 
