@@ -107,7 +107,7 @@ class Recommendation:
     of it at other temperatures. ``guarantee`` is None for the base as it is, of which there is nothing to guarantee,
     and where ``why_no_guarantee`` says why. A fall of up to ``allowed_loss`` (probability) does not exclude a
     checkpoint. ``ks`` are those that were looked at. ``n_problems`` are all problems; with ``held_out`` the choice, and
-    every number in ``steps``, rests on ``n_choosing`` of them and the guarantee on the others alone.
+    every number in ``steps``, rests on ``n_choosing`` of them, as ``steps_of`` says, and the guarantee on the others.
     ``without_training`` says what the base drawn colder gives as well, None where it was not drawn or gives less;
     ``cannot_tell`` that no checkpoint could have qualified with so few problems, None where one could.
     """
@@ -124,6 +124,7 @@ class Recommendation:
     held_out: bool = False
     n_problems: int = 0
     n_choosing: int = 0
+    steps_of: Literal["all problems", "the problems that choose"] = "all problems"
     beyond: BeyondSharpening | None = None
     without_training: str | None = None
     cannot_tell: str | None = None

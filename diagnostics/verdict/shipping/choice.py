@@ -72,6 +72,7 @@ def recommend(
         series=tuple(one.counts.series for one in series),
         allowed_loss=allowed_loss,
         held_out=certifying_P is not None,
+        steps_of="all problems" if certifying_P is None else "the problems that choose",
         n_problems=len(first.base.correct_P),
     )
     choosing_P = np.ones(said.n_problems, dtype=bool) if certifying_P is None else ~certifying_P

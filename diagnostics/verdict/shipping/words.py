@@ -169,15 +169,15 @@ def cannot_tell_text(*, n_units: int, units: str, width: float, most: float) -> 
     >>> cannot_tell_text(n_units=12, units="problems", width=0.15, most=0.02)
     'These data cannot tell: for problems like these 12 no fall is sure, and the band reaches 15.0 points down at least,
     so that none could be shown to have lost less than 2. Some 680 problems would narrow it to that (the width goes with
-    one over the root of their number); oversharp plan --drop 2 reckons it.'
+    one over the root of their number); oversharp plan says what such audits find and cost.'
     """
     these = f"{n_units:,}" if units == "problems" else f"in {n_units:,} clusters"
     needed = n_units * (width / most) ** 2
     return (
         f"These data cannot tell: for problems like these {these} no fall is sure, and the band reaches "
         f"{points_text(width)} points down at least, so that none could be shown to have lost less than "
-        f"{100 * most:g}. Some {float(f'{needed:.2g}'):,.0f} {units} would narrow it to that (the width goes with one over the root of "
-        f"their number); oversharp plan --drop {100 * most:g} reckons it."
+        f"{100 * most:g}. Some {float(f'{needed:.2g}'):,.0f} {units} would narrow it to that (the width goes with one "
+        "over the root of their number); oversharp plan says what such audits find and cost."
     )
 
 

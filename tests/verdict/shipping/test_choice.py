@@ -12,6 +12,7 @@ from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCo
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.shipping.choice import certifying, recommend
 from diagnostics.verdict.shipping.options import JudgedSeries
+from diagnostics.verdict.shipping.words import choice_text
 
 #: Of four samples, correct ones of every problem: pass@1 is .5 and pass@2 is 5/6.
 BASE = [2] * 200
@@ -169,6 +170,9 @@ def test_held_out_problems_certify_the_choice_of_the_others_or_veto_it() -> None
     assert _roles(good) == ["candidate", "recommended", "out"]
     assert good.guarantee is not None
     assert (good.guarantee.n_units, good.n_choosing) == (100, 100)
+    assert (good.steps_of, recommend([_series(RISEN)]).steps_of) == ("the problems that choose", "all problems")
+    assert "measured, on 100 of 200 problems" in choice_text(good)
+    assert "the sentence above is about the 100 others" in choice_text(good)
     vetoed = recommend([_series(SHARPENED)], certifying_P=~certifies_P)
     assert vetoed.recommended is not None
     assert vetoed.recommended.is_base
@@ -257,7 +261,7 @@ def test_where_nothing_could_qualify_the_data_cannot_tell_and_where_a_fall_is_su
     assert open_one.steps[1].out_by == "estimate"
     assert open_one.cannot_tell is not None
     assert "for problems like these 12 no fall is sure, and the band reaches" in open_one.sentence
-    assert "oversharp plan --drop 2" in open_one.sentence
+    assert "oversharp plan says what such audits find and cost" in open_one.sentence
     assert recommend([_series(SHARPENED)]).cannot_tell is None
 
 
