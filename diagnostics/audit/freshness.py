@@ -19,6 +19,7 @@ from diagnostics.store.derivations import (
     Derivation,
     code_hash,
     digest,
+    findings_of,
     record_derivation,
     recorded_derivations,
     relation_states,
@@ -51,7 +52,7 @@ def findings_and_verdict(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
     """Measure and judge, or keep what is up to date; the arguments are those of ``measure.conclude``."""
-    what = f"findings of {key.series}"
+    what = findings_of(key.series)
     evidence = _evidence(store, key, failed, skipped)
     if evidence is not None and recorded_derivations(store.path).get(what) == _results(store, key, evidence):
         verdict = store.verdict(key.series)

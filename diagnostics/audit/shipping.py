@@ -13,6 +13,7 @@ from pandas import isna
 from diagnostics.audit.counts import read_counts
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
+from diagnostics.store.derivations import findings_of, recorded_derivations
 from diagnostics.store.load import chosen_series, is_recorded, left_out_checkpoints, stored_clusters, stored_key
 from diagnostics.verdict.counts import SeriesCounts
 from diagnostics.verdict.decide import judged_series
@@ -80,7 +81,7 @@ def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Ver
     if len(_names(store, None)) < 2:
         return verdict  # it says that of itself alone
     own = _read(store, counts.series, counts=counts, verdict=verdict)
-    others = [_read(store, name) for name in _names(store, None) if name != counts.series]
+    others = [_known(store, name) for name in _names(store, None) if name != counts.series]
     group = _ordered([own, *(one for one in others if one.alike == own.alike)])
     if len(group) < 2:
         return verdict
@@ -88,8 +89,29 @@ def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Ver
     for one in group:
         held = store.verdict(one.judged.counts.series) if one is not own else None
         if held is not None:
-            store.replace_verdict(stored_key(store, held.series), replace(held, shipping=said))
-    return replace(verdict, shipping=said)
+            store.replace_verdict(stored_key(store, held.series), replace(held, shipping=_of(said, held.series)))
+    return replace(verdict, shipping=_of(said, verdict.series))
+
+
+def _of(said: Recommendation, series: str) -> Recommendation:
+    """What the verdict on ``series`` keeps: base, own checkpoints, and what may be the best; not all of every run."""
+    kept = (one for one in said.steps if one.is_base or one.series == series or one.may_be_best)
+    return replace(said, steps=tuple(kept))
+
+
+#: Series that this process has read, by store, series and what its findings were made from: a process that audits many
+#: runs into one store reads each of them once.
+_KNOWN: dict[tuple[str, str, str], _Read] = {}
+
+
+def _known(store: Store, series: str) -> _Read:
+    held = recorded_derivations(store.path).get(findings_of(series))
+    if held is None:
+        return _read(store, series)
+    place = (str(store.path.resolve()), series, held.made_from)
+    if place not in _KNOWN:
+        _KNOWN[place] = _read(store, series)
+    return _KNOWN[place]
 
 
 def _comparable(reads: Sequence[_Read]) -> list[list[_Read]]:

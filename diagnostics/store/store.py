@@ -112,7 +112,7 @@ class Store:
         return None
 
     def ship(self, series: str) -> Recommendation | None:
-        """As ``oversharp.ship``, of all that ``series`` is comparable with; None without a verdict. ``StoreError``."""
+        """As ``oversharp.ship``, of all comparable series, with the steps of this one; None without a verdict."""
         verdict = self.verdict(series)
         return None if verdict is None else verdict.shipping
 

@@ -12,13 +12,16 @@ import pytest
 from diagnostics.app.cli import main
 from diagnostics.audit import freshness
 from diagnostics.audit.controls import control_settings
+from diagnostics.audit.counts import read_counts
 from diagnostics.audit.measure import conclude
 from diagnostics.audit.shipping import ship
 from diagnostics.records.errors import ConfigError, OversharpError
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import Sample
+from diagnostics.records.types import AuditKey, Sample
 from diagnostics.store import Store
+from diagnostics.store.derivations import Derivation, findings_of, record_derivation
 from diagnostics.store.load import stored_key
+from diagnostics.verdict.counts import SeriesCounts
 from oversharp import open_store
 from tests.audit.test_plan import SETTINGS
 from tests.audit.test_plan import _plant as plant_counts
@@ -91,6 +94,29 @@ def test_a_verdict_stands_when_another_series_moves_the_choice(audited: Path, tm
         assert freshness._results(store, key, "evidence") == before
         store._database.rows("UPDATE audit_verdicts SET document = json_merge_patch(document, '{\"p_exact\": 0.5}')")
         assert freshness._results(store, key, "evidence") != before
+
+
+def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_changes(
+    audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    read: list[str] = []
+
+    def counted(store: Store, key: AuditKey, *left_out: dict[str, str]) -> SeriesCounts:
+        read.append(key.series)
+        return read_counts(store, key, *left_out)
+
+    monkeypatch.setattr("diagnostics.audit.shipping.read_counts", counted)
+    with Store.open(path) as store:
+        keys = {name: stored_key(store, name) for name in ("grpo", "iac")}
+        freshness.findings_and_verdict(store, keys["grpo"], {}, {}, SilentProgress())
+        read.clear()
+        for _ in range(3):
+            conclude(store, keys["iac"], {}, {}, SilentProgress())
+        assert read == ["grpo"]
+        record_derivation(path, findings_of("grpo"), Derivation(made_from="other samples", made=""))
+        conclude(store, keys["iac"], {}, {}, SilentProgress())
+        assert read == ["grpo", "grpo"]
 
 
 def test_the_base_at_a_lower_temperature_is_an_answer_and_told_once_for_both_series(
