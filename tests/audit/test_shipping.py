@@ -11,6 +11,7 @@ import pytest
 
 from diagnostics.app.cli import main
 from diagnostics.audit import freshness
+from diagnostics.audit.audit import AuditResult, with_last_verdicts
 from diagnostics.audit.controls import control_settings
 from diagnostics.audit.counts import read_counts
 from diagnostics.audit.measure import conclude
@@ -117,6 +118,25 @@ def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_change
         record_derivation(path, findings_of("grpo"), Derivation(made_from="other samples", made=""))
         conclude(store, keys["iac"], {}, {}, SilentProgress())
         assert read == ["grpo", "grpo"]
+
+
+def test_results_of_several_audits_say_in_the_end_what_the_store_says(audited: Path, tmp_path: Path) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    nothing = {"report_path": path, "left_out": {}, "without_kernel": {}, "samples_drawn": 0}
+    with Store.open(path) as store:
+        early = [
+            AuditResult(
+                series=name,
+                verdict=conclude(store, stored_key(store, name), {}, {}, SilentProgress()),
+                store_path=path,
+                **nothing,
+            )
+            for name in ("grpo", "iac")
+        ]
+        store._database.rows(
+            'UPDATE audit_verdicts SET document = json_merge_patch(document, \'{"sentence": "later"}\')'
+        )
+    assert [one.verdict.sentence for one in with_last_verdicts(early)] == ["later", "later"]
 
 
 def test_the_base_at_a_lower_temperature_is_an_answer_and_told_once_for_both_series(
