@@ -353,7 +353,7 @@ def _explain(error: Exception, path: Path) -> StoreError:
         )
     if "not a valid duckdb" in lowered:
         return StoreError(
-            f"{path}: not a store of oversharp: no DuckDB file; name the audit.duckdb that an audit or import wrote"
+            f"{path}: not a DuckDB file, and no store; name the audit.duckdb that an audit or import wrote"
         )
     if "different configuration" in lowered:
         return StoreError(f"{path}: open for reading in this very process; close that store first")

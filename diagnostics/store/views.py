@@ -86,7 +86,7 @@ RELATIONS: tuple[Relation, ...] = (
         row="a checkpoint as something to ship, or what a control drew of it: what `oversharp ship` says of all series "
         "that can be compared",
         columns={
-            "temperature": _means("at which a control drew it; NULL for the audit's own"),
+            "temperature": _means("at which a control drew it; NULL for the audit's own", "temperature"),
             "role": _means("recommended, candidate, or out: not to be shipped; NULL where nothing can be said"),
             "may_be_best": _means("whether no candidate surely has a higher pass@1; one of these is the best, in 95 %"),
             "pass_at_1": _means("its pass@1; NULL if unknown", "probability"),

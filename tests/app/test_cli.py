@@ -109,7 +109,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
         (("explain", "pass_at_k", "pass_at_kk"), 2, "pass_at_k"),
         (("ship", "STORE", "--series"), 2, "--series: names none"),
-        (("ship", __file__), 7, "not a store of oversharp"),
+        (("ship", __file__), 7, "not a DuckDB file, and no store"),
         (("repair", "SERIES", "--out", "OUT", "--lambdas", "0.4,half"), 2, "is not a list of numbers such as 0.4,0.6"),
         (("train", "--algorithm", "grop"), 2, "grpo"),
         (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
