@@ -11,10 +11,15 @@ pass@k lies more than 2 points below the base's. A choice that lost more than th
 what its pass@1 lacks.
 
 Writes ``benchmarks/results/shipping.json`` and ``.md``; ends with 1 where the guarantee is true in less than 95 %.
+
+``--controls`` lets every audit draw its base at three lower temperatures and its last checkpoint at two higher ones,
+half as many samples of each, so that these are answers too; fewer series, ``shipping_controls.json`` and ``.md``.
+``--series`` names another number a cell: then the result is printed and nothing is written.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,17 +36,23 @@ from results import RESULTS, circumstances, write
 from scipy.special import expit, logit
 
 from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
+from diagnostics.verdict.shipping.choice import certifying, recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
 from diagnostics.verdict.steps import StepRuling, rule_steps
 
 PROBLEMS, SEED = 100, 20_261_122
 #: Problems over which the truth is taken.
 POPULATION = 20_000
 SAMPLES, CHECKPOINTS = (64, 256), (6, 10)
-SERIES = 100
+SERIES, CONTROLLED_SERIES = 100, 50
+#: Temperatures of controls, and the ``strength`` of ``_apart`` that stands for each: the base colder, the last one
+#: hotter, about one pivot. The base at .6 loses about 2 points of pass@128, so that it may be the right answer.
+COLDER: Mapping[float, float] = {0.6: 0.2, 0.3: 0.7, 0.15: 1.3}
+HOTTER: Mapping[float, float] = {1.2: -0.2, 1.5: -0.4}
+CONTROL_PIVOT = 0.04
 BOUND = 0.95
 #: A share among fewer says little.
 LEAST_GIVEN = 50
@@ -87,16 +98,23 @@ COURSES: Mapping[str, Course] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One course of training, with so many samples and checkpoints."""
+    """One course of training, with so many samples and checkpoints; ``controls``: drawn at other temperatures too."""
 
     course: str
     n: int
     checkpoints: int
+    controls: bool = False
+
+    def row(self, one: ShippingStep) -> int:
+        """Where the truth has it: the base, the checkpoints, then what controls draw."""
+        if one.temperature is None:
+            return one.step
+        return self.checkpoints + 1 + [*COLDER, *HOTTER].index(one.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """pass@k at the base (row 0) and each checkpoint over all problems, for every k from 1 to n / 2."""
+    """pass@k at the base (row 0), each checkpoint and each control over all problems, for every k from 1 to n / 2."""
 
     pass_at_TK: Float[np.ndarray, "step k"]
 
@@ -128,9 +146,13 @@ def problems(n_problems: int, rng: np.random.Generator) -> tuple[np.ndarray, np.
 
 
 def courses(cell: Cell, success_P: np.ndarray, own_PU: np.ndarray) -> np.ndarray:
-    """Chances of success at the base and every checkpoint."""
+    """Chances of success at the base and every checkpoint, then of every control."""
     course = COURSES[cell.course]
-    return np.stack([course(success_P, own_PU, t / cell.checkpoints) for t in range(cell.checkpoints + 1)])
+    own = [course(success_P, own_PU, t / cell.checkpoints) for t in range(cell.checkpoints + 1)]
+    if cell.controls:
+        own += [_apart(own[0], strength, CONTROL_PIVOT) for strength in COLDER.values()]
+        own += [_apart(own[cell.checkpoints], strength, CONTROL_PIVOT) for strength in HOTTER.values()]
+    return np.stack(own)
 
 
 def truth_of(cell: Cell) -> Truth:
@@ -146,7 +168,16 @@ def truth_of(cell: Cell) -> Truth:
 def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
     """The counts of an audit of new problems of the kind, and the checkpoints that its verdict calls lost."""
     rate_TP = courses(cell, *problems(PROBLEMS, rng))
-    correct_TP = rng.binomial(cell.n, rate_TP)
+    correct_TP = rng.binomial(cell.n, rate_TP[: cell.checkpoints + 1])
+    drawn_TP = rng.binomial(cell.n // 2, rate_TP[cell.checkpoints + 1 :])
+    controls = [
+        ControlCounts(
+            step=step, checkpoint=f"checkpoint-{step}", temperature=temperature, n=cell.n // 2, correct_P=correct_P
+        )
+        for (temperature, step), correct_P in zip(
+            [*((t, 0) for t in COLDER), *((t, cell.checkpoints) for t in HOTTER)], drawn_TP, strict=False
+        )
+    ]
     base, *trained = [
         CheckpointCounts(
             step=step, checkpoint=f"checkpoint-{step}", n=cell.n, n_most=cell.n, correct_P=correct_P,
@@ -156,7 +187,7 @@ def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
     ]  # fmt: skip
     counts = SeriesCounts(
         series="run", base=base, trained=tuple(trained), shows_modes_P=np.zeros(PROBLEMS, dtype=bool),
-        tasks=("planted",), graders=("exact",), tokens_per_sample=None,
+        tasks=("planted",), graders=("exact",), tokens_per_sample=None, controls=tuple(controls),
     )  # fmt: skip
     return JudgedSeries(counts=counts)
 
@@ -175,6 +206,7 @@ def ruled(series: JudgedSeries, rng: np.random.Generator) -> Sequence[StepRuling
 class Asked:
     """What a rule may look at: what ``ship`` says, with and without ``--held-out``, and what the verdict says."""
 
+    cell: Cell
     said: Recommendation
     held_out: Recommendation
     rulings: Sequence[StepRuling]
@@ -182,12 +214,12 @@ class Asked:
 
 def _best(asked: Asked, may: Callable[[ShippingStep], bool]) -> int:
     """The checkpoint with the highest pass@1 of those that may be shipped, and the base."""
-    steps = [one for one in asked.said.steps if one.is_base or may(one)]
+    steps = [one for one in asked.said.steps if one.temperature is None and (one.is_base or may(one))]
     return max(steps, key=lambda one: one.pass_at_1 or 0.0).step
 
 
 def _surely_out(one: ShippingStep) -> bool:
-    return one.role == "out" and "not surely" not in (one.why or "")
+    return one.out_by in ("band", "verdict")
 
 
 def _within(asked: Asked, most: float) -> int:
@@ -195,35 +227,39 @@ def _within(asked: Asked, most: float) -> int:
     return _best(asked, lambda one: not _surely_out(one) and one.worst is not None and one.worst.change >= -most)
 
 
-def _chosen(said: Recommendation) -> int:
+def _chosen(cell: Cell, said: Recommendation) -> int:
     assert said.recommended is not None
-    return said.recommended.step
+    return cell.row(said.recommended)
 
 
 #: What says how sure it is.
 CERTIFIED = ("ship", "ship --held-out")
 #: The shipped rule first.
 RULES: Mapping[str, Callable[[Asked], int]] = {
-    "ship": lambda asked: _chosen(asked.said),
-    "ship --held-out": lambda asked: _chosen(asked.held_out),
+    "ship": lambda asked: _chosen(asked.cell, asked.said),
+    "ship --held-out": lambda asked: _chosen(asked.cell, asked.held_out),
     "out only what surely fell": partial(_within, most=1.0),
     "out by 1 point in the estimate": partial(_within, most=0.01),
     "out by 3 points in the estimate": partial(_within, most=0.03),
     "kept by the verdict": lambda asked: _best(asked, lambda one: asked.rulings[one.step - 1].kept),
     "the best pass@1": lambda asked: _best(asked, lambda _: True),
-    "the last": lambda asked: asked.said.steps[-1].step,
+    "the last": lambda asked: asked.cell.checkpoints,
     "the base": lambda _: 0,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One cell: how often a guarantee is given and true, its mean x and y, and the regret of every rule; points."""
+    """One cell: how often a guarantee is given and true, its mean x and y, and the regret of every rule; points.
+
+    ``other_temperature``: of those given, how many are of what a control drew.
+    """
 
     cell: Cell
     series: int
     given: Mapping[str, int]
     true: Mapping[str, int]
+    other_temperature: Mapping[str, int]
     gain: Mapping[str, float | None]
     loss: Mapping[str, float | None]
     mean_regret: Mapping[str, float]
@@ -237,17 +273,24 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
     held: dict[str, list[bool]] = {name: [] for name in CERTIFIED}
     gain: dict[str, list[float]] = {name: [] for name in CERTIFIED}
     loss: dict[str, list[float]] = {name: [] for name in CERTIFIED}
+    other = dict.fromkeys(CERTIFIED, 0)
     for _ in range(series):
         drawn = draw(cell, rng)
         rulings = ruled(drawn, rng)
         judged = replace(drawn, lost=[step + 1 for step, one in enumerate(rulings) if one.lost])
         split_P = certifying([str(name) for name in rng.integers(0, 1 << 40, PROBLEMS)])
-        asked = Asked(said=recommend([judged]), held_out=recommend([judged], certifying_P=split_P), rulings=rulings)
+        asked = Asked(
+            cell=cell,
+            said=recommend([judged]),
+            held_out=recommend([judged], certifying_P=split_P),
+            rulings=rulings,
+        )
         for name, rule in RULES.items():
             regrets[name].append(100 * truth.regret(rule(asked)))
         for name, said in zip(CERTIFIED, (asked.said, asked.held_out), strict=True):
             if said.guarantee is not None:
-                held[name].append(truth.holds(said, _chosen(said)))
+                held[name].append(truth.holds(said, _chosen(cell, said)))
+                other[name] += said.recommended is not None and said.recommended.temperature is not None
                 gain[name].append(100 * said.guarantee.gain)
                 loss[name].append(100 * said.guarantee.loss)
     return Row(
@@ -255,6 +298,7 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
         series=series,
         given={name: len(one) for name, one in held.items()},
         true={name: sum(one) for name, one in held.items()},
+        other_temperature=other,
         gain={name: round(float(np.mean(one)), 2) if one else None for name, one in gain.items()},
         loss={name: round(float(np.mean(one)), 2) if one else None for name, one in loss.items()},
         mean_regret={name: round(float(np.mean(one)), 3) for name, one in regrets.items()},
@@ -262,10 +306,10 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
     )
 
 
-def cells() -> Iterator[Cell]:
-    """Every course, with every number of samples and of checkpoints."""
-    for course, n, checkpoints in product(COURSES, SAMPLES, CHECKPOINTS):
-        yield Cell(course=course, n=n, checkpoints=checkpoints)
+def cells(*, controls: bool = False) -> Iterator[Cell]:
+    """Every course, with every number of samples and of checkpoints; with controls of the smaller number."""
+    for course, n, checkpoints in product(COURSES, SAMPLES, CHECKPOINTS[:1] if controls else CHECKPOINTS):
+        yield Cell(course=course, n=n, checkpoints=checkpoints, controls=controls)
 
 
 #: So many checkpoints, as of several runs and their repaired weights, and series of them.
@@ -297,7 +341,10 @@ def guarantees(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
             "given": sum(row.given[name] for row in rows),
             "true": sum(row.true[name] for row in rows),
             "share": round(sum(row.true[name] for row in rows) / sum(row.given[name] for row in rows), 4),
-            "least": round(min(row.true[name] / row.given[name] for row in rows if row.given[name] >= LEAST_GIVEN), 3),
+            "least": round(
+                min((row.true[name] / row.given[name] for row in rows if row.given[name] >= LEAST_GIVEN), default=1.0),
+                3,
+            ),
         }
         for name in CERTIFIED
     }
@@ -384,29 +431,84 @@ def _mean(numbers: Iterable[float | None], places: int = 1) -> str:
     return f"{np.mean(known) + 0.0:.{places}f}" if known else "–"
 
 
-def main() -> int:
-    start = time.process_time()
-    rows = [simulate(cell, series=SERIES, seed=[SEED, number]) for number, cell in enumerate(cells())]
-    many = [simulate(cell, series=MANY_SERIES, seed=[SEED, 1000 + number]) for number, cell in enumerate(many_cells())]
+def controlled_text(rows: Sequence[Row]) -> str:
+    """What controls change, as a page."""
     told = guarantees(rows)
-    write(
-        "shipping",
-        {
-            "benchmark": "shipping",
-            "what": "how often what `oversharp ship` says is sure is true, and the regret of its choice in points",
-            "problems": PROBLEMS,
-            "series": sum(row.series for row in rows),
-            "bound": BOUND,
-            "guarantee": told,
-            "regret": summary(rows),
-            "rows": [asdict(row) for row in rows],
-            "many_checkpoints": [asdict(row) for row in many],
-            "cpu_s": round(time.process_time() - start),
-            **circumstances(["numpy", "scipy"]),
-        },
+    lines = [
+        "# Which checkpoint to ship, where controls were drawn: is it true?",
+        "",
+        f"{sum(row.series for row in rows):,} simulated series of {CHECKPOINTS[0]} checkpoints, {PROBLEMS} problems, "
+        f"n = {' or '.join(map(str, SAMPLES))}; the base drawn at T = {', '.join(map(str, COLDER))} and the last",
+        f"checkpoint at T = {', '.join(map(str, HOTTER))} too, n / 2 samples of each. Written by "
+        "`python benchmarks/shipping.py --controls`.",
+        "",
+        "| | said | of another temperature | true | share |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{name}` | {one['given']:.0f} | {sum(row.other_temperature[name] for row in rows)} | "
+            f"{one['true']:.0f} | {one['share']:.2%} |"
+            for name, one in told.items()
+        ),
+        "",
+        "Mean regret in points against the exact best, the controls among it; how many of the choices of `ship` are of",
+        "another temperature than the audit's:",
+        "",
+        "| course | of another temperature | ship | ship --held-out | the best pass@1 | the base |",
+        "|---|---|---|---|---|---|",
+        *(_controlled_row(course, [row for row in rows if row.cell.course == course]) for course in COURSES),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _controlled_row(course: str, rows: Sequence[Row]) -> str:
+    other = sum(row.other_temperature[CERTIFIED[0]] for row in rows)
+    given = sum(row.given[CERTIFIED[0]] for row in rows)
+    regrets = (
+        _mean((row.mean_regret[name] for row in rows), 2) for name in (*CERTIFIED, "the best pass@1", "the base")
     )
-    (RESULTS / "shipping.md").write_text(text(rows, many), encoding="utf-8")
-    return 0 if all(one["share"] >= BOUND for one in told.values()) else 1
+    return f"| {course} | {other} of {given} | {' | '.join(regrets)} |"
+
+
+def _published(name: str, what: str, rows: Sequence[Row], start: float, **more: object) -> dict[str, object]:
+    return {
+        "benchmark": name,
+        "what": what,
+        "problems": PROBLEMS,
+        "series": sum(row.series for row in rows),
+        "bound": BOUND,
+        "guarantee": guarantees(rows),
+        "regret": summary(rows),
+        "rows": [asdict(row) for row in rows],
+        **more,
+        "cpu_s": round(time.process_time() - start),
+        **circumstances(["numpy", "scipy"]),
+    }
+
+
+WHAT = "how often what `oversharp ship` says is sure is true, and the regret of its choice in points"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--controls", action="store_true", help="draw at other temperatures too")
+    parser.add_argument("--series", type=int, help="series a cell; print the result and write nothing")
+    asked = parser.parse_args(arguments)
+    start, by_cell = time.process_time(), enumerate(cells(controls=asked.controls))
+    if asked.controls:
+        each = asked.series or CONTROLLED_SERIES
+        rows = [simulate(cell, series=each, seed=[SEED, 2000 + number]) for number, cell in by_cell]
+        name, page, more = "shipping_controls", controlled_text(rows), {}
+    else:
+        rows = [simulate(cell, series=asked.series or SERIES, seed=[SEED, number]) for number, cell in by_cell]
+        each = asked.series or MANY_SERIES
+        many = [simulate(cell, series=each, seed=[SEED, 1000 + number]) for number, cell in enumerate(many_cells())]
+        name, page, more = "shipping", text(rows, many), {"many_checkpoints": [asdict(row) for row in many]}
+    if asked.series is None:
+        write(name, _published(name, WHAT, rows, start, **more))
+        (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
+    else:
+        print(page)
+    return 0 if all(one["share"] >= BOUND for one in guarantees(rows).values()) else 1
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from diagnostics.records.version import version
 from trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
+_PIPED_COLUMNS = 1_000_000
 SHARD_HELP = (
     "I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict. "
     "Machines without Ray audit one share each. Join them with oversharp merge."
@@ -193,31 +194,34 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
-        table = Table(*[str(column) for column in frame.columns], box=None, header_style="bold")
+        table = Table(box=None, header_style="bold")
+        for column in frame.columns:
+            table.add_column(str(column), overflow="fold")
         for row in frame.itertuples(index=False):
             table.add_row(*[escape(_cell(value)) for value in row])
-        Console().print(table)
+        # nothing is cut: on a terminal it is folded, in a pipe lines are as long as they are
+        Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS).print(table)
     return 0
 
 
 @app.command
-def explain(name: str | None = None, /) -> int:
+def explain(*names: str) -> int:
     """Print what a measure, benchmark or preset is. Without a name, list them all.
 
     Parameters
     ----------
-    name
+    names
         For example pass_at_k, benchmark:gsm8k or two_stage.
     """
     from diagnostics.measures import all_measures, explanation, get_measure
     from diagnostics.tasks.listing import task_explanation, task_listing
 
-    if name is None:
+    if not names:
         for known in all_measures().values():
             print(f"{known.name:24} {known.title} [{known.unit}]")
         print(task_listing())
-    else:
-        print(task_explanation(name) or explanation(get_measure(name)))
+    # all are looked up before the first is printed
+    print("\n\n".join([task_explanation(name) or explanation(get_measure(name)) for name in names]))
     return 0
 
 

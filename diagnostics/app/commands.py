@@ -40,6 +40,15 @@ def names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(part.strip() for token in tokens for part in token.value.split(",") if part.strip())
 
 
+def numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    """``--lambdas 0.4,0.6`` and ``--lambdas 0.4 0.6`` mean the same."""
+    parts = names(_type, tokens)
+    try:
+        return tuple(float(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{','.join(parts)!r} is not a list of numbers such as 0.4,0.6") from None
+
+
 _LIST = Annotated[tuple[str, ...], Parameter(converter=names, n_tokens=1, negative=(), show_default=False)]
 #: How an argument of the API is given on the command line, by its annotation.
 _GIVEN: Mapping[str, Any] = MappingProxyType(
@@ -47,7 +56,9 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
         "Path | str": Path,
         "Path | str | None": Path | None,
         "Path | str | Sequence[Path | str]": Annotated[tuple[str, ...], Parameter(negative=())],
-        "Sequence[float]": Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative=())],
+        "Sequence[float]": Annotated[
+            tuple[float, ...], Parameter(converter=numbers, consume_multiple=True, negative=())
+        ],
         "Sequence[Path | str]": Annotated[tuple[Path, ...], Parameter(negative=())],
         "Sequence[str] | None": Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative=())],
         "Sequence[Asked]": _LIST,

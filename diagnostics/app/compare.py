@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from diagnostics.app.compare_config import ComparedRun, Comparison
-from diagnostics.audit.audit import AuditResult, audit
+from diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
 from diagnostics.audit.prepare import sampling_settings
 from diagnostics.models.devices import pick_device
 from diagnostics.models.tokens import encode_prompt, require_fit
@@ -181,7 +181,9 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
         raise TrainingError(f"{comparison.out}: no run can be compared; the first one: {next(iter(left_out.values()))}")
     names = tuple(one.series for one in audits)
     report = build_report(audits[0].store_path, audits[0].report_path, series=names)
-    return CompareResult(audits=tuple(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out)
+    return CompareResult(
+        audits=with_last_verdicts(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out
+    )
 
 
 class _Faults:

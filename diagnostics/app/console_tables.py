@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
     from diagnostics.audit.plan import Plan, PlantedLoss
     from diagnostics.verdict.audit_sizes import PlannedAudit
-    from diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
+    from diagnostics.verdict.recommendation import BandedChange, OutBy, Recommendation, ShippingStep
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40
@@ -26,7 +26,7 @@ _LEAST_TEXT = 16
 
 def print_shipping(result: Sequence[Recommendation], console: Console | None = None) -> None:
     """Which checkpoint to ship, and a row for every checkpoint with what it would trade."""
-    from diagnostics.verdict.sentence import alternatives_text, choice_text
+    from diagnostics.verdict.shipping.words import alternatives_text, choice_text
 
     out = console or Console(highlight=False)
     if len(result) > 1:
@@ -44,41 +44,63 @@ def print_shipping(result: Sequence[Recommendation], console: Console | None = N
         _say(out, said.sentence)
         if said.recommended is None:
             continue
-        told = (said.recommended.path, alternatives_text(said), choice_text(said))
+        told = (_place(said.recommended), choice_text(said), alternatives_text(said))
         _say(out, *(line for line in told if line is not None), "")
         out.print(_shipping_table(said), crop=False, soft_wrap=False)
+        shown = {one.out_by for one in said.steps}
+        _say(out, "", *(f"out, {name}: {what}" for by, (name, what) in _OUT.items() if by in shown))
+
+
+#: In a few words, and in full below the table, why something is out.
+_OUT: Mapping[OutBy | None, tuple[str, str]] = {
+    "band": ("surely", "some pass@k fell, with all of its band below what is allowed"),
+    "verdict": ("verdict", "its own test in the verdict shows a fall, which the band over all of these does not"),
+    "estimate": ("estimate", "some pass@k fell by more than is allowed in the estimate, not surely"),
+    "reach": ("unseen", "too few samples at that temperature to know pass@k at the largest k (--control-n)"),
+    "veto": ("veto", "pass@k surely fell on the problems that had no part in the choice"),
+}
+
+
+def _place(one: ShippingStep) -> str | None:
+    """Where the weights are, and how to draw from them; None where nobody has seen them."""
+    drawn = "" if one.temperature is None else f"  (draw it at temperature {one.temperature:g})"
+    return None if one.path is None else f"{one.path}{drawn}"
 
 
 def _shipping_table(said: Recommendation) -> Table:
     several = len(said.series) > 1
+    hotter = any(one.temperature is not None for one in said.steps)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     if several:
         table.add_column("series", no_wrap=True)
-    for name in ("step", "pass@1, points", "worst pass@k, points"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
+    for heading in ("step", *(["T"] if hotter else []), "pass@1, points", "worst pass@k, points", "k"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=all(one.role is not None for one in said.steps))
     for one in said.steps:
         mark = " ◀" if one.role == "recommended" else "  "
-        cells = [f"{one.step}{mark}", _traded(one.first), _traded(one.worst, with_k=True), escape(_said_of(one))]
-        table.add_row(*([escape(one.series)] if several else []), *cells)
+        drawn = [] if not hotter else ["" if one.temperature is None else f"{one.temperature:g}"]
+        name = [] if not several else ["base" if one.is_base else escape(one.series)]
+        k = "" if one.worst is None else str(one.worst.k)
+        cells = [f"{one.step}{mark}", *drawn, _traded(one.first), _traded(one.worst), k, escape(_said_of(one))]
+        table.add_row(*name, *cells)
     return table
 
 
-def _traded(change: BandedChange | None, *, with_k: bool = False) -> str:
+def _traded(change: BandedChange | None) -> str:
     from diagnostics.verdict.record import bounds_text, signed_text
 
     if change is None:
         return ""
-    size = f"{signed_text(change.change)}{bounds_text(change.low, change.high)}"
-    return escape(f"{size} at k = {change.k}" if with_k else size)
+    return escape(f"{signed_text(change.change)}{bounds_text(change.low, change.high)}")
 
 
 def _said_of(one: ShippingStep) -> str:
-    """Why a checkpoint is out, in few words, or whether it may be the best."""
-    if one.why is not None:
-        return f"out: {one.why.partition(':')[0]}" if one.role == "out" else one.why
-    best = "" if one.may_be_best or one.role == "recommended" else "surely not the highest pass@1"
-    return f"the base{f', {best}' if best else ''}" if one.is_base else best
+    """Why a checkpoint is out, in a word, or whether it may be the best."""
+    if one.role == "out" and one.out_by is not None:
+        return f"out, {_OUT[one.out_by][0]}"
+    if one.role is None:
+        return one.why or ""
+    return "" if one.may_be_best or one.role == "recommended" else "lower pass@1"
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from diagnostics.app.report import write_report
-from diagnostics.audit.audit import AuditResult, audit
+from diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.progress import ProgressSink
 
@@ -28,7 +28,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
         for algorithm, run in zip(ALGORITHMS, runs, strict=True)
     )
     write_report(results[-1].store_path, results[-1].report_path)  # one report shows all series of the store
-    return results
+    return with_last_verdicts(results)
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:

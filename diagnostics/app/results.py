@@ -135,14 +135,14 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
 
 
 def show_ship(result: Sequence[Recommendation], as_json: bool) -> int:
-    """Which checkpoint to ship, of each group of series that can be compared."""
+    """Which checkpoint to ship, of each group of series that can be compared; 3 where one has no answer."""
     if as_json:
         _print_json({"recommendations": [asdict(one) for one in result]})
     else:
         from diagnostics.app.console_tables import print_shipping
 
         print_shipping(result)
-    return 0
+    return LEFT_OUT_EXIT_CODE if any(one.recommended is None for one in result) else 0
 
 
 def show_plan(result: Plan, as_json: bool) -> int:
@@ -288,6 +288,8 @@ def print_verdict(verdict: Verdict, head: str) -> None:
     from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
     print(f"{head} {verdict.sentence}")
+    if not verdict.sentence.startswith(f"{verdict.title}:"):  # the sentence is on these problems, and says so later
+        print(f"label   {verdict.title}")
     said = verdict.shipping  # without a recommendation the verdict's own sentence says why
     shipping = None if said is None or said.recommended is None else said.sentence
     for name, told in (("sharper", sharpening_text(verdict)), ("ship", shipping), ("steps", checkpoints_text(verdict))):

@@ -20,10 +20,11 @@ def ship(
     """Say which checkpoint to ship: the highest pass@1 among those that lost nothing that is shown or estimated.
 
     A checkpoint is out where pass@k surely fell at some k, where the verdict calls it lost, or where the estimate fell
-    by more than 2 points. Says of the chosen one what is sure of it although it was chosen by looking at all: how much
-    pass@1 rose at least, and how much pass@k fell at most; and what every other one would trade. The base is an answer.
-    Series with the same base, problems and sampling settings are compared with each other, others by themselves.
-    Changes nothing.
+    by more than 2 points. What controls drew is to choose from too: the base at a lower temperature, which needs no
+    training, and checkpoints at a higher one. Says of the chosen one what is sure of it although it was chosen by
+    looking at all: how much pass@1 rose at least, and how much pass@k fell at most; and what every other one would
+    trade. The base is an answer. Series with the same base, problems and sampling settings are compared with each
+    other, others by themselves. Changes nothing. The command ends with 3 where there is no recommendation.
 
     Parameters
     ----------

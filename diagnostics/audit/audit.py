@@ -23,6 +23,7 @@ from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
 from diagnostics.records.shard import WHOLE, Shard, Task
 from diagnostics.records.types import Checkpoint, SamplingSettings
+from diagnostics.store import Store
 from diagnostics.store.missing import planned_samples, ungraded
 from diagnostics.verdict.record import Verdict
 
@@ -40,6 +41,15 @@ class AuditResult:
     left_out: Mapping[str, str]
     without_kernel: Mapping[str, str]
     samples_drawn: int
+
+
+def with_last_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
+    """The results of one store after the last of them: that told all verdicts what is shipped of all series."""
+    made = []
+    for one in results:
+        with Store.open(one.store_path, read_only=True) as store:
+            made.append(replace(one, verdict=store.verdict(one.series) or one.verdict))
+    return tuple(made)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +207,8 @@ def draw_the_one_to_ship(graded: GradedAudit) -> int:
     from diagnostics.audit.counts import judge  # brings scipy
 
     said = judge(prepared.open.store, prepared.open.key, drawn.failed, prepared.skipped).shipping
-    chosen = None if said is None or said.recommended is None else said.recommended.step
-    between = [one for one in prepared.series.checkpoints[1:-1] if one.step == chosen]
+    chosen = None if said is None else said.best_trained
+    between = [one for one in prepared.series.checkpoints[1:-1] if chosen is not None and one.step == chosen.step]
     outcome = _Outcome()
 
     def task(checkpoint: Checkpoint) -> Task[None]:

@@ -357,6 +357,7 @@ class AuditConfig(
         SamplingConfig.__post_init__(self)
         PanelConfig.__post_init__(self)
         ControlsConfig.__post_init__(self)
+        self.require_beside(self.used_temperature, None if self.top_up else self.used_n_base)
         KernelConfig.__post_init__(self)
         VerdictConfig.__post_init__(self)
         EngineConfig.__post_init__(self)

@@ -16,7 +16,7 @@ from diagnostics.records.settings import require_at_least, require_storable
 from diagnostics.records.types import SamplingSettings, content_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Of the audit's own temperature. Down to .15 because pass@k of a sharp draw falls steeply below about .3 (the demo's
 #: base loses 1 point of pass@128 down to T = .45, 19 points down to .15): a coarser grid would end before the runs do.
@@ -80,6 +80,19 @@ class ControlsConfig:
         if self.controls is False and given:
             raise ConfigError(f"{given[0]}: there are no controls with --no-controls; leave one of the two out")
 
+    def require_beside(self, temperature: float, n_base: int | None) -> None:
+        """Raise ``ConfigError`` for what is no control of an audit at ``temperature``, ``n_base`` samples of its base.
+
+        None for a number that is not known yet.
+        """
+        _require("--control-temperatures", self.control_temperatures or (), above=0.0, below=temperature)
+        _require("--hot-temperatures", self.hot_temperatures or (), above=temperature, below=float("inf"))
+        if n_base is not None and self.control_n is not None and self.control_n > n_base:
+            raise ConfigError(
+                f"--control-n {self.control_n}: the base itself is drawn {n_base} times (--n-base), and more of a "
+                f"control are compared with nothing; give at most {n_base}"
+            )
+
     @property
     def asks_for_controls(self) -> bool:
         """Whether the user wants them whatever they cost."""
@@ -103,15 +116,12 @@ def plan_controls(
     """What to draw besides, or None; and a sentence that says what that costs, empty where there is nothing.
 
     ``n`` samples per problem are the audit's own from each of ``n_checkpoints`` but the base, ``n_base`` from that.
-    Raises ``ConfigError`` for temperatures that are no controls.
     """
     if config.controls is False:
         return None, ""
     own = settings.temperature
     colder = config.control_temperatures or tuple(round(own * share, 4) for share in COLDER)
     hotter = config.hot_temperatures or tuple(round(own * share, 4) for share in HOTTER)
-    _require("--control-temperatures", colder, above=0.0, below=own)
-    _require("--hot-temperatures", hotter, above=own, below=float("inf"))
     audit = n_base + (n_checkpoints - 1) * n
     n_hotter = DRAWN_HOTTER * len(hotter)
     if config.asks_for_controls:
@@ -133,6 +143,32 @@ def plan_controls(
         hotter=tuple(control_settings(settings, one) for one in hotter),
     )
     return controls, says + _truncated(settings)
+
+
+def with_held(
+    controls: Controls | None, says: str, settings: SamplingSettings, held: Mapping[str, tuple[float, int]]
+) -> tuple[Controls | None, str]:
+    """What was planned and nobody asked for, and what costs nothing: colder draws of this base that the store holds.
+
+    ``held`` are temperature and samples per problem by settings id.
+    """
+    colder = {one.settings_id: one for t, _ in held.values() if (one := control_settings(settings, t))}
+    free = [
+        (one, held[name][1]) for name, one in colder.items() if name in held and one.temperature < settings.temperature
+    ]
+    if controls is not None:
+        known = {one.settings_id: n for one, n in free}
+        least = min(known.get(one.settings_id, 0) for one in controls.colder)
+        if least <= controls.n:
+            return controls, says
+        return replace(controls, n=least), f"{says}; {least} of the base at each are in the store, and are taken"
+    if not free:
+        return None, says
+    free.sort(key=lambda one: -one[0].temperature)
+    n = min(n for _, n in free)
+    listed = _listed([one.temperature for one, _ in free])
+    told = f"controls: {n} samples per problem of the base at each of T = {listed} are in the store, and are taken"
+    return Controls(n=n, n_hot=0, colder=tuple(one for one, _ in free), hotter=()), told
 
 
 def _truncated(settings: SamplingSettings) -> str:

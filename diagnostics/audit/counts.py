@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,11 @@ from jaxtyping import Int
 
 from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.records.types import AuditKey
+from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
-from diagnostics.store.load import look_number, stored_problems
+from diagnostics.store.load import look_number, series_layout, stored_problems
 from diagnostics.tasks.near_duplicates import near_duplicates
-from diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts, SharperDraws
+from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, GuessRate, Looks, SeriesCounts, SharperDraws
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates, Verdict
 from diagnostics.verifiers import guess_shares
@@ -83,11 +84,11 @@ ORDER BY step, problem_id
 """
 
 
-_SHARPER = """
-SELECT c.temperature, c.own_temperature, c.problem_id, c.n, c.n_correct, c.n_planned
-FROM control_counts AS c
-WHERE c.series = $series AND c.is_base
-ORDER BY c.temperature DESC, c.problem_id
+_CONTROLS = """
+SELECT step, checkpoint, is_base, checkpoint_id, temperature, own_temperature, problem_id, n, n_correct, n_planned
+FROM control_counts
+WHERE series = $series
+ORDER BY is_base DESC, step, temperature DESC, problem_id
 """
 
 
@@ -124,6 +125,9 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
     cluster_P = numbered_clusters(problems["cluster"])
     modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
     n_measured = int(counts["n_measured"].sum())
+    rows = store.frame(_CONTROLS, series=key.series)
+    compared = {one.step for one in checkpoints if one.why is None}
+    controls = tuple(one for one in _controls(rows, index) if one.step in compared)
     return SeriesCounts(
         series=key.series,
         base=checkpoints[base],
@@ -141,35 +145,47 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
             declared=key.terms.looks,
             runs=key.terms.runs,
         ),
-        sharper=_sharper(store, key.series, checkpoints[base], index) if checkpoints[base].why is None else None,
+        sharper=None
+        if rows.empty
+        else _sharper(store, key.series, checkpoints[base], float(rows["own_temperature"].iloc[0]), controls, index),
+        controls=controls,
+        is_repaired=series_layout(store, key.series) == REPAIRED,
     )
 
 
-def _sharper(store: Store, series: str, base: CheckpointCounts, problem_ids: pd.Index) -> SharperDraws | None:
-    """The base at the lower temperatures where every problem has its samples; None where there are none."""
-    rows = store.frame(_SHARPER, series=series)
-    if rows.empty:
-        return None
-    drawn = [(base.n, base.correct_P)]
-    temperatures = [float(rows["own_temperature"].iloc[0])]
-    for temperature, own in rows.groupby("temperature", sort=False):
+def _controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:
+    """What was drawn at other temperatures, where every problem has its samples."""
+    for (step, checkpoint, weights, temperature), own in rows.groupby(
+        ["step", "checkpoint", "checkpoint_id", "temperature"], sort=False
+    ):
         by_problem = own.set_index("problem_id").reindex(problem_ids)
         if (by_problem["n"] == by_problem["n_planned"]).all():
-            temperatures.append(float(temperature))
-            drawn.append((int(own["n"].iloc[0]), by_problem["n_correct"].to_numpy(dtype=np.int64)))
+            yield ControlCounts(
+                step=int(step),
+                checkpoint=str(checkpoint),
+                temperature=float(temperature),
+                n=int(own["n"].iloc[0]),
+                correct_P=by_problem["n_correct"].to_numpy(dtype=np.int64),
+                weights=str(weights),
+            )
+
+
+def _sharper(
+    store: Store, series: str, base: CheckpointCounts, own: float, controls: Sequence[ControlCounts], ids: pd.Index
+) -> SharperDraws | None:
+    """The base at temperatures below ``own``, the audit's; None where it was drawn at none."""
+    colder = [one for one in controls if one.step == base.step and one.temperature < own]
+    if not colder:
+        return None
     greedy = store.frame(
         "SELECT problem_id, correct FROM greedy_grades WHERE series = $series AND is_base", series=series
     ).set_index("problem_id")["correct"]
-    greedy_P = greedy[~greedy.index.duplicated()].reindex(problem_ids)
-    return (
-        None
-        if len(drawn) == 1
-        else SharperDraws(
-            temperature_S=tuple(temperatures),
-            n_S=tuple(n for n, _ in drawn),
-            correct_SP=np.stack([correct_P for _, correct_P in drawn]),
-            greedy_P=None if greedy_P.isna().any() else greedy_P.to_numpy(dtype=bool),
-        )
+    greedy_P = greedy[~greedy.index.duplicated()].reindex(ids)
+    return SharperDraws(
+        temperature_S=(own, *(one.temperature for one in colder)),
+        n_S=(base.n, *(one.n for one in colder)),
+        correct_SP=np.stack([base.correct_P, *(one.correct_P for one in colder)]),
+        greedy_P=None if greedy_P.isna().any() else greedy_P.to_numpy(dtype=bool),
     )
 
 
@@ -269,4 +285,5 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
         rates=rates,
         unread_P=unread_P,
         why=why,
+        weights=str(planned.checkpoint_id),
     )

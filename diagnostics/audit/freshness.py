@@ -19,6 +19,7 @@ from diagnostics.store.derivations import (
     Derivation,
     code_hash,
     digest,
+    findings_of,
     record_derivation,
     recorded_derivations,
     relation_states,
@@ -51,7 +52,7 @@ def findings_and_verdict(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
     """Measure and judge, or keep what is up to date; the arguments are those of ``measure.conclude``."""
-    what = f"findings of {key.series}"
+    what = findings_of(key.series)
     evidence = _evidence(store, key, failed, skipped)
     if evidence is not None and recorded_derivations(store.path).get(what) == _results(store, key, evidence):
         verdict = store.verdict(key.series)
@@ -93,5 +94,8 @@ def _evidence(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: M
 
 
 def _results(store: Store, key: AuditKey, evidence: str) -> Derivation:
-    sources = [f'FROM "{name}" AS r WHERE series = $series' for name in _RESULTS]
+    own = """(SELECT * REPLACE (json_merge_patch(document, '{"shipping": null}') AS document) FROM verdicts)"""
+    # which checkpoint to ship depends on other series too, and whatever audit concludes on those writes it
+    tables = [own if name == "verdicts" else f'"{name}"' for name in _RESULTS]
+    sources = [f"FROM {table} AS r WHERE series = $series" for table in tables]
     return Derivation(made_from=evidence, made=digest(relation_states(store, sources, series=key.series)))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts
+from diagnostics.audit.shipping import settle_shipping
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.progress import ProgressSink
@@ -95,12 +96,13 @@ def conclude(
 ) -> Verdict:
     """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``.
 
-    Who reads it has looked at these checkpoints: that is counted, once for the same ones.
+    Who reads it has looked at these checkpoints: that is counted, once for the same ones. The verdicts on other series
+    that can be compared with this one are told what is shipped of all of them.
     """
     start = time.perf_counter()
     with progress.stage("verdict", 1) as advance:
         counts = read_counts(store, key, failed, skipped)
-        verdict = verdict_of(counts)
+        verdict = settle_shipping(store, counts, verdict_of(counts))
         advance(1)
     if verdict.label != "no_verdict":
         store.add_look(key.series, compared_steps(counts.trained), key.terms)

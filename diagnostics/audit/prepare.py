@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.controls import Controls, plan_controls
+from diagnostics.audit.controls import Controls, plan_controls, with_held
 from diagnostics.audit.stages import OpenAudit
 from diagnostics.audit.terms import settled_terms
 from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
@@ -32,7 +32,7 @@ from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
 from diagnostics.store import Store
-from diagnostics.store.missing import finished_samples, held_sampler
+from diagnostics.store.missing import finished_samples, held_controls, held_sampler
 from diagnostics.tasks import load_problems, suggested_max_tokens
 from diagnostics.tasks.clusters import clusters_of
 
@@ -89,13 +89,18 @@ def prepare(
     controls, says = plan_controls(
         config, settings, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
     )
+    problem_ids = [problem.problem_id for problem in problems]
+    if config.controls is None and not config.asks_for_controls:
+        held_draws = held_controls(store, series.base.checkpoint_id, problem_ids)
+        controls, says = with_held(controls, says, settings, held_draws)
     if says:
         progress.note(says)
     whole, key = (_key(series, settings, panel_settings, config, terms, listed) for listed in (every_problem, problems))
     store.add_series(series)
     store.add_problems(problems)
-    problem_ids = [problem.problem_id for problem in problems]
     store.begin_audit(key, settings=settings, panel_settings=panel_settings, problem_ids=problem_ids, clusters=clusters)
+    if config.controls is False and len(store.frame("FROM audit_controls WHERE audit_id = $id", id=key.audit_id)):
+        progress.note("--no-controls: none are drawn; those of an earlier call are in the store, and are reported")
     _register_training(store, series, TRAINING_PER_PROBLEM * len(every_problem), shard, progress)
     return PreparedAudit(
         open=OpenAudit(store=store, key=key, engine=engine, problems=problems, progress=progress),

@@ -13,10 +13,14 @@ from pandas import isna
 from diagnostics.audit.counts import read_counts
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
+from diagnostics.store.derivations import findings_of, recorded_derivations
 from diagnostics.store.load import chosen_series, is_recorded, left_out_checkpoints, stored_clusters, stored_key
+from diagnostics.verdict.counts import SeriesCounts
 from diagnostics.verdict.decide import judged_series
 from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
+from diagnostics.verdict.record import Verdict
+from diagnostics.verdict.shipping.choice import certifying, recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
 
 #: Samples of another tool know no weights: two series have one base where they have its very samples. The parts are
 #: hashed as one text: hashes of several columns are joined linearly, so that equal changes of two rows would cancel.
@@ -41,6 +45,7 @@ class _Read:
 
     judged: JudgedSeries
     alike: Hashable
+    is_repaired: bool
     certifying_P: Bool[np.ndarray, " problem"]
 
 
@@ -49,8 +54,8 @@ def ship(
 ) -> tuple[Recommendation, ...]:
     """Which checkpoint to ship of ``series`` (default: all), one recommendation for those that can be compared.
 
-    These have the same base, problems, clusters, sampling settings and grader; in the order of their names. With
-    ``held_out`` one half of the problems chooses and the other certifies.
+    These have the same base, problems, clusters, sampling settings and grader; in the order of their names, repaired
+    ones last. With ``held_out`` one half of the problems chooses and the other certifies.
 
     Raises:
         ConfigError: ``allow_loss_points`` is no number of points from 0 to below 100.
@@ -61,35 +66,91 @@ def ship(
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
-        groups: dict[Hashable, list[_Read]] = {}
-        for name in _names(store, series):
-            one = _read(store, name)
-            groups.setdefault(one.alike, []).append(one)
+        reads = [_read(store, name) for name in _names(store, series)]
         return tuple(
-            _with_paths(
-                store,
-                recommend(
-                    [one.judged for one in group],
-                    allowed_loss=allow_loss_points / 100,
-                    certifying_P=group[0].certifying_P if held_out else None,
-                ),
-            )
-            for group in groups.values()
+            _with_paths(store, _over(group, allow_loss_points / 100, held_out=held_out)) for group in _comparable(reads)
         )
+
+
+def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Verdict:
+    """``verdict`` with what is shipped of all series that can be compared with it, which all their verdicts then say.
+
+    So console, view and report say the same of each, and what ``ship`` says without ``--series``. ``counts`` are those
+    of ``verdict``, which is not in the store yet.
+    """
+    if len(_names(store, None)) < 2:
+        return verdict  # it says that of itself alone
+    own = _read(store, counts.series, counts=counts, verdict=verdict)
+    others = [_known(store, name) for name in _names(store, None) if name != counts.series]
+    group = _ordered([own, *(one for one in others if one.alike == own.alike)])
+    if len(group) < 2:
+        return verdict
+    said = _over(group, 0.0, held_out=False)
+    for one in group:
+        held = store.verdict(one.judged.counts.series) if one is not own else None
+        if held is not None:
+            store.replace_verdict(stored_key(store, held.series), replace(held, shipping=_of(said, held.series)))
+    return replace(verdict, shipping=_of(said, verdict.series))
+
+
+def _of(said: Recommendation, series: str) -> Recommendation:
+    """What the verdict on ``series`` keeps: base, own checkpoints, and what may be the best; not all of every run."""
+    kept = (one for one in said.steps if one.is_base or one.series == series or one.may_be_best)
+    return replace(said, steps=tuple(kept))
+
+
+#: Series that this process has read, by store, series and what its findings were made from: a process that audits many
+#: runs into one store reads each of them once.
+_KNOWN: dict[tuple[str, str, str], _Read] = {}
+
+
+def _known(store: Store, series: str) -> _Read:
+    held = recorded_derivations(store.path).get(findings_of(series))
+    if held is None:
+        return _read(store, series)
+    place = (str(store.path.resolve()), series, held.made_from)
+    if place not in _KNOWN:
+        _KNOWN[place] = _read(store, series)
+    return _KNOWN[place]
+
+
+def _comparable(reads: Sequence[_Read]) -> list[list[_Read]]:
+    """The series in groups whose checkpoints can be compared, each with the trained before the repaired."""
+    groups: dict[Hashable, list[_Read]] = {}
+    for one in _ordered(reads):
+        groups.setdefault(one.alike, []).append(one)
+    return list(groups.values())
+
+
+def _ordered(reads: Sequence[_Read]) -> list[_Read]:
+    """By name, repaired series last: what they share with the run that they were made of has its name there."""
+    return sorted(reads, key=lambda one: (one.is_repaired, one.judged.counts.series))
+
+
+def _over(group: Sequence[_Read], allowed_loss: float, *, held_out: bool) -> Recommendation:
+    return recommend(
+        [one.judged for one in group],
+        allowed_loss=allowed_loss,
+        certifying_P=group[0].certifying_P if held_out else None,
+    )
 
 
 def _names(store: Store, series: Sequence[str] | None) -> list[str]:
     if series is not None:
+        if not series:
+            raise ConfigError("--series: names none; name the series to choose from, or leave it out for all")
         return [chosen_series(store, name) for name in dict.fromkeys(series)]
     names = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     return names or [chosen_series(store, None)]  # which says that there is none
 
 
-def _read(store: Store, series: str) -> _Read:
+def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None) -> _Read:
+    """A series as the store has it; ``counts`` and ``verdict`` where they are newer."""
     key = stored_key(store, series)
-    verdict = store.verdict(series)
-    failed, skipped = left_out_checkpoints(store, series)
-    counts = read_counts(store, key, failed, skipped)
+    verdict = verdict or store.verdict(series)
+    if counts is None:
+        failed, skipped = left_out_checkpoints(store, series)
+        counts = read_counts(store, key, failed, skipped)
     if verdict is None:
         judged = JudgedSeries(counts=counts, why="there is no verdict yet; run the audit to its end")
     else:
@@ -110,6 +171,7 @@ def _read(store: Store, series: str) -> _Read:
             key.verifier,
         ),
         certifying_P=certifying([clusters.get(one, one) for one in problem_ids]),
+        is_repaired=counts.is_repaired,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diagnostics.audit.freshness import findings_and_verdict
@@ -118,6 +118,8 @@ def import_samples(
             used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
             samples = _Samples(series=name, settings=reader.settings, verifier=reader.verifier, files=used, terms=terms)
             series.append(_audit(store, samples, config, command, progress))
+        # the last told all verdicts what is shipped of all series
+        series = [one if one.verdict is None else replace(one, verdict=store.verdict(one.name)) for one in series]
     audited = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,

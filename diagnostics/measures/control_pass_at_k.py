@@ -1,10 +1,11 @@
-"""Pass@k of what was drawn at another temperature: the base sharper, a checkpoint hotter.
+"""Pass@k of the controls: the base at lower temperatures and reweighted, a checkpoint at higher temperatures.
 
-Meaning: the points of the sharpening frontier, and what a hotter checkpoint gives; the scope names the temperature, as
-``T=0.6``. Not to be pooled with the audit's own samples: other settings, and random numbers of their own.
+Meaning: the points of the sharpening frontiers, and what a hotter checkpoint gives; the scope names the temperature, as
+``T=0.6``, or of the base the exponent, as ``power=2``: its sampled responses reweighted to p², where they hold 90 % of
+its probability. Not to be pooled with the audit's own samples: other settings, and random numbers of their own.
 Unit: probability. Estimator: mean over problems of the unbiased estimate; 95 % t interval over problems with a variance
-floor. n counts problems. k are 1 and the powers of two up to the number of samples.
-Limits: only what ``--controls`` drew. Where top-p or top-k cut the audit's own samples they cut these too.
+floor. n counts problems. k are 1 and the powers of two up to the number of samples; of the power, up to half of them.
+Limits: only where ``--controls`` drew. Where top-p or top-k cut the audit's own samples they cut these too.
 Source: ours; pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
 >>> from diagnostics.measures._example import tiny_evidence
@@ -16,10 +17,14 @@ Source: ours; pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
-from diagnostics.measures._counts import pass_at_k_of
+import numpy as np
+import pandas as pd
+
+from diagnostics.measures._counts import pass_at_k_of, sampled_counts
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures._frontier import EXPONENTS, controls
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
@@ -43,15 +48,30 @@ def compute(evidence: Evidence) -> list[Finding]:
                 value_P = pass_at_k_of(n_P, rows["n_correct"].to_numpy(np.int64), k)
                 interval = share_interval(value_P, cluster_P=evidence.clusters(rows["problem_id"]))
                 found.append(known(MEASURE, checkpoint_id, interval, scope=scope, k=k))
-    return found
+    return [*found, *_reweighted(evidence)]
+
+
+def _reweighted(evidence: Evidence) -> Iterator[Finding]:
+    """The base's sampled responses reweighted, where that is known."""
+    if not len(evidence.frames.get("sampled_counts", ())):
+        return
+    power = next(one for one in controls(evidence) if one.name == "power")
+    if power.points is None:
+        return
+    clusters = evidence.clusters(pd.Series(sampled_counts(evidence).problem_ids))
+    for exponent, share_P in zip(EXPONENTS[1:], power.points.x_SP[1:], strict=True):
+        for k in (2**i for i in range(power.k.bit_length())):
+            interval = share_interval(1.0 - (1.0 - share_P) ** k, cluster_P=clusters)
+            yield known(MEASURE, evidence.base_id, interval, scope=f"power={exponent:g}", k=k)
 
 
 MEASURE = Measure(
     name="control_pass_at_k",
-    title="Pass@k at other temperatures",
+    title="Pass@k of the controls",
     unit="probability",
     section="coverage",
     needs=("control_counts",),
+    also=("sampled_counts", "base_responses", "greedy_grades", "answer_counts"),
     missing="not drawn at another temperature: --controls does",
     plot=Plot(x="step", group="scope", y_label="pass@k", y_range=(0.0, 1.0)),
     compute=compute,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 LEFT_OUT_EXIT_CODE = 3
-"""Of a command that is done, but left out a checkpoint, a kernel, a run or a record, or doubts imported grades."""
+"""Of a command that is done, but left out a checkpoint, a kernel, a run or a record, doubts imported grades, or can
+recommend no checkpoint."""
 
 
 class OversharpError(Exception):

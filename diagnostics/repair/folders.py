@@ -14,10 +14,11 @@ from typing import Any
 
 from diagnostics.records.errors import CheckpointError, ConfigError
 from diagnostics.records.types import Checkpoint
+from diagnostics.series.layouts import REPAIR_RECORD
 from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 
 #: What the folder is made of; in every checkpoint the same file says what that one is.
-RECORD = "repair.json"
+RECORD = REPAIR_RECORD
 #: So begin folders that are still being written: an audit passes over them.
 _UNFINISHED = "tmp-"
 

@@ -16,7 +16,7 @@ from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.fingerprints import refuse_equal_weights
 from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
-from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, recognised
+from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
 from diagnostics.series.tokenizers import (
     TOKENIZER_FILES,
     refuse_different_vocabularies,
@@ -285,5 +285,7 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
 
 def _layout(root: Path, candidates: Sequence[Candidate]) -> str:
     """The trainer's name; several listed runs are of the first that is known."""
+    if (root / REPAIR_RECORD).is_file():
+        return REPAIRED
     known = next((one.layout for one in candidates if one.layout != PLAIN), PLAIN)
     return "oversharp" if known == PLAIN and (root / "metrics.jsonl").is_file() else known

@@ -16,6 +16,8 @@ from diagnostics.series.weights import IncompleteCheckpointError, weight_files
 
 #: What ``Series.layout`` says of folders that no trainer below is known to write.
 PLAIN = "hf"
+#: What it says of weights between a base and a checkpoint, and the file by which they are known.
+REPAIRED, REPAIR_RECORD = "repaired", "repair.json"
 
 #: Folders inside a step's folder. A path that ends in these means the step around it.
 INNER_FOLDERS = frozenset(

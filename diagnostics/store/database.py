@@ -431,7 +431,9 @@ def _explain(error: Exception, path: Path) -> StoreError:
             "what was committed is kept"
         )
     if "not a valid duckdb" in lowered:
-        return StoreError(f"{path}: not a DuckDB file; pass another --out or remove it")
+        return StoreError(
+            f"{path}: not a DuckDB file, and no store; name the audit.duckdb that an audit or import wrote"
+        )
     if "different configuration" in lowered:
         return StoreError(f"{path}: open for reading in this very process; close that store first")
     if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:

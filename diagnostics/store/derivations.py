@@ -42,6 +42,11 @@ class Derivation:
     made: str
 
 
+def findings_of(series: str) -> str:
+    """What findings and verdict of a series are called on record."""
+    return f"findings of {series}"
+
+
 def recorded_derivations(store_path: Path) -> dict[str, Derivation]:
     """What is on record, by result; nothing where the file is missing or is no record."""
     try:

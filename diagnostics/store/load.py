@@ -96,6 +96,12 @@ def is_recorded(store: Store, series: str) -> bool:
     return bool(held.iloc[0])
 
 
+def series_layout(store: Store, series: str) -> str | None:
+    """How the folders of ``series`` are laid out, and so what wrote them; None where there is no such series."""
+    held = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
+    return None if held.empty else str(held.iloc[0])
+
+
 def stored_key(store: Store, series: str) -> AuditKey:
     """What the current audit of ``series`` compares. An audit from before the panel has an empty panel settings id."""
     row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]

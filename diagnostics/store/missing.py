@@ -100,6 +100,31 @@ def finished_samples(store: Store, series: str, settings_id: str, problem_ids: S
     return None if rows.empty else (int(rows["n"].iloc[0]), int(rows["n_base"].iloc[0]))
 
 
+def held_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """What controls drew of a checkpoint for all of these problems: by settings id the temperature and n of each."""
+    rows = store.frame(
+        """
+        WITH drawn AS (
+            SELECT settings_id, problem_id, count(*) AS n
+            FROM samples
+            SEMI JOIN audit_controls USING (checkpoint_id, settings_id)
+            WHERE checkpoint_id = $checkpoint_id
+              AND NOT greedy
+              AND list_contains($problem_ids::VARCHAR[], problem_id)
+            GROUP BY ALL
+        )
+        SELECT settings_id, any_value(t.temperature) AS temperature, min(n) AS n
+        FROM drawn
+        JOIN settings AS t USING (settings_id)
+        GROUP BY settings_id
+        HAVING count(*) = len($problem_ids::VARCHAR[])
+        """,
+        checkpoint_id=checkpoint_id,
+        problem_ids=list(problem_ids),
+    )
+    return {str(row.settings_id): (float(row.temperature), int(row.n)) for row in rows.itertuples()}
+
+
 def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
     """Distinct responses of this audit without a grade by today's rules of their verifier, in a fixed order.
 

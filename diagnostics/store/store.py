@@ -118,7 +118,7 @@ class Store:
         return None
 
     def ship(self, series: str) -> Recommendation | None:
-        """Which checkpoint of one series to ship, as its verdict says; None without one. ``StoreError`` if unknown."""
+        """As ``oversharp.ship``, of all comparable series, with the steps of this one; None without a verdict."""
         verdict = self.verdict(series)
         return None if verdict is None else verdict.shipping
 

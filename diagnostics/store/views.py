@@ -85,8 +85,10 @@ RELATIONS: tuple[Relation, ...] = (
     ),
     Relation(
         name="shipping",
-        row="a checkpoint as something to ship, of its series by itself: what `oversharp ship --series` says",
+        row="a checkpoint as something to ship, or what a control drew of it: what `oversharp ship` says of all series "
+        "that can be compared",
         columns={
+            "temperature": _means("at which a control drew it; NULL for the audit's own", "temperature"),
             "role": _means("recommended, candidate, or out: not to be shipped; NULL where nothing can be said"),
             "may_be_best": _means("whether no candidate surely has a higher pass@1; one of these is the best, in 95 %"),
             "pass_at_1": _means("its pass@1; NULL if unknown", "probability"),
@@ -98,6 +100,7 @@ RELATIONS: tuple[Relation, ...] = (
             "worst_low": _means("lower end of the band of that change", "probability"),
             "worst_high": _means("upper end of it", "probability"),
             "loss_at_most": _means("surely at no k did its pass@k fall by more; NULL at the base", "probability"),
+            "out_by": _means("what shows that it is out: band, verdict, estimate, reach or veto; NULL for others"),
             "why": _means("why it is out, or why nothing can be said; NULL for others"),
             "path": _means("where its weights were read last; NULL where another tool drew the samples"),
         },

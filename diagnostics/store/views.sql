@@ -571,26 +571,27 @@ SELECT
     'left out: ' || gone.why AS why
 FROM left_out;
 
--- Which checkpoint of each series to ship by itself, and what every other would trade: `oversharp ship --series`.
--- Verdicts of before say nothing of it.
+-- Which checkpoint to ship of all series that can be compared, and what every other would trade: `oversharp ship`. Each
+-- series has its own checkpoints and the base. Verdicts of before say nothing of it.
 CREATE OR REPLACE VIEW shipping AS
 WITH steps AS (
     SELECT
         series,
         unnest(json_transform(document -> '$.shipping.steps', '[{
-            "step": "INTEGER", "checkpoint": "VARCHAR", "is_base": "BOOLEAN", "role": "VARCHAR",
+            "series": "VARCHAR", "step": "INTEGER", "temperature": "DOUBLE", "is_base": "BOOLEAN", "role": "VARCHAR",
             "may_be_best": "BOOLEAN", "pass_at_1": "DOUBLE",
             "first": {"change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE"},
             "worst": {"k": "INTEGER", "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE"},
-            "loss_at_most": "DOUBLE", "why": "VARCHAR"
+            "loss_at_most": "DOUBLE", "out_by": "VARCHAR", "why": "VARCHAR"
         }]')) AS one
     FROM verdicts
 )
 SELECT
     s.series,
-    s.one.step AS step,
-    s.one.checkpoint AS checkpoint,
+    c.step,
+    c.checkpoint,
     s.one.is_base AS is_base,
+    s.one.temperature AS temperature,
     s.one.role AS role,
     s.one.may_be_best AS may_be_best,
     s.one.pass_at_1 AS pass_at_1,
@@ -602,12 +603,14 @@ SELECT
     s.one.worst.low AS worst_low,
     s.one.worst.high AS worst_high,
     s.one.loss_at_most AS loss_at_most,
+    s.one.out_by AS out_by,
     s.one.why AS why,
     CASE WHEN k.kind <> 'recorded' THEN c.path END AS path  -- nobody has seen the weights of recorded ones
 FROM steps AS s
-LEFT JOIN series_checkpoints AS c
+JOIN series_checkpoints AS c
     ON c.series = s.series
-    AND c.step = s.one.step
+    -- the base of all is told once, under the first series' step and label
+    AND CASE WHEN s.one.is_base THEN c.is_base ELSE c.series = s.one.series AND c.step = s.one.step END
 LEFT JOIN checkpoints AS k USING (checkpoint_id);
 
 -- Problems drawn afresh, with the checkpoint they were tested at; confirmed where p_adjusted <= 0.05.

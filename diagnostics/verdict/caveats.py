@@ -29,6 +29,11 @@ _MISTAKEN = (
 
 def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
     """What may mislead in this very series, from its data."""
+    if counts.is_repaired:
+        yield (
+            "A repaired series: steps are hundredths of the way from the base to a checkpoint, and the label is about "
+            "the far end alone. What each point returns is told by checkpoint, and oversharp ship chooses among them."
+        )
     if said.positive or largest_fall(said.changes) is not None:
         yield from _rates_that_rose(counts.base, window)
     n_least = min(one.n for one in window)

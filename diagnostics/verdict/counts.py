@@ -21,7 +21,8 @@ class CheckpointCounts:
     ``n`` is the least that was planned for any problem. ``minority_P`` counts correct samples outside the problem's
     dominant mode; of the base those of its second half alone. ``why`` says why the checkpoint cannot be compared.
     ``rates`` is None without a sample. ``unread_P`` are those of the ``n`` samples that were cut off, not parsed or out
-    of the grader's time, and not correct; None where nobody knows.
+    of the grader's time, and not correct; None where nobody knows. ``weights`` is the checkpoint's id in the store, the
+    hash of its tensors; None where nobody gave it.
     """
 
     step: int
@@ -33,6 +34,22 @@ class CheckpointCounts:
     rates: Rates | None
     unread_P: Int[np.ndarray, " problem"] | None = None
     why: str | None = None
+    weights: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlCounts:
+    """What a checkpoint said at another ``temperature`` than the audit's: correct ones of ``n`` samples per problem.
+
+    The base colder, or a checkpoint hotter, with the step, label and ``weights`` that it has in the series.
+    """
+
+    step: int
+    checkpoint: str
+    temperature: float
+    n: int
+    correct_P: Int[np.ndarray, " problem"]
+    weights: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +98,9 @@ class SeriesCounts:
     ``skipped`` maps checkpoints that never were read to the reason. ``cluster_P`` numbers the cluster of every problem;
     None where each stands for itself. ``n_near_duplicates`` are problems whose prompt nearly repeats another's although
     no cluster was named. ``guess_rate`` is the largest share of wrong responses that the graders may accept.
-    ``sharper``: the base at lower temperatures, if it was drawn there.
+    ``sharper``: the base at lower temperatures, if it was drawn there. ``controls`` are all that was drawn at
+    others, of checkpoints that can be compared. ``is_repaired``: the steps are no training, but hundredths of the way
+    from the base to a checkpoint.
     """
 
     series: str
@@ -97,3 +116,5 @@ class SeriesCounts:
     guess_rate: GuessRate = field(default_factory=GuessRate)
     looks: Looks = field(default_factory=Looks)
     sharper: SharperDraws | None = None
+    controls: tuple[ControlCounts, ...] = ()
+    is_repaired: bool = False

@@ -36,7 +36,8 @@ from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, 
 from diagnostics.verdict.rule import EXPLAINED_LEVEL, KEY_LEVEL, Label, Ruling, SeenCounts, rule, spent_share
 from diagnostics.verdict.sentence import largest_fall, sentence_of
 from diagnostics.verdict.sharpening import sharpening_of
-from diagnostics.verdict.shipping import JudgedSeries, recommend
+from diagnostics.verdict.shipping.choice import recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
@@ -82,6 +83,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         rates=tuple(one.rates for one in (base, *counts.trained) if one.rates is not None),
         graders=counts.graders,
         left_out=left_out_of(counts),
+        repaired=counts.is_repaired,
     )
     why = _why_none(counts, compared)
     if why is not None:
@@ -112,7 +114,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         sharpening=sharpening_of(counts, window, sharpening_rng),
     )
     said = _with_claims(said, seen, ruling, counts, claim_rng)
-    if said.label in ("over_sharpened", "over_sharpened_here", "degraded"):
+    if said.label in ("over_sharpened", "over_sharpened_here", "degraded") and not counts.is_repaired:
         said = _with_decline(said, seen, compared, base.step, decline_rng)
     # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
     if said.label == "inconclusive" and counts.cluster_P is None:

@@ -190,8 +190,8 @@ class Verdict:
     adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
     all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
-    about what may mislead in this very series. ``shipping`` says which of its checkpoints to ship; None in verdicts of
-    before.
+    about what may mislead in this very series. ``shipping`` says which checkpoint to ship, of all series that
+    can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a checkpoint.
     """
 
     series: str
@@ -225,6 +225,7 @@ class Verdict:
     caveats: tuple[str, ...] = ()
     remedy: Remedy | None = None
     shipping: Recommendation | None = None
+    repaired: bool = False
 
     @property
     def title(self) -> str:
@@ -317,5 +318,18 @@ def signed_text(probability: float) -> str:
 
 
 def bounds_text(low: float | None, high: float | None) -> str:
-    """An interval in brackets, in points; empty where a bound is unknown."""
-    return "" if low is None or high is None else f" [{points_text(low)}, {points_text(high)}]"
+    """An interval in brackets, in points; empty where a bound is unknown.
+
+    One that lies on one side of 0 is printed so: a bound that rounds to 0 says on which.
+
+    >>> bounds_text(-0.116, -0.0003), bounds_text(-0.116, 0.0), bounds_text(0.0002, 0.05)
+    (' [−11.6, <0]', ' [−11.6, 0.0]', ' [>0, 5.0]')
+    """
+    if low is None or high is None:
+        return ""
+    ends = [points_text(low), points_text(high)]
+    if low > 0 and float(ends[0]) == 0:
+        ends[0] = ">0"
+    if high < 0 and float(ends[1].replace("−", "-")) == 0:
+        ends[1] = "<0"
+    return f" [{ends[0]}, {ends[1]}]"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from diagnostics.records.amounts import plural
 from diagnostics.verdict.claims import FELL, FELL_HERE
-from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, ShippingStep
 from diagnostics.verdict.record import (
     TITLES,
     ChangeAtK,
@@ -97,7 +96,7 @@ def _above(found: Sharpening) -> str:
     if value is None:
         reached = f"no lower temperature of the base has such pass@1 and pass@{found.k}"
         return reached if low is None or low <= 0 else f"{reached}, by at least {points_text(low)} points of pass@1"
-    return f"with the same pass@{found.k}, pass@1 is {_beside(found.gain)} {colder}"
+    return f"with the same pass@{found.k}, pass@1 is {beside_text(found.gain)} {colder}"
 
 
 def _kept(found: Sharpening) -> str:
@@ -105,12 +104,11 @@ def _kept(found: Sharpening) -> str:
     value = found.loss.value
     if value is None:
         return f"pass@{found.k} lies below that of every temperature at which the base was drawn"
-    return (
-        f"with the same pass@1, pass@{found.k} is {_beside(found.loss)} that of the base drawn at a lower temperature"
-    )
+    beside = beside_text(found.loss)
+    return f"with the same pass@1, pass@{found.k} is {beside} that of the base drawn at a lower temperature"
 
 
-def _beside(change: Estimate) -> str:
+def beside_text(change: Estimate) -> str:
     """How far above or below something is, with its interval where it has both ends."""
     value, low, high = change.value or 0.0, change.low, change.high
     size, side = (value, "above") if value >= 0 else (-value, "below")
@@ -291,6 +289,9 @@ def _inconclusive(verdict: Verdict) -> str:
 
 def _when(verdict: Verdict) -> str:
     first, last = verdict.window[0], verdict.window[-1]
+    if verdict.repaired:
+        where = f"λ = {last / 100:g}" if first == last else f"λ = {first / 100:g}–{last / 100:g}"
+        return f"at the far end of this repaired series ({where}, where 1 is the checkpoint itself)"
     if first == last:
         return f"at the end of this one training run (step {last})"
     return f"in the last third of this one training run (steps {first}–{last})"
@@ -328,86 +329,3 @@ _SAID: Mapping[str, Callable[[Verdict], str]] = {
     "no_loss": _no_loss,
     "inconclusive": _inconclusive,
 }
-
-
-# ---- which checkpoint to ship
-
-
-def shipping_sentence(said: Recommendation) -> str:
-    """Which checkpoint to ship and what is sure of it, or why nothing can be said."""
-    chosen = said.recommended
-    if chosen is None:
-        return f"No recommendation: {said.why}."
-    if chosen.is_base:
-        return f"Ship the base, {chosen.checkpoint}: {said.why}."
-    head = f"Ship {step_text(chosen, said.series)}"
-    if said.guarantee is None:
-        highest = "its pass@1 is the highest of those that are not out"
-        return f"{head}: {highest}. Nothing more is sure: {said.why_no_guarantee}."
-    sure = said.guarantee
-    ends = [f"pass@1 {_percent(sure.base_pass_at_1)} → {_percent(sure.pass_at_1)}", _sure_text(sure, said.ks)]
-    large = sure.loss > max(MARGIN, said.allowed_loss)
-    more = "A fall of that size is not excluded by these data; oversharp plan says how large an audit would show one."
-    return f"{head}: {'; '.join(ends)}.{f' {more}' if large else ''}"
-
-
-def _sure_text(sure: Guarantee, ks: Sequence[int]) -> str:
-    """The guarantee: what pass@1 gained at least and pass@k lost at most."""
-    these = f"these {sure.n_units:,}" if sure.units == "problems" else f"these, in {sure.n_units:,} clusters"
-    where = f"problems like {these}; {100 * sure.confidence:g} % over {sure.over}"
-    if sure.gain > 0:
-        gain = f"surely up by {points_text(sure.gain)} points or more"
-    else:
-        gain = f"whether it rose is open, it may have fallen by {points_text(-sure.gain)} points"
-    if len(ks) == 1:
-        return f"{gain}; n is too small to look at larger k ({where})"
-    down = f"is pass@k down by more than {points_text(sure.loss)}" if sure.loss > 0 else "is pass@k down at all"
-    return f"{gain}, and at no k of {ks_text(ks)} {down} ({where})"
-
-
-def ks_text(ks: Sequence[int]) -> str:
-    """The k that were looked at.
-
-    >>> ks_text((1, 2, 4, 8, 16)), ks_text((1, 2))
-    ('1, 2, 4, … 16', '1, 2')
-    """
-    return ", ".join(map(str, ks)) if len(ks) < 5 else f"{', '.join(map(str, ks[:3]))}, … {ks[-1]}"
-
-
-def step_text(one: ShippingStep, series: Sequence[str]) -> str:
-    """A checkpoint by its label, with its series where there are several."""
-    name = f"the base, {one.checkpoint}" if one.is_base else one.checkpoint
-    return name if len(series) == 1 or one.is_base else f"{one.checkpoint} of {one.series}"
-
-
-def alternatives_text(said: Recommendation) -> str | None:
-    """What else may be shipped and may have as high a pass@1; None where nothing does."""
-    names = [step_text(one, said.series) for one in said.alternatives]
-    return f"as good in pass@1, for all these data say: {', '.join(names)}" if names else None
-
-
-def choice_text(said: Recommendation) -> str:
-    """What the choice rests on: problems, checkpoints, series, and what one band is simultaneous over."""
-    n_compared = sum(one.first is not None for one in said.steps)
-    several = "" if len(said.series) == 1 else f" of {len(said.series)} series"
-    problems = plural(said.n_choosing, "problem")
-    half = f", {problems} of {said.n_problems:,} choose" if said.held_out else f", {problems}"
-    return f"one band over {plural(n_compared, 'checkpoint')}{several} and k = {ks_text(said.ks)}{half}"
-
-
-def fell_text(change: BandedChange) -> str:
-    """What a checkpoint surely lost."""
-    return f"pass@{change.k} surely fell: {_size(change)}"
-
-
-def estimated_text(change: BandedChange, most: float) -> str:
-    """What a checkpoint may have lost, by the estimate more than ``most`` (probability)."""
-    return f"pass@{change.k} fell by more than {100 * most:g} points in the estimate, not surely: {_size(change)}"
-
-
-def _size(change: BandedChange) -> str:
-    return f"{points_text(change.change)}{bounds_text(change.low, change.high)} points"
-
-
-def _percent(probability: float) -> str:
-    return f"{100 * probability:.1f} %"

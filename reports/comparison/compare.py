@@ -26,6 +26,7 @@ from reports.wording import known
 LEVELS = 4
 TITLE = "Series side by side"
 BASES = "The series start from different bases: what differs late may have differed from the start."
+REPAIRED = "weights between the base and a checkpoint, which is its last point: not compared with others at that."
 SEEDS = "One training seed each: a difference between series is not yet a difference between methods."
 
 
@@ -49,7 +50,9 @@ def compare(context: Context) -> Section | None:
         return _refused(found)
     made = pairs(context)
     allowed = (_allowed(found),) if found else ()
-    bases = () if _one_base(context) else (BASES,)
+    bases = [] if _one_base(context) else [BASES]
+    repaired = [one.name for one in context.series if one.verdict is not None and one.verdict.repaired]
+    bases += [f"{numbers.listing(tuple(repaired))}: {REPAIRED}"] if repaired else []
     seeds = () if any(len(one.runs) > 1 for one in objectives(context.series)) else (SEEDS,)
     lead = (*allowed, *sentences(made), *bases, *seeds)
     blocks: tuple[Block, ...] = tuple(pair_table(pair, n_pairs=len(made)) for pair in made)

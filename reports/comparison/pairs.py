@@ -49,7 +49,9 @@ def pairs(context: Context) -> tuple[SeriesPair, ...]:
     p is adjusted over all pairs, tasks and k together: with more series a reader picks from more.
     """
     counts = context.source.last_counts
-    both = itertools.combinations(context.series, 2)
+    # a repaired series ends in the very checkpoint that it was made of: its last point compares nothing
+    trained = [one for one in context.series if one.verdict is None or not one.verdict.repaired]
+    both = itertools.combinations(trained, 2)
     return _adjusted([_pair(counts, one, other) for one, other in both if may_pair(one.name, other.name)])
 
 

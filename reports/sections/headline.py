@@ -54,14 +54,8 @@ def _card(context: Context, series: SeriesSource) -> Card:
             *mode_tiles(context, series),
         ),
         verdict=verdict_text(series, _first(context, series)),
-        figure=sharpening_figure(context, series, recommended_step=_recommended_step(series)),
+        figure=sharpening_figure(context, series),
     )
-
-
-def _recommended_step(series: SeriesSource) -> int | None:
-    """The step of the checkpoint to ship, by this series alone."""
-    said = None if series.verdict is None else series.verdict.shipping
-    return None if said is None or said.recommended is None else said.recommended.step
 
 
 def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
 from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import alternatives_text, share_text, sharpening_text
+from diagnostics.verdict.sentence import share_text, sharpening_text
+from diagnostics.verdict.shipping.words import alternatives_text
 from diagnostics.verifiers.names import correct_means
 from reports import numbers
 from reports.evidence.source import SeriesSource
@@ -120,12 +121,13 @@ def _guessing(verdict: Verdict) -> str:
 
 
 def _ship(verdict: Verdict) -> str:
-    """Which checkpoint to ship, by itself; empty where nothing can be said, and in verdicts of before."""
+    """Which checkpoint to ship, of all series that were compared; empty without one, and in verdicts of before."""
     said = verdict.shipping
     if said is None or said.recommended is None:
         return ""
     others = alternatives_text(said)
-    return f"{said.sentence} {others[0].upper()}{others[1:]}." if others else said.sentence
+    of = f"Of {numbers.listing(said.series)} together: " if len(said.series) > 1 else ""
+    return f"{of}{said.sentence}" + (f" {others[0].upper()}{others[1:]}." if others else "")
 
 
 def _settling(verdict: Verdict) -> str:

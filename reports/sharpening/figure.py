@@ -20,6 +20,7 @@ from reports.wording import bound, known
 
 TITLE = "better, or only sharper?"
 COLDER = "base at lower temperatures"
+POWER = "base, reweighted to p^α"
 #: What the figure says where the base was not drawn sharper.
 HOW = (
     "How much of this path drawing the base sharper would give was not measured: oversharp audit with --controls draws "
@@ -32,10 +33,10 @@ _PROBABILITY = display_of("probability", signed=False)
 Plain = tuple[float, float]
 
 
-def sharpening_figure(context: Context, series: SeriesSource, *, recommended_step: int | None = None) -> Figure | None:
+def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
     """The run of ``series`` beside its base drawn sharper, or the run alone; None where there is no path to draw.
 
-    The checkpoint at ``recommended_step`` is ringed; None rings none.
+    What `oversharp ship` recommends of all series is ringed where it lies in this figure.
     """
     points = points_of(context, series)
     if points is None:
@@ -43,7 +44,7 @@ def sharpening_figure(context: Context, series: SeriesSource, *, recommended_ste
     place = [one.name for one in context.series].index(series.name)
     line = _path(points, place)
     return replace(
-        _figure([points], [line], recommended_step=recommended_step),
+        _figure([points], [line]),
         figure_id=f"sharpening-{place + 1}",
         title=f"{series.name}: {TITLE}",
         notes=_without(context, points),
@@ -76,17 +77,18 @@ def _base(points: Points) -> tuple[object, ...]:
 # ---------------------------------------------------------------- the picture
 
 
-def _figure(all_points: Sequence[Points], paths: Sequence[Line], *, recommended_step: int | None = None) -> Figure:
+def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
     """Paths of one base, beside the base drawn sharper where it was."""
     first = all_points[0]
     is_colder = len(first.colder) > 1
-    names = [_names(points, recommended_step, is_short=len(all_points) > 1) for points in all_points]
+    ringed = _recommended(all_points)
+    names = [_names(points, ringed, is_short=len(all_points) > 1) for points in all_points]
     panel = Plane(
         title="",
         lines=tuple(paths),
         names=tuple(names),
         hotter=_hotter(all_points, paths),
-        ringed=_ringed(first, recommended_step),
+        ringed=() if ringed is None else (_named_once(ringed, all_points),),
         description=_described(all_points),
     )
     return Figure(
@@ -109,14 +111,32 @@ def _beside_base(panel: Plane, points: Points) -> Plane:
         colour="muted",
         style=1,
     )
+    power = _power(points, lowest=min(y for line in (frontier, *panel.lines) for y in line.y))
     return replace(
         panel,
-        lines=(frontier, *panel.lines),
-        names=(tuple(one.name for one in points.colder), *(("", *names[1:]) for names in panel.names)),
+        lines=(frontier, *power, *panel.lines),
+        names=(
+            tuple(one.name for one in points.colder),
+            *(("",) * (len(line.x) - 1) + (_last_power(points, line),) for line in power),
+            *(("", *names[1:]) for names in panel.names),
+        ),
         curve=_curve(points, [one.place for one in points.colder]),
         band=_band(points),
         greedy=None if points.greedy is None else Spot(name="greedy", x=points.greedy[0], y=points.greedy[0]),
     )
+
+
+def _power(points: Points, *, lowest: float) -> tuple[Line, ...]:
+    """The base ideally sharpened, as far down as something else lies: beyond, it would flatten all of them."""
+    shown = [one for one in points.power if one.many[0] >= lowest]
+    if not shown:
+        return ()
+    xs, ys = zip(*(one.place for one in (points.run[0], *shown)), strict=True)
+    return (Line(label=POWER, x=xs, y=ys, colour="muted", style=2),)
+
+
+def _last_power(points: Points, line: Line) -> str:
+    return points.power[len(line.x) - 2].name
 
 
 def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
@@ -127,12 +147,26 @@ def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[
     )
 
 
-def _ringed(points: Points, recommended_step: int | None) -> tuple[Spot, ...]:
-    """The recommended checkpoint, with its name where the path has not named it."""
-    ends = (points.run[0], points.run[-1])
-    return tuple(
-        replace(one.spot, name="") if one in ends else one.spot for one in points.run if one.step == recommended_step
-    )
+def _recommended(all_points: Sequence[Points]) -> Point | None:
+    """What is recommended of all series, where it is drawn here."""
+    for points in all_points:
+        verdict = points.series.verdict
+        said = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
+        if said is None or not (said.is_base or said.series == points.series.name):
+            continue
+        step = points.series.base_step if said.is_base else said.step
+        drawn = points.run if said.temperature is None else (*points.colder[1:], *points.hotter)
+        name = None if said.temperature is None else f"T={said.temperature:g}"
+        found = [one for one in drawn if one.step == step and (name is None or one.name == name)]
+        if found:
+            return found[0]
+    return None
+
+
+def _named_once(ringed: Point, all_points: Sequence[Points]) -> Spot:
+    """Where the ring is, with its name unless something else drawn there has it."""
+    named = [one for points in all_points for one in (points.run[0], points.run[-1], *points.colder, *points.hotter)]
+    return replace(ringed.spot, name="") if ringed in named else ringed.spot
 
 
 def _path(points: Points, place: int, style: int = 0) -> Line:
@@ -145,12 +179,12 @@ def _path(points: Points, place: int, style: int = 0) -> Line:
     )
 
 
-def _names(points: Points, recommended_step: int | None, *, is_short: bool) -> tuple[str, ...]:
+def _names(points: Points, ringed: Point | None, *, is_short: bool) -> tuple[str, ...]:
     """Of the base, the last checkpoint, and a few between them; the ring names the recommended one."""
     last = len(points.run) - 1
     every = -(-last // _MOST_STEPS)
     named = [i for i in range(1, last) if not is_short and not (last - i) % every]
-    between = [i for i in named if points.run[i].step != recommended_step]
+    between = [i for i in named if points.run[i] is not ringed]
     return tuple(
         one.name if i in (0, last) else str(one.step) if i in between else "" for i, one in enumerate(points.run)
     )
@@ -182,13 +216,15 @@ def _band(points: Points) -> tuple[Plain, ...]:
 
 def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
     path = "One point per checkpoint, joined in training order from the base on"
-    ring = ["Ringed: the recommended checkpoint."] if has_ring else []
+    ring = ["Ringed: what oversharp ship recommends, of all series."] if has_ring else []
     if not is_colder:
         return " ".join((f"{path}.", *ring))
     parts = [
         f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
         "what lies above it or to its right is more than they give."
     ]
+    if all_points[0].power:
+        parts.append("Dotted, without names but the last: its sampled responses reweighted to p^α, ideal sharpening.")
     if any(points.hotter for points in all_points):
         parts.append("Hollow: the checkpoint at the other end of the dotted line, at higher temperatures.")
     if _band(all_points[0]):
@@ -249,6 +285,7 @@ def _at(point: Point) -> str:
 
 def _table(all_points: Sequence[Points]) -> Table:
     rows = [(f"{COLDER}: {one.name}", one) for one in all_points[0].colder[1:]]
+    rows += [(f"{POWER}: {one.name}", one) for one in all_points[0].power]
     for points in all_points:
         rows += [(f"{points.series.name}: {one.name}", one) for one in points.run]
         rows += [(f"{points.series.name}: step {one.step} at {one.name}", one) for one in points.hotter]

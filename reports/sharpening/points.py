@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from reports.evidence.source import SeriesSource
 from reports.records import Spot
 from reports.wording import bound, known
 
-CONTROL = "control_pass_at_k"
+CONTROL, POWER = "control_pass_at_k", "power="
 _LEAST_PLACES = 2  # of a path, to be one
 
 #: A value with its bounds, None where they are unknown.
@@ -45,13 +46,17 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """What there is to draw of one series at one ``k``. ``colder`` starts with the base and is alone without others."""
+    """What there is to draw of one series at one ``k``. ``colder`` starts with the base and is alone without others.
+
+    ``power`` are the base's responses reweighted, from little to much; empty where that is not known.
+    """
 
     series: SeriesSource
     k: int
     run: tuple[Point, ...]
     colder: tuple[Point, ...]
     hotter: tuple[Point, ...]
+    power: tuple[Point, ...]
     greedy: Bounded | None
 
 
@@ -76,6 +81,7 @@ def points_of(context: Context, series: SeriesSource) -> Points | None:
         run=found,
         colder=(found[0], *sorted(colder, key=lambda one: one.sharpness)),
         hotter=tuple(one for one in drawn if one.step in at and one.sharpness < 0),
+        power=tuple(sorted(_reweighted(context, series, k), key=lambda one: one.sharpness)),
         greedy=None if greedy is None else _bounded(greedy),
     )
 
@@ -96,10 +102,21 @@ def _drawn(context: Context, series: SeriesSource, k: int) -> list[Point]:
         return []
     rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
     made = []
-    for row in rows.loc[rows["k"] == k, ["step", "scope"]].drop_duplicates().itertuples():
+    rows = rows[(rows["k"] == k) & rows["scope"].str.startswith("T=")]
+    for row in rows[["step", "scope"]].drop_duplicates().itertuples():
         sharpness = 1.0 - float(str(row.scope).removeprefix("T=")) / float(own)
         made.append(_point(context, series, int(row.step), k, scope=str(row.scope), sharpness=sharpness))
     return [one for one in made if one is not None]
+
+
+def _reweighted(context: Context, series: SeriesSource, k: int) -> Iterator[Point]:
+    """The base's responses reweighted to p^α."""
+    rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
+    for scope in rows.loc[rows["scope"].str.startswith(POWER), "scope"].unique():
+        exponent = float(str(scope).removeprefix(POWER))
+        made = _point(context, series, series.base_step, k, scope=str(scope), sharpness=1.0 - 1.0 / exponent)
+        if made is not None:
+            yield replace(made, name=f"α={exponent:g}")
 
 
 def _point(

@@ -109,6 +109,10 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("confirm", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
+        (("explain", "pass_at_k", "pass_at_kk"), 2, "pass_at_k"),
+        (("ship", "STORE", "--series"), 2, "--series: names none"),
+        (("ship", __file__), 7, "not a DuckDB file, and no store"),
+        (("repair", "SERIES", "--out", "OUT", "--lambdas", "0.4,half"), 2, "is not a list of numbers such as 0.4,0.6"),
         (("train", "--algorithm", "grop"), 2, "grpo"),
         (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
         (("sql", "STORE", "DELETE FROM samples"), 7, "read-only"),
@@ -249,6 +253,11 @@ def test_a_path_that_the_system_refuses_is_one_line(run: Run, countdown_series: 
     assert len(last) < 300
 
 
+def test_in_a_pipe_nothing_that_sql_prints_is_cut_or_folded(run: Run, audited: Path) -> None:
+    path = "/a/" + "long/" * 60 + "checkpoint-160"
+    assert f" {path} " in run("sql", str(audited), f"SELECT '{path}' AS path, 1 AS step")[1]
+
+
 def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     code, out, _ = run("explain", "pass_at_k")
     assert code == 0
@@ -257,6 +266,7 @@ def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     assert "over their clusters" in out
     assert "over their clusters" not in run("explain", "interference_correlation_p")[1]
     assert "modes_fallen_10x" in run("explain")[1]
+    assert "k_star: " in run("explain", "pass_at_k", "k_star")[1]
 
 
 def test_doctor_reports_every_need(run: Run) -> None:

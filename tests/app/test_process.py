@@ -30,7 +30,7 @@ def test_it_ends_with_the_code_of_the_command_once_all_is_said_and_done(
     assert lines[-2:] == ["a thread", "a farewell"]
 
 
-def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands: ForkServer) -> None:
+def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands: RunningServer) -> None:
     code, output = commands.start(["audit", "runs"], call="tests.app.busy_command:faulty").communicate()
     (line,) = output.splitlines()
     assert code == FAULT_EXIT_CODE
@@ -46,7 +46,9 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_signals_that_end_it_say_that_what_was_committed_is_kept(number: signal.Signals, commands: ForkServer) -> None:
+def test_signals_that_end_it_say_that_what_was_committed_is_kept(
+    number: signal.Signals, commands: RunningServer
+) -> None:
     code, output = commands.start([str(int(number))], call="tests.app.busy_command:stopped").communicate()
     assert code == 128 + number
     assert output.splitlines()[-1].startswith("stopped: what was committed is kept")

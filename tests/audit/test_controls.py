@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.controls import ControlsConfig, plan_controls
+from diagnostics.audit.controls import ControlsConfig, control_settings, plan_controls, with_held
 from diagnostics.audit.regrade import regrade
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import SamplingSettings
 from diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from diagnostics.verdict.record import Verdict
-from tests.audit.small_audits import config, frame
+from tests.audit.small_audits import Notes, config, frame
 
 SETTINGS = SamplingSettings(
     sampler="transformers", temperature=1.0, top_p=1.0, top_k=0, max_tokens=8, prompt_template="{prompt}",
@@ -49,8 +50,6 @@ def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -
 
 
 def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() -> None:
-    from dataclasses import replace
-
     controls, says = plan(ControlsConfig(), replace(SETTINGS, temperature=0.5, top_p=0.9))
     assert [one.temperature for one in controls.colder] == [0.3, 0.15, 0.075]
     assert says.endswith("under top-p 0.9 as the audit's own")
@@ -62,11 +61,26 @@ def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() ->
         ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must lie above 0 and below the audit's own"),
         ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: names a temperature twice"),
         ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must lie above 0 and above the audit's own"),
+        ({"n": 8, "control_n": 17}, "--control-n 17: the base itself is drawn 16 times"),
     ],
 )
 def test_temperatures_that_are_no_controls_are_refused(made: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", "\\(")):
-        plan(ControlsConfig(**made))
+        AuditConfig(task="countdown", **made)
+
+
+def test_colder_draws_that_the_store_holds_are_taken_for_nothing() -> None:
+    colder = {control_settings(SETTINGS, t).settings_id: (t, n) for t, n in ((0.6, 8), (0.3, 12), (1.5, 12))}
+    taken, says = with_held(None, "", SETTINGS, colder)
+    assert ([one.temperature for one in taken.colder], taken.n, taken.hotter, taken.n_hot) == ([0.6, 0.3], 8, (), 0)
+    assert says.endswith("8 samples per problem of the base at each of T = 0.6, 0.3 are in the store, and are taken")
+    assert with_held(None, "", replace(SETTINGS, max_tokens=9), colder) == (None, "")
+    planned, told = plan(ControlsConfig(control_temperatures=(0.6, 0.3), control_n=4))
+    more, told_more = with_held(planned, told, SETTINGS, colder)
+    assert (more, told_more) == (
+        replace(planned, n=8),
+        f"{told}; 8 of the base at each are in the store, and are taken",
+    )
 
 
 def test_controls_that_are_named_and_switched_off_contradict_each_other() -> None:
@@ -90,12 +104,19 @@ def test_an_audit_draws_them_once_beside_its_own_samples_and_a_regrade_keeps_the
         (0, 0.15, 12), (0, 0.3, 12), (0, 0.6, 12), (40, 1.2, 12), (40, 1.5, 12),
     ]  # fmt: skip
     assert audit([countdown_series], config(tmp_path / "more", **few, controls=True)).samples_drawn == 0
-    # an audit that does not ask for them keeps those that are there
+    # an audit that does not ask for them keeps those that are there, and one that wants none says so
     audit([countdown_series], config(tmp_path / "more", **few))
+    told = Notes()
+    audit([countdown_series], config(tmp_path / "more", **few, controls=False), progress=told)
+    assert any(note.startswith("--no-controls: none are drawn; those of an earlier call") for note in told.notes)
     assert len(frame(first.store_path, "FROM control_counts")) == 3 * 5
     again = regrade(first.store_path, verifier="exact")
     counted = "SELECT count(*) AS n FROM control_counts WHERE series = '{}'"
     assert frame(again.store_path, counted.format(again.series))["n"].tolist() == [15]
+    # another series of the same base takes what was drawn of it
+    other = audit([countdown_series], config(tmp_path / "more", **few, name="other"))
+    assert other.samples_drawn == 0
+    assert frame(first.store_path, counted.format("other"))["n"].tolist() == [3 * 3]
 
 
 def test_the_checkpoint_to_ship_is_drawn_hotter_too(

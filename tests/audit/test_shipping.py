@@ -10,18 +10,27 @@ import numpy as np
 import pytest
 
 from diagnostics.app.cli import main
+from diagnostics.audit import freshness
+from diagnostics.audit.audit import AuditResult, with_last_verdicts
+from diagnostics.audit.controls import control_settings
+from diagnostics.audit.counts import read_counts
 from diagnostics.audit.measure import conclude
 from diagnostics.audit.shipping import ship
 from diagnostics.records.errors import ConfigError, OversharpError
 from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import AuditKey, Sample
 from diagnostics.store import Store
+from diagnostics.store.derivations import Derivation, findings_of, record_derivation
 from diagnostics.store.load import stored_key
+from diagnostics.verdict.counts import SeriesCounts
 from oversharp import open_store
+from tests.audit.test_plan import SETTINGS
 from tests.audit.test_plan import _plant as plant_counts
 
 #: Of 16 samples of the base, 8 of every other checkpoint: 40 problems half solved, and all but one of them always.
 BASE, RISEN, ONE_LOST = [8] * 40, [6] * 40, [0] + [8] * 39
 DEAD = [0] * 20 + [8] * 20
+DRAWN = {"greedy": False, "logp_sum_raw": -1.0}
 
 
 def _audited(folder: Path, runs: dict[str, Sequence[Sequence[int]]]) -> Path:
@@ -49,22 +58,108 @@ def _changed(audited: Path, folder: Path, *statements: str) -> Path:
     return path
 
 
-def test_the_view_says_of_a_series_what_the_command_says_of_it_alone(audited: Path) -> None:
-    (said,) = ship(audited, series=["grpo"])
-    with open_store(audited) as store:
-        rows = store.frame("FROM shipping WHERE series = 'grpo' ORDER BY step").astype(object).replace({np.nan: None})
-        stored = store.ship("grpo")
-    assert stored is not None
-    assert (stored.sentence, stored.guarantee) == (said.sentence, said.guarantee)
-    assert [row.role for row in rows.itertuples()] == [one.role for one in said.steps]
-    assert [row.role for row in rows.itertuples()] == ["candidate", "recommended", "out"]
-    for row, one in zip(rows.itertuples(), said.steps, strict=True):
-        assert (row.step, row.checkpoint, row.is_base, row.path) == (one.step, one.checkpoint, one.is_base, "/x")
-        assert (row.pass_at_1, row.may_be_best, row.why) == (one.pass_at_1, one.may_be_best, one.why)
-        if one.first is not None and one.worst is not None:
-            assert (row.change, row.low, row.high) == (one.first.change, one.first.low, one.first.high)
-            worst = (one.worst.k, one.worst.change, one.loss_at_most)
-            assert (row.worst_k, row.worst_change, row.loss_at_most) == worst
+def test_view_and_python_say_of_every_series_what_the_command_says_of_all(audited: Path, tmp_path: Path) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    with Store.open(path) as store:
+        conclude(store, stored_key(store, "iac"), {}, {}, SilentProgress())
+    (said,) = ship(path)
+    assert said.series == ("grpo", "iac")
+    for name, roles in (
+        ("grpo", ["candidate", "candidate", "out"]),
+        ("iac", ["candidate", "candidate", "recommended"]),
+    ):
+        with open_store(path) as store:
+            frame = store.frame(f"FROM shipping WHERE series = '{name}' ORDER BY step")
+            stored = store.ship(name)
+        assert stored is not None
+        assert (stored.sentence, stored.guarantee) == (said.sentence, said.guarantee)
+        rows = list(frame.astype(object).replace({np.nan: None}).itertuples())
+        assert [row.role for row in rows] == roles
+        own = [one for one in said.steps if one.is_base or one.series == name]
+        for row, one in zip(rows, own, strict=True):
+            assert (row.step, row.checkpoint, row.is_base, row.path) == (one.step, one.checkpoint, one.is_base, "/x")
+            assert (row.pass_at_1, row.may_be_best, row.why) == (one.pass_at_1, one.may_be_best, one.why)
+            assert (row.temperature, row.out_by) == (None, one.out_by)
+            if one.first is not None and one.worst is not None:
+                assert (row.change, row.low, row.high) == (one.first.change, one.first.low, one.first.high)
+                worst = (one.worst.k, one.worst.change, one.loss_at_most)
+                assert (row.worst_k, row.worst_change, row.loss_at_most) == worst
+
+
+def test_a_verdict_stands_when_another_series_moves_the_choice(audited: Path, tmp_path: Path) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    with Store.open(path) as store:
+        key = stored_key(store, "grpo")
+        before = freshness._results(store, key, "evidence")
+        conclude(store, stored_key(store, "iac"), {}, {}, SilentProgress())
+        assert freshness._results(store, key, "evidence") == before
+        store._database.rows("UPDATE audit_verdicts SET document = json_merge_patch(document, '{\"p_exact\": 0.5}')")
+        assert freshness._results(store, key, "evidence") != before
+
+
+def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_changes(
+    audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    read: list[str] = []
+
+    def counted(store: Store, key: AuditKey, *left_out: dict[str, str]) -> SeriesCounts:
+        read.append(key.series)
+        return read_counts(store, key, *left_out)
+
+    monkeypatch.setattr("diagnostics.audit.shipping.read_counts", counted)
+    with Store.open(path) as store:
+        keys = {name: stored_key(store, name) for name in ("grpo", "iac")}
+        freshness.findings_and_verdict(store, keys["grpo"], {}, {}, SilentProgress())
+        read.clear()
+        for _ in range(3):
+            conclude(store, keys["iac"], {}, {}, SilentProgress())
+        assert read == ["grpo"]
+        record_derivation(path, findings_of("grpo"), Derivation(made_from="other samples", made=""))
+        conclude(store, keys["iac"], {}, {}, SilentProgress())
+        assert read == ["grpo", "grpo"]
+
+
+def test_results_of_several_audits_say_in_the_end_what_the_store_says(audited: Path, tmp_path: Path) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    nothing = {"report_path": path, "left_out": {}, "without_kernel": {}, "samples_drawn": 0}
+    with Store.open(path) as store:
+        early = [
+            AuditResult(
+                series=name,
+                verdict=conclude(store, stored_key(store, name), {}, {}, SilentProgress()),
+                store_path=path,
+                **nothing,
+            )
+            for name in ("grpo", "iac")
+        ]
+        store._database.rows(
+            'UPDATE audit_verdicts SET document = json_merge_patch(document, \'{"sentence": "later"}\')'
+        )
+    assert [one.verdict.sentence for one in with_last_verdicts(early)] == ["later", "later"]
+
+
+def test_the_base_at_a_lower_temperature_is_an_answer_and_told_once_for_both_series(
+    audited: Path, tmp_path: Path
+) -> None:
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
+    colder = control_settings(SETTINGS, 0.5)
+    with Store.open(path) as store:
+        ids = store.frame("SELECT problem_id FROM problems")["problem_id"]
+        always = [
+            Sample(problem_id=one, sample_index=i, text="1", token_ids=(1,), finish_reason="stop", **DRAWN)
+            for one in ids
+            for i in range(8)
+        ]
+        for name in ("grpo", "iac"):
+            store.add_control(stored_key(store, name), "iac0", colder, 8)
+        store.add_samples(colder.settings_id, "iac0", always)
+    (said,) = ship(path)
+    assert said.recommended is not None
+    assert (said.recommended.is_base, said.recommended.temperature) == (True, 0.5)
+    assert [one.temperature for one in said.steps].count(0.5) == 1
+    assert "Ship the base drawn at T = 0.5, without any training: pass@1 50.0 % → 100.0 %" in said.sentence
+    assert "checkpoint-40 of iac, has no higher pass@1 (97.5 %)" in said.sentence
 
 
 def test_series_of_one_base_are_compared_with_each_other_and_of_others_not(audited: Path, tmp_path: Path) -> None:
@@ -93,9 +188,15 @@ def test_imported_samples_have_one_base_where_it_said_the_same_and_no_path(audit
         assert store.frame("FROM shipping")["path"].isna().all()
 
 
-def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(audited: Path, tmp_path: Path) -> None:
+def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(
+    audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (none,) = ship(_changed(audited, tmp_path, "DELETE FROM audit_verdicts"), series=["iac"])
     assert none.sentence == "No recommendation: there is no verdict yet; run the audit to its end."
+    with pytest.raises(SystemExit) as stop:
+        main(["ship", str(tmp_path / "audit.duckdb"), "--series", "iac"])
+    assert stop.value.code == 3
+    assert capsys.readouterr().out == f"{none.sentence}\n"
     (alone,) = ship(_audited(tmp_path / "base", {"run": [BASE]}))
     assert alone.sentence == "No recommendation: the series has no checkpoint after the base."
 
@@ -138,5 +239,6 @@ def test_the_command_prints_the_choice_and_what_the_others_trade(
     text = capsys.readouterr().out
     assert text.startswith("2 recommendations, each sure by itself")
     assert "of grpo:\nShip checkpoint-20: pass@1 50.0 % → 75.0 %; surely up by" in text
-    assert "surely fell" in text
+    assert "out, surely" in text
+    assert "out, surely: some pass@k fell" in text
     assert text.count("◀") == 2

@@ -9,18 +9,19 @@ import shipping
 from results import RESULTS
 from shipping import BOUND, CERTIFIED, RULES, Cell, Truth, draw, simulate, truth_of
 
-from diagnostics.verdict.shipping import recommend
+from diagnostics.verdict.shipping.choice import recommend
 
 
-def published():
-    return json.loads((RESULTS / "shipping.json").read_text())
+def published(name="shipping"):
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def test_what_is_said_to_be_sure_is_true_as_often_as_it_says():
-    told = published()["guarantee"]
+@pytest.mark.parametrize(("name", "least"), [("shipping", 2000), ("shipping_controls", 200)])
+def test_what_is_said_to_be_sure_is_true_as_often_as_it_says(name, least):
+    told = published(name)["guarantee"]
     assert set(told) == set(CERTIFIED)
     for one in told.values():
-        assert one["given"] > 2000
+        assert one["given"] > least
         assert one["true"] / one["given"] >= BOUND
         assert one["least"] >= BOUND
 
@@ -46,6 +47,16 @@ def test_a_guarantee_that_promises_too_much_is_found():
     assert truth.holds(said, said.recommended.step)
     greedy = replace(said, guarantee=replace(said.guarantee, gain=0.5))
     assert not truth.holds(greedy, said.recommended.step)
+
+
+def test_what_controls_draw_is_an_answer_of_the_simulation_with_a_truth_of_its_own():
+    cell = Cell(course="nothing changes", n=64, checkpoints=6, controls=True)
+    truth = truth_of(cell)
+    assert len(truth.pass_at_TK) == 1 + 6 + 5
+    said = recommend([draw(cell, np.random.default_rng(0))])
+    chosen = max((one for one in said.steps if one.temperature == 0.6), key=lambda one: one.pass_at_1)
+    assert truth.pass_at_TK[cell.row(chosen), 0] > truth.pass_at_TK[0, 0]
+    assert sum(row["other_temperature"]["ship"] for row in published("shipping_controls")["rows"]) > 200
 
 
 def test_the_rule_is_asked_as_it_ships(monkeypatch):

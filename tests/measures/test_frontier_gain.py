@@ -5,6 +5,7 @@ import pytest
 
 from diagnostics.measures._example import tiny_evidence
 from diagnostics.measures._frontier import controls
+from diagnostics.measures.control_pass_at_k import compute as pass_at_k_of_controls
 from diagnostics.measures.frontier_gain import compute
 
 COUNTS = "checkpoint_id problem_id n n_correct"
@@ -61,6 +62,17 @@ def test_the_power_distribution_reweights_different_responses_by_their_probabili
     assert power.x_SP[2] == pytest.approx([0.36 / 0.45] * 40, abs=1e-6)
     assert power.y_SP[2] == pytest.approx([1 - (0.09 / 0.45) ** 4] * 40, abs=1e-6)
     assert power.limit_P.tolist() == [1.0] * 40
+
+
+def test_the_points_of_the_power_stand_beside_those_of_the_temperatures_at_the_base():
+    views = {"control_counts": (DRAWN + " n_planned", [(*one, 8) for one in colder(0.5, 7, 1)])}
+    views |= responses(("a", True, -0.5108256), ("b", False, -1.2039728))
+    evidence = evidence_of((3, 2), (6, 1), **views)
+    made = {(one.checkpoint_id, one.scope, one.k): one for one in pass_at_k_of_controls(evidence)}
+    assert made["base", "power=2", 1].value == pytest.approx(0.8)
+    assert made["base", "power=2", 4].value == pytest.approx(1 - 0.2**4)
+    assert ("base", "power=1", 1) not in made
+    assert ("base", "power=2", 8) not in made, "beyond the comparison"
 
 
 def test_without_nine_tenths_of_the_probability_the_power_distribution_is_unknown():

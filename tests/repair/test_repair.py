@@ -205,6 +205,7 @@ def test_the_series_is_one_that_an_audit_takes_with_the_ends_known_by_their_hash
     (run / "checkpoint-20/trainer_state.json").write_text('{"log_history": []}')
     result = oversharp.repair(run, tmp_path / "out")
     series, source = find_series([tmp_path / "out"]), find_series([run])
+    assert (series.layout, source.layout) == ("repaired", "trl")
     assert [one.step for one in series.checkpoints] == [0, 25, 50, 75, 100]
     assert [one.weights_hash for one in series.checkpoints] == [one.weights_hash for one in result.points]
     assert series.base.weights_hash == source.base.weights_hash

@@ -58,6 +58,18 @@ def _lost(n_problems: int) -> np.ndarray:
     return np.where(np.arange(n_problems) % 2, N, 0)
 
 
+def test_a_repaired_series_is_spoken_of_as_weights_and_has_no_onset_in_steps() -> None:
+    base = _checkpoint(0, np.full(60, 20))
+    counts = _series(base, *(_checkpoint(step, _lost(60)) for step in (25, 50, 75, 100)))
+    trained, repaired = (verdict_of(replace(counts, is_repaired=flag)) for flag in (False, True))
+    assert trained.label == repaired.label == "over_sharpened"
+    assert "training run" in trained.sentence
+    assert "training run" not in repaired.sentence
+    assert "at the far end of this repaired series (λ = 1, where 1 is the checkpoint itself)" in repaired.sentence
+    assert (trained.detected_by, repaired.detected_by) == (25, None)
+    assert repaired.caveats[0].startswith("A repaired series: ")
+
+
 def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() -> None:
     base = _checkpoint(0, np.full(60, 20))
     same = [_checkpoint(step, np.full(60, 20)) for step in (20, 40, 60, 80)]

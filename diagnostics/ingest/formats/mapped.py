@@ -55,8 +55,6 @@ _TYPES: Mapping[str, Any] = {
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
-#: A record without one of these is a fault, and told.
-_FAULTS_TELL = frozenset({*_NEEDED, "reward", "gold"})
 _STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
 
 
@@ -144,11 +142,8 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
 
 
 def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
-    """Raise ``ConfigError`` where no record of any file has a field that a sample may lack.
-
-    Of those that it must have each record without one is a fault. Reading stops as soon as all were seen.
-    """
-    missing = {ours: theirs for ours, theirs in names.items() if ours not in _FAULTS_TELL}
+    """Raise ``ConfigError`` where no record of any file has one of the fields; reading stops once all were seen."""
+    missing = dict(names)
     seen: set[str] = set()
     for path in paths:
         if not missing:

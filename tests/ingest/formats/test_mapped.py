@@ -91,7 +91,7 @@ def test_a_field_that_is_named_wrongly_is_a_fault_with_its_name(tmp_path: Path) 
     assert read(path, fields=ALL | {"step": "set"}) == [Fault(1, "set is not a whole number")]
 
 
-@pytest.mark.parametrize("ours", ["cluster", "problem", "finish_reason"])
+@pytest.mark.parametrize("ours", ["cluster", "problem", "finish_reason", "prompt", "reward"])
 def test_a_field_that_no_record_has_is_refused_with_its_nearest_name(tmp_path: Path, ours: str) -> None:
     for step in (0, 20):
         write_lines(tmp_path / f"{step}.jsonl", {"q": "1+1?", "a": "2", "right": 1.0, "template": "sum"})

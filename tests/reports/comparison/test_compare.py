@@ -13,6 +13,7 @@ import pytest
 from diagnostics.measures.contract import Measure
 from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
+from diagnostics.verdict.record import Verdict
 from reports import build_report
 from reports.comparison.compare import compare
 from reports.comparison.pairs import pair_sentence, pair_table, pairs
@@ -84,6 +85,14 @@ def test_no_difference_is_called_none_and_never_a_peak(context: Context) -> None
     assert lead[0].startswith("At the last checkpoint of each, iac and grpo show no difference for k = 1 to 4 (least")
     assert lead[1].startswith("These are the last checkpoints, never the best ones")
     assert lead[2].startswith("One training seed each")
+
+
+def test_a_repaired_series_is_not_compared_at_the_checkpoint_that_it_ends_in(context: Context) -> None:
+    said = Verdict(series="iac", label="inconclusive", sentence="", repaired=True)
+    section = compare(with_series(context, 1, verdict=said))
+    assert section is not None
+    assert any(text.startswith("iac: weights between the base and a checkpoint") for text in section.lead)
+    assert pairs(with_series(context, 1, verdict=said)) == ()
 
 
 def test_different_bases_are_said(context: Context) -> None:

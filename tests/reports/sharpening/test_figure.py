@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from diagnostics.verdict.record import Estimate, Sharpening, Verdict
 from diagnostics.verdict.sentence import sharpening_text
 from reports.comparison.compare import compare
@@ -136,16 +137,51 @@ def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> 
     assert "checkpoints themselves are needed" in unknown[0]
 
 
-def test_only_a_recommended_checkpoint_is_ringed(context: Context) -> None:
+def test_the_base_reweighted_is_a_named_line_of_its_own_as_far_down_as_the_rest(context: Context) -> None:
+    powers = ((0, "power=2", 0.35, 0.79), (0, "power=8", 0.46, 0.3))
+    figure = sharpening_figure(made := controlled(context, (*COLDER, *HOTTER, *powers)), made.series[0])
+    colder, power, run = plane(figure).lines
+    assert (power.label, power.x, power.y) == ("base, reweighted to p^α", (0.25, 0.35), (0.8, 0.79))
+    assert plane(figure).names[1] == ("", "α=2")
+    assert (colder.x, len(run.x)) == ((0.25, 0.3, 0.4), 4)
+    assert "Dotted" in figure.caption
+    assert "base, reweighted to p^α: α=8" in [row[0] for row in texts(figure.table)]
+
+
+def shipping(context: Context, **chosen: object) -> Context:
+    """Every series' verdict recommends ``chosen``."""
+    fields = {"series": "grpo", "checkpoint": "c", "is_base": False, "role": "recommended", **chosen}
+    said = Recommendation(series=("grpo", "iac"), recommended=ShippingStep(**fields))
+    for place in range(2):
+        context = with_series(context, place, verdict=replace(VERDICT, shipping=said))
+    return context
+
+
+def test_only_what_is_recommended_is_ringed_in_its_own_series_and_side_by_side(context: Context) -> None:
     context = controlled(context)
     assert plane(sharpening_figure(context, context.series[0])).ringed == ()
-    inner = sharpening_figure(context, context.series[0], recommended_step=20)
+    made = shipping(context, step=20)
+    inner = sharpening_figure(made, made.series[0])
     (ring,) = plane(inner).ringed
     assert (ring.x, ring.y, ring.name) == (0.45, 0.7, "step 20")
     assert plane(inner).names[1] == ("", "10", "", "step 30")
     assert "Ringed" in inner.caption
-    (last,) = plane(sharpening_figure(context, context.series[0], recommended_step=30)).ringed
-    assert last.name == "", "the path has named it"
+    assert plane(sharpening_figure(made, made.series[1])).ringed == ()
+    assert plane(shared_figure(made)).ringed == (ring,)
+    last = shipping(context, step=30)
+    (named,) = plane(sharpening_figure(last, last.series[0])).ringed
+    assert named.name == "", "the path has named it"
+
+
+def test_the_base_at_a_lower_temperature_and_a_hotter_checkpoint_are_ringed_where_they_lie(context: Context) -> None:
+    context = controlled(context)
+    colder = shipping(context, step=0, is_base=True, temperature=0.6)
+    for series in colder.series:
+        (ring,) = plane(sharpening_figure(colder, series)).ringed
+        assert (ring.x, ring.y, ring.name) == (0.3, 0.78, "")
+    hotter = shipping(context, step=30, temperature=1.5)
+    (ring,) = plane(sharpening_figure(hotter, hotter.series[0])).ringed
+    assert (ring.x, ring.y) == (0.35, 0.72)
 
 
 def test_a_run_without_a_second_checkpoint_or_a_second_k_has_no_plane(context: Context) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts, SharperDraws
 from diagnostics.verdict.recommendation import Recommendation
-from diagnostics.verdict.shipping import JudgedSeries, certifying, recommend
+from diagnostics.verdict.shipping.choice import certifying, recommend
+from diagnostics.verdict.shipping.options import JudgedSeries
+from diagnostics.verdict.shipping.words import choice_text
 
 #: Of four samples, correct ones of every problem: pass@1 is .5 and pass@2 is 5/6.
 BASE = [2] * 200
@@ -23,16 +26,19 @@ MAYBE = [0] * 8 + [4] * 32
 
 
 def _series(*trained: Sequence[int], base: Sequence[int] = BASE, name: str = "run", **changes: object) -> JudgedSeries:
-    said = {"lost": (), "why": None, "cluster_P": None, **changes}
+    said = {"lost": (), "why": None, "cluster_P": None, "weights": {}, "controls": (), **changes}
+    weights = said.pop("weights")
     checkpoints = [
         CheckpointCounts(
-            step=10 * t, checkpoint=f"checkpoint-{10 * t}", n=4, n_most=4, correct_P=np.array(correct_P),
+            step=10 * t, checkpoint=f"checkpoint-{10 * t}", weights=weights.get(10 * t), n=4, n_most=4,
+            correct_P=np.array(correct_P),
             minority_P=np.zeros(len(correct_P), dtype=int), rates=None,
         )
         for t, correct_P in enumerate([base, *trained])
     ]  # fmt: skip
     counts = SeriesCounts(
         series=name, base=checkpoints[0], trained=tuple(checkpoints[1:]), cluster_P=said.pop("cluster_P"),
+        controls=said.pop("controls"),
         shows_modes_P=np.zeros(len(base), dtype=bool), tasks=("toy",), graders=("exact",), tokens_per_sample=None,
     )  # fmt: skip
     return JudgedSeries(counts=counts, **said)
@@ -71,9 +77,9 @@ def test_a_fall_that_is_not_sure_puts_a_checkpoint_out_by_the_estimate_unless_it
     assert _roles(said) == ["recommended", "out"]
     assert said.steps[1].why is not None
     assert said.steps[1].why.startswith("pass@2 fell by more than 2 points in the estimate, not surely: −3.3 [")
-    assert said.sentence == (
+    assert said.sentence.startswith(
         "Ship the base, checkpoint-0: at the only checkpoint some pass@k fell, surely or by more than 2 points in the "
-        "estimate."
+        "estimate. These data cannot tell: "
     )
     allowed = recommend([series], allowed_loss=0.05)
     assert _roles(allowed) == ["candidate", "recommended"]
@@ -164,12 +170,99 @@ def test_held_out_problems_certify_the_choice_of_the_others_or_veto_it() -> None
     assert _roles(good) == ["candidate", "recommended", "out"]
     assert good.guarantee is not None
     assert (good.guarantee.n_units, good.n_choosing) == (100, 100)
+    assert (good.steps_of, recommend([_series(RISEN)]).steps_of) == ("the problems that choose", "all problems")
+    assert "measured, on 100 of 200 problems" in choice_text(good)
+    assert "the sentence above is about the 100 others" in choice_text(good)
     vetoed = recommend([_series(SHARPENED)], certifying_P=~certifies_P)
     assert vetoed.recommended is not None
     assert vetoed.recommended.is_base
-    veto = "the held-out problems veto checkpoint-10 of run, pass@2 surely fell: −43.3 ["
+    veto = "the 100 held-out problems veto checkpoint-10 of run, pass@2 surely fell: −43.3 ["
     assert vetoed.sentence.startswith(f"Ship the base, checkpoint-0: {veto}")
     assert _roles(vetoed) == ["recommended", "out"]
+
+
+def _drawn(correct_P: Sequence[int], *, temperature: float, step: int = 0, n: int = 4) -> ControlCounts:
+    return ControlCounts(
+        step=step, checkpoint=f"checkpoint-{step}", temperature=temperature, n=n, correct_P=np.array(correct_P)
+    )  # fmt: skip
+
+
+def test_the_base_drawn_colder_is_shipped_where_it_is_better_and_said_where_it_is_as_good() -> None:
+    better = recommend([_series(RISEN, controls=(_drawn([4] * 200, temperature=0.5),))])
+    assert [(one.step, one.temperature, one.role) for one in better.steps] == [
+        (0, None, "candidate"), (0, 0.5, "recommended"), (10, None, "candidate"),
+    ]  # fmt: skip
+    assert better.sentence.startswith("Ship the base drawn at T = 0.5, without any training: pass@1 50.0 % → 100.0 %;")
+    assert (
+        "The best of the checkpoints that are not out, checkpoint-10, has no higher pass@1 (75.0 %), and surely is"
+        in (better.sentence)
+    )
+    nearly = _drawn([3] * 199 + [2], temperature=0.5)
+    as_good = recommend([_series(RISEN, controls=(nearly,))])
+    assert as_good.recommended is not None
+    assert as_good.recommended.step == 10
+    assert "drawing the base at T = 0.5 gives the same without training: its pass@1 is 74.9 %" in as_good.sentence
+    less = recommend([_series(RISEN, controls=(_drawn(BASE, temperature=0.5),))])
+    assert "without training" not in less.sentence
+
+
+def test_a_checkpoint_drawn_hotter_is_shipped_by_the_same_rule_and_an_out_control_is_not() -> None:
+    hot = _drawn([4] * 200, temperature=1.5, step=10)
+    said = recommend([_series(RISEN, controls=(hot, _drawn(SHARPENED, temperature=0.5)))])
+    assert said.recommended is not None
+    assert (said.recommended.step, said.recommended.temperature) == (10, 1.5)
+    assert said.sentence.startswith("Ship checkpoint-10 drawn at T = 1.5: ")
+    assert [one.out_by for one in said.steps] == [None, "band", None, None]
+
+
+def test_a_control_of_few_samples_is_not_shipped_for_what_they_cannot_show() -> None:
+    # one sample says nothing of pass@2, which is 5/6 at the base; that it is at least the control's pass@1 is known
+    said = recommend([_series(RISEN, controls=(_drawn([1] * 180 + [0] * 20, temperature=0.5, n=1),))])
+    assert said.steps[1].out_by is None
+    few = recommend([_series(RISEN, controls=(_drawn([1] * 150 + [0] * 50, temperature=0.5, n=1),))])
+    assert few.steps[1].out_by == "reach"
+    assert few.steps[1].why is not None
+    assert "is not known: 1 sample shows pass@k up to k = 1 (--control-n draws more)" in few.steps[1].why
+    assert few.steps[1].worst is not None
+    assert few.steps[1].worst.k == 1
+
+
+def test_a_choice_that_a_temperature_between_the_drawn_ones_gives_is_said_not_to_be_shown_better() -> None:
+    cold = [4] * 160 + [0] * 40
+    # halfway to the colder base: pass@1 .65, and pass@2 less than two points below the base's
+    series = _series([2] * 100 + [4] * 80 + [0] * 20, controls=(_drawn(cold, temperature=0.5),))
+    sharper = SharperDraws(
+        temperature_S=(1.0, 0.5), n_S=(4, 4), correct_SP=np.array([BASE, cold]), greedy_P=np.array(cold) > 0
+    )
+    said = recommend([replace(series, counts=replace(series.counts, sharper=sharper))])
+    assert said.recommended is not None
+    assert said.recommended.step == 10
+    assert said.beyond is not None
+    assert not said.beyond.is_better
+    assert "That it is better than the base drawn at some lower temperature is not shown" in said.sentence
+
+
+def test_the_same_weights_in_two_series_count_once_and_are_lost_if_either_says_so() -> None:
+    first = _series(RISEN, weights={10: "same"})
+    again = _series(RISEN, name="again", weights={10: "same"}, lost=(10,))
+    (alone, both) = recommend([first]), recommend([first, again])
+    assert both.steps[1].first is not None
+    assert alone.steps[1].first == both.steps[1].first
+    assert [(one.series, one.role, one.out_by) for one in both.steps[1:]] == [
+        ("run", "out", "verdict"), ("again", None, None),
+    ]  # fmt: skip
+    assert both.steps[2].why == "the same weights as checkpoint-10 of run, which stands for both"
+
+
+def test_where_nothing_could_qualify_the_data_cannot_tell_and_where_a_fall_is_sure_they_can() -> None:
+    said = recommend([_series([4] * 11 + [0], base=[2] * 12)])
+    assert said.cannot_tell is None  # all rose
+    open_one = recommend([_series([0] * 3 + [4] * 9, base=[2] * 12)])
+    assert open_one.steps[1].out_by == "estimate"
+    assert open_one.cannot_tell is not None
+    assert "for problems like these 12 no fall is sure, and the band reaches" in open_one.sentence
+    assert "oversharp plan says what such audits find and cost" in open_one.sentence
+    assert recommend([_series(SHARPENED)]).cannot_tell is None
 
 
 def test_the_side_of_a_problem_does_not_depend_on_the_others() -> None:
