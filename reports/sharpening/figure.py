@@ -215,7 +215,9 @@ def _band(points: Points) -> tuple[Plain, ...]:
 
 
 def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
-    path = "One point per checkpoint, joined in training order from the base on"
+    repaired = [one.series.verdict is not None and one.series.verdict.repaired for one in all_points]
+    order = "of their λ" if all(repaired) else "of their steps" if any(repaired) else "of training"
+    path = f"One point per checkpoint, joined in the order {order} from the base on"
     ring = ["Ringed: what oversharp ship recommends, of all series."] if has_ring else []
     if not is_colder:
         return " ".join((f"{path}.", *ring))
