@@ -28,6 +28,7 @@ MAX_ANSWER_CHARACTERS = 1000
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
 _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})", re.ASCII)
 _INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", re.IGNORECASE)
+_MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)", re.ASCII)
 _CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
 _LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
 
@@ -67,7 +68,7 @@ def gold_of(gold: str) -> Gold:
 
 @lru_cache(maxsize=1 << 16)
 def boxed(answer: str, *, algebra: bool = False) -> str:
-    r"""An answer as math-verify is to read it: in a box, with ``4e5`` and ``infinity`` as mathematics writes them.
+    r"""An answer as math-verify is to read it: in a box; ``4e5``, ``3 1/2`` and ``infinity`` as mathematics has them.
 
     ``algebra``: the gold ends in a variable, so that a last letter is none of a unit.
 
@@ -79,6 +80,8 @@ def boxed(answer: str, *, algebra: bool = False) -> str:
         answer = rf"{number[1]} \times 10^{{{int(number[2])}}}"
     elif (endless := _INFINITY.fullmatch(answer)) is not None:
         answer = rf"{endless[1]}\infty"
+    elif (mixed := _MIXED.fullmatch(answer)) is not None:
+        answer = rf"{mixed[1]}\frac{{{mixed[2]}}}{{{mixed[3]}}}"
     return f"\\boxed{{{answer}}}"
 
 
@@ -179,11 +182,11 @@ class MathVerifier:
         form = verdict_on_form(gold.answer, stated.text)
         if form or (stated.sentence and verdict_on_form(gold.answer, stated.sentence)):
             return _graded(collapse_whitespace(gold.answer), stated, correct=True)
-        if stated.doubt:
+        if stated.doubt and not (is_form(gold.answer) and is_form(stated.sentence)):
             return self._doubtful(gold, stated)
-        if not stated.values:
+        if not stated.values and not stated.doubt:
             return _no_answer("no number or formula in the answer", stated)
-        if form is False:
+        if form is False or stated.doubt:
             return _graded(collapse_whitespace(stated.text), stated)
         return self._judged(gold, stated.values[0], stated)
 
@@ -219,7 +222,7 @@ class StrictMathVerifier(MathVerifier):
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"[\s$]", "", text).rstrip(".")
+    return re.sub(r"[\s$]", "", text).removesuffix(".")
 
 
 def _pairs(gold: Gold, stated: Stated) -> Iterator[tuple[str, str]]:

@@ -32,9 +32,10 @@ _OR_MORE = re.compile(
     re.IGNORECASE,
 )
 _OTHERS = re.compile(
-    r"\b(?:or|either|otherwise|depending|depends|versus|vs|alternatively|maybe|perhaps|possibly)\b", re.IGNORECASE
+    r"\b(?:or|either|otherwise|unless|depending|depends|versus|vs|alternatively|maybe|perhaps|possibly)\b",
+    re.IGNORECASE,
 )
-_ALTERNATIVE = re.compile(r"\b(?:or|otherwise|depending|depends|versus|vs)\b", re.IGNORECASE)
+_ALTERNATIVE = re.compile(r"\b(?:or|otherwise|unless|depending|depends|versus|vs)\b", re.IGNORECASE)
 _TO_NUMBER = re.compile(r"^[\s$)]*(?:\b(?:to|through|until|till)\b|[-–—~]|\.\.\.)[\s$(]*[\d.]", re.IGNORECASE)
 _AND_NUMBER = re.compile(
     r"(?:\band\b\W*(?:[^\W\d]+\W+){0,3}?|[,;/&]\W*(?:(?:and|but|then|also|no|wait|plus)\W+)*)[$\\(]*[-−]?\d",
@@ -47,7 +48,8 @@ _PARTS = frozenset(
 but except excluding unlike besides without of than to and or no minus negative plus times twice thrice double
 triple half quarter third dozen by until before after past short root cube log sine cosine factor multiple
 against every near mod modulo precedes succeeds follows divides divided multiplied squared cubed over under
-above below beyond within
+above below beyond within sqrt ln exp sin cos tan abs floor ceil max min gcd lcm
+january february march april june july august september october november december
 """)
 )
 _QUANTITY_OF = re.compile(
@@ -63,7 +65,9 @@ _SCALES = {"dozen": "12", "hundred": "10^{2}", "thousand": "10^{3}", "million": 
 _SCALE = re.compile(rf"^[\s}}$]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _OPERATES = re.compile(
     r"^[\s}$]*(?:squared|cubed|factorial|to the|percent (?:of|less|more)|half|halves|thirds?|fifths?|tenths?"
-    r"|hundredths?|mod|choose)\b|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|the\b|itself|\\)",
+    r"|hundredths?|mod|choose)\b|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|\\"
+    r"|(?:the|itself|an?|one|two|three|four|five|six|seven|eight|nine|ten|half|another)\b)"
+    r"|^\W*and (?:an?|one|two|three|four|five) (?:half|third|quarter|fifth|halves|thirds|quarters|fifths)\b",
     re.IGNORECASE,
 )
 _WITHDRAWN = re.compile(
@@ -73,7 +77,9 @@ _WITHDRAWN = re.compile(
     r"|not (?:right|correct|true|the answer|it))\b|^[\s$.)\]\\}]*(?:is|was|are) (?:not|wrong|incorrect|false)\b"
     r"|\?\s*no\b"
     r"|\bactually,? (?:it|the answer|that|no)\b|\b(?:correct|right|real|actual|true) one (?:is|should)\b"
-    r"|^[\s$.!?)\]\\}]*(?:(?:or|maybe|perhaps|possibly|alternatively|unless|not)\b,?\W*"
+    r"|\b(?:could|might|may) (?:also |as well |instead |even )?be\W+(?:[^\W\d]+\W+)?[$\\(]*[-−]?\d|\bthen again\b"
+    r"|^\W*(?:text\W*)?not(?:\W*$|\W+(?:really|quite|exactly|true|correct|right|it|the)\b)"
+    r"|^\W*(?:text\W*)?(?:(?:or|maybe|perhaps|possibly|alternatively|unless|not)\b,?\W*"
     r"(?:[^\W\d]+\W+){0,2}?[$\\(]*[-−]?\d|no[,.!])",
     re.IGNORECASE,
 )

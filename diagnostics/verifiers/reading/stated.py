@@ -19,6 +19,7 @@ from diagnostics.verifiers.reading.sentences import (
     COMPARED,
     NEGATED,
     ONE_OF_SEVERAL,
+    PART,
     RANGED,
     SEVERAL,
     sentence,
@@ -39,12 +40,13 @@ _PROSE = re.compile(
     r"|^(?:not|the|at|no)\s"
 )
 _RELATION = re.compile(r"^\s*(?:[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z]))")
+_GOES_ON = re.compile(r"-?\d+\s*(?:\.\.\.|…|\\[lc]?dots)")
 _UNEQUAL = re.compile(r"^\s*(?:\\neq?(?![A-Za-z])|\\not(?![A-Za-z])|≠|!=)")
 _LEAD_OF_BOX = re.compile(
     r"(?P<negated>(?:\bnot|n['’]t|\bnever|\bneither|\bcannot)(?:\s+(?:be|been|equal|equals|to|the|actually|really|simply|just|"
     r"necessarily|going|answer))*|\\neq?|≠|\b(?:other than|except|instead of|rather than|anything but|unlike))\s*$"
     r"|(?P<compared>\b(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower) than)\s*$"
-    r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*\s+or|\beither\b[^.]*\bor)\s*$",
+    r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*(?:\s|text\{)\s*or|\beither\b[^.]*\bor)\s*$",
     re.IGNORECASE,
 )
 #: How words end that ``_LEAD_OF_BOX`` may match.
@@ -54,7 +56,12 @@ not n't n’t never neither cannot be been equal equals to the actually really s
 ≠ than except of but unlike between or
 """)
 )
-_OPENED = re.compile(r"(?:[\s$({\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
+_OPENED = re.compile(r"(?:[\s$({}\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
+#: A box that is a part of a formula; a dash before one may begin a line of a list, and units stand after it.
+_OPERATED_BEFORE = re.compile(
+    r"(?:\\(?:cdot|times|div|pm)|[/^]|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
+)
+_OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/]\s*\d)")
 _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "several": ONE_OF_SEVERAL}
 
 
@@ -124,6 +131,8 @@ def _of_boxes(found: Boxes) -> Stated:
     stated = _joined(found) if several else _of_one_box(found.contents[-1])
     if stated.doubt or stated.text is None:
         return stated
+    if _OPERATED_BEFORE.search(found.before[-24:]) or _OPERATED_AFTER.match(found.after):
+        return Stated(values=(), text=f"{stated.text} (in a formula)", doubt=PART)
     lead = _lead(found.before)
     if lead is not None:
         said = f"{lead[0].strip()} {stated.text}"
@@ -133,7 +142,7 @@ def _of_boxes(found: Boxes) -> Stated:
 
 def _lead(before: str) -> re.Match[str] | None:
     """Words right before a box that take it back."""
-    if not before.rstrip(" \n$({[*:\\")[-12:].lower().endswith(_LEADS):
+    if not before.rstrip(" \n$({}[*:\\")[-12:].lower().endswith(_LEADS):
         return None
     return _LEAD_OF_BOX.search(_OPENED.sub("", re.split(r"[.!?]\s|\n", before)[-1]))
 
@@ -179,6 +188,8 @@ def _of_content(content: str, *, in_box: bool) -> Stated:
     bare = _COMMAND.sub(" ", content)
     if bool(_PROSE.search(bare)) if in_box else not looks_like_formula(content):
         return _of_prose(content, in_box=in_box)
+    if _GOES_ON.fullmatch(content):
+        return Stated(values=(), text=content, doubt=RANGED)
     if _UNEQUAL.match(content):
         return Stated(values=(content,), text=content, doubt=NEGATED)
     if _RELATION.match(content):
@@ -209,16 +220,17 @@ def _of_one_box(content: str) -> Stated:
 
 def _of_prose(content: str, *, in_box: bool = False) -> Stated:
     said = sentence(content)
+    whole = content if in_box else said.clause
     if not said.values and not said.doubt:
         return Stated(
             values=(rf"\text{{{content}}}",) if in_box and "{" not in content else (),
             text=said.stated,
-            sentence=said.clause,
+            sentence=whole,
         )
     return Stated(
         values=tuple(unwrap(value) for value in said.values),
         text=said.stated,
-        sentence=said.clause,
+        sentence=whole,
         doubt=said.doubt,
         listed=_lists(said.values) if said.doubt in (ONE_OF_SEVERAL, SEVERAL) else (),
     )

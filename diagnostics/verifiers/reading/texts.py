@@ -7,7 +7,7 @@ from functools import lru_cache
 
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname|mathbf|boldsymbol)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'’ ,.&()/-]*[A-Za-z.)]|[A-Za-z]")
-_OPTION = re.compile(r"\(([A-Za-z])\)(?:\s.*)?|([A-Z])(?:[).:](?:\s.*)?)?")
+_OPTION = re.compile(r"(?:\(([A-Za-z])\)|([A-Z])(?:[).:]|$))(?:\s+(?!(?:or|and|nor)\b|[,/&]).*)?")
 #: Words that are mathematics when they stand alone.
 _MATHEMATICS = frozenset(
     str.split("""
