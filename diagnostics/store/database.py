@@ -34,6 +34,8 @@ _TOKEN_SCHEMA = pa.schema(
     [*((name, pa.string()) for name in _IDENTITY), *((name, pa.list_(pa.float32())) for name in _TOKEN_LISTS)]
 )
 
+#: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
+_TOKENS_FAILED = "registered as 'response_tokens' failed"
 _CHECKED = ParquetFileFormat(default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True))
 #: Of a token file, so much of its end goes into its checksum; what lies before has checksums of its own, page by page.
 _END_BYTES = 1 << 16
@@ -108,7 +110,7 @@ class Database:
             return self._frame(sql, parameters)
         except duckdb.Error as error:
             # what a damaged page of a token file raises names no file
-            if not self._found_damaged_tokens():
+            if _TOKENS_FAILED not in str(error) or not self._found_damaged_tokens():
                 raise _explain(error, self.path) from error
         return self.frame(sql, parameters)
 
