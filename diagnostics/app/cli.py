@@ -220,6 +220,7 @@ def explain(*names: str) -> int:
         for known in all_measures().values():
             print(f"{known.name:24} {known.title} [{known.unit}]")
         print(task_listing())
+        return 0
     # all are looked up before the first is printed
     print("\n\n".join([task_explanation(name) or explanation(get_measure(name)) for name in names]))
     return 0

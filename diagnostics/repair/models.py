@@ -16,7 +16,7 @@ from diagnostics.repair.mixing import Rounding, mixed
 from diagnostics.repair.sources import Sources
 from diagnostics.repair.tensor_files import PlannedFiles, PlannedTensor, as_it_lies
 from diagnostics.series.numbers import FLOAT_BYTES, is_whole
-from diagnostics.series.weights import StoredTensor, stored_tensors, tensor_bytes, weight_files, weights_hash
+from diagnostics.series.weights import CODED, StoredTensor, stored_tensors, tensor_bytes, weight_files, weights_hash
 
 Tensors = Mapping[str, StoredTensor]
 
@@ -30,7 +30,6 @@ _LAW = (
     "num_key_value_heads",
     "head_dim",
 )
-_QUANTISED = {"I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4"}
 #: Where a model has one matrix for tokens in and out, writers store it under either name, or both.
 _TIED = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight", "lm_head.weight")
 #: Computed from the configuration, stored by some writers only.
@@ -145,7 +144,7 @@ def _refuse_what_is_no_numbers(checkpoint: Checkpoint) -> None:
             "(from_pretrained, save_pretrained)"
         )
     config = configuration(checkpoint)
-    odd = next((one for one in _tensors(checkpoint) if one.dtype in _QUANTISED), None)
+    odd = next((one for one in _tensors(checkpoint) if one.dtype in CODED), None)
     said = config.get("quantization_config") or config.get("compression_config")
     if odd is not None or said:
         what = "config.json says so" if odd is None else f"{odd.name} is {odd.dtype}"

@@ -19,8 +19,10 @@ ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 #: The safetensors format bounds its own header at 100 MB; a larger number means that this is another format.
 _MAX_HEADER_BYTES = 100_000_000
 _CHUNK_BYTES = 1 << 24
-#: Types of tensors that stand for other numbers, by a scale that lies elsewhere.
-_CODES = frozenset({"I8", "U8", "I16", "U16", "F8_E4M3", "F8_E5M2"})
+#: Types of tensors whose entries stand for other numbers, by a scale that lies elsewhere.
+CODED = frozenset(
+    {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4"}
+)
 
 
 class IncompleteCheckpointError(Exception):
@@ -104,7 +106,7 @@ def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
     """
     if config.get("quantization_config"):
         return
-    codes = next((one for one in stored_tensors(files) if one.dtype in _CODES and one.name.endswith("weight")), None)
+    codes = next((one for one in stored_tensors(files) if one.dtype in CODED and one.name.endswith("weight")), None)
     if codes is not None:
         raise IncompleteCheckpointError(
             f"{codes.name} in {codes.file.name} is {codes.dtype}, and config.json has no quantization_config; "

@@ -343,7 +343,7 @@ FULL: list[tuple[Break, dict[str, Any], str]] = [
     (
         lambda run: edit(run / "checkpoint-0", lambda tensors: tensors | {HEAD: tensors[HEAD].to(torch.float8_e4m3fn)}),
         {},
-        "lm_head.weight is F8_E4M3",
+        "lm_head.weight in model.safetensors is F8_E4M3",
     ),
     (lambda run: pickled(run / "checkpoint-20"), {}, "pytorch_model.bin is a pickle"),
     (
