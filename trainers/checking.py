@@ -20,6 +20,7 @@ from diagnostics.tasks import countdown, load_problems
 from trainers import objectives
 from trainers.config import SftConfig, TrainConfig
 from trainers.countdown_base import build_model, build_tokenizer
+from trainers.objectives.composition import off_policy_part
 from trainers.objectives.contract import GroupedRewards, Objective
 from trainers.rollouts.memory_network import require_same_tokens
 from trainers.run.checkpointing import checkpoint_path, save_checkpoint
@@ -129,6 +130,12 @@ def checked_objective(config: TrainConfig) -> Objective:
         )
     except ValueError as error:
         raise ConfigError(f"--algorithm {config.algorithm} with --group-size {config.group_size}: {error}") from error
+    off_policy = off_policy_part(objective)
+    if off_policy is not None and config.used_updates_per_batch == 1:
+        raise ConfigError(
+            f"--algorithm {config.algorithm}: {off_policy} has no effect with one update per batch, where every ratio "
+            "is 1; pass --updates-per-batch 2 or more, of which --batch-prompts is a multiple, or leave it out"
+        )
     if config.reference is not None and not needs_reference(objective):
         raise ConfigError(
             f"--reference {config.reference}: no part of {config.algorithm} looks at a reference; add kl, forward_kl "

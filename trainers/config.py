@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,9 @@ from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
 from trainers import objectives
+
+#: Updates per batch where an objective is another one only off policy, and nobody says how many.
+_MOST_UPDATES = 4
 
 Engine = Literal["own", "vllm"]
 Precision = Literal["float32", "bfloat16"]
@@ -73,6 +77,7 @@ class TrainConfig:
         Reaches the order of problems and every sampled token.
     updates_per_batch
         Optimizer steps per batch of rollouts; above 1 the batch is split by prompts and the surrogate's clip acts.
+        Default: 1, or up to 4 for an objective that is another one only then (gspo, cispo, dapo, other clips).
     reference
         Reference policy, for parts that need one: a directory or a hub name, with the policy's tokens. Default: the
         model that the run started from.
@@ -122,7 +127,7 @@ class TrainConfig:
     chat: bool = False
     save_every: int = 20
     seed: int = 0
-    updates_per_batch: int = 1
+    updates_per_batch: int | None = None
     reference: str | None = None
     engine: Engine = "own"
     lora_rank: int = 0
@@ -167,7 +172,7 @@ class TrainConfig:
             _positive("--lora-alpha", self.lora_alpha)
             if not self.lora_rank:
                 raise ConfigError("--lora-alpha needs --lora-rank")
-        if self.batch_prompts % self.updates_per_batch:
+        if self.updates_per_batch is not None and self.batch_prompts % self.updates_per_batch:
             raise ConfigError(
                 f"--updates-per-batch {self.updates_per_batch}: does not divide --batch-prompts {self.batch_prompts}"
             )
@@ -175,6 +180,17 @@ class TrainConfig:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:
             raise ConfigError("--system-prompt needs --chat")
+
+    @cached_property
+    def used_updates_per_batch(self) -> int:
+        """As given, else by the objective: the most up to 4 that divides the batch where ratios matter. Loads torch."""
+        if self.updates_per_batch is not None:
+            return self.updates_per_batch
+        from trainers.objectives.composition import off_policy_part
+
+        if off_policy_part(objectives.parse(self.algorithm)) is None:
+            return 1
+        return max(n for n in range(1, _MOST_UPDATES + 1) if self.batch_prompts % n == 0)
 
     @property
     def trains_on_countdown(self) -> bool:

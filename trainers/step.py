@@ -85,7 +85,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     rollouts = drawn.rollouts
 
     old_logp_BT = None
-    if config.updates_per_batch > 1 or objective.correction is not None:
+    if config.used_updates_per_batch > 1 or objective.correction is not None:
         old_logp_BT = frozen_logps(learner.network, rollouts, learner.forward)
     reference_logp_BT = None
     if objective.asks_for("reference_logp") and learner.reference_network is not None:
@@ -101,7 +101,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
 
     reports = []
     grad_norms = []
-    per_update = config.batch_prompts // config.updates_per_batch
+    per_update = config.batch_prompts // config.used_updates_per_batch
     for first in range(0, config.batch_prompts, per_update):
         last = first + per_update
         rows = slice(first * config.group_size, last * config.group_size)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import OversharpError, SamplerError
+from diagnostics.records.errors import ConfigError, OversharpError, SamplerError
 from trainers.checking import Asked, checked_objective, checked_start, first_model, model_outlines
 from trainers.config import TrainConfig
 from trainers.loop import train
@@ -59,6 +59,34 @@ def test_a_run_asks_its_problems_in_their_order(config: TrainConfig) -> None:
     asked = checked(config)
     assert [len(ids) for ids in asked.prompts] == [len(problem.prompt.split()) for problem in asked.problems]
     assert [problem.prompt for problem in asked.problems][:2] == ["1 2 3 = 6 :", "4 5 :"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "updates"),
+    [
+        ("grpo", 1),
+        ("iac+clip", 1),
+        ("reinforce", 1),
+        ("gspo", 4),
+        ("gspo_n", 4),
+        ("cispo", 4),
+        ("dapo", 4),
+        ("clip:high=0.5", 4),
+    ],
+)
+def test_what_lives_off_the_ratio_gets_several_updates_and_one_is_refused_by_name(
+    config: TrainConfig, algorithm: str, updates: int
+) -> None:
+    asked = replace(config, algorithm=algorithm, batch_prompts=8, updates_per_batch=None)
+    assert checked_objective(asked)
+    assert asked.used_updates_per_batch == updates
+    assert replace(asked, batch_prompts=6).used_updates_per_batch == min(updates, 3)
+    one = replace(asked, updates_per_batch=1)
+    if updates == 1:
+        assert checked_objective(one)
+        return
+    with pytest.raises(ConfigError, match=r"has no effect with one update per batch.*--updates-per-batch 2 or more"):
+        checked_objective(one)
 
 
 def test_a_response_must_find_room_behind_the_longest_prompt(config: TrainConfig) -> None:

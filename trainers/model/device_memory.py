@@ -235,7 +235,7 @@ class _Run:
     @property
     def n_rows(self) -> int:
         """Responses of one update."""
-        return self.config.batch_prompts * self.config.group_size // self.config.updates_per_batch
+        return self.config.batch_prompts * self.config.group_size // self.config.used_updates_per_batch
 
     @property
     def tokens(self) -> int:
@@ -291,7 +291,7 @@ class _Run:
         stays = self.engine is None and all(one.fixed_cache for one in networks)
         parts = [DeviceMemoryPart(name="decoding", n_bytes=n_bytes, phase="always" if stays else "generation")]
         if self.rehearsal_samples:
-            n_samples = self.config.batch_prompts // self.config.updates_per_batch * self.rehearsal_samples
+            n_samples = self.config.batch_prompts // self.config.used_updates_per_batch * self.rehearsal_samples
             drawn = min(max(rows, self.rehearsal_samples), n_samples)
             parts.append(
                 DeviceMemoryPart(

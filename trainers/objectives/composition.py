@@ -14,8 +14,19 @@ from dataclasses import fields, replace
 
 import torch
 
-from trainers.objectives.contract import Credit, Estimator, GroupedRewards, Objective, Part, name_of
+from trainers.objectives.contract import (
+    Credit,
+    Estimator,
+    GroupedRewards,
+    Objective,
+    Part,
+    Surrogate,
+    TokenLogps,
+    name_of,
+)
 from trainers.objectives.estimators.grpo import Grpo
+from trainers.objectives.surrogates.clip import Clip
+from trainers.objectives.surrogates.reinforce import Reinforce
 
 
 def faults(objective: Objective) -> list[str]:
@@ -30,6 +41,33 @@ def cautions(objective: Objective) -> list[str]:
         *(part.caution for part in objective.parts if part.caution),
         *(f"if all rewards are 0 or 1, {fault}" for fault in binary),
     ]
+
+
+def off_policy_part(objective: Objective) -> str | None:
+    """The surrogate that is the plain policy gradient unless the policy has moved since the rollouts, by name.
+
+    Found by its gradient on random tokens: that of ``reinforce`` where every ratio is 1, and another elsewhere. None
+    for one that always is, or never; nor for GRPO's own clip, which stands there unless another is named.
+    """
+    if objective.surrogate == Clip():
+        return None
+    draw = torch.Generator().manual_seed(0)
+    logp_BT, moved_BT = -torch.rand(2, 8, 6, generator=draw).double()
+    on_policy, off_policy = (
+        torch.allclose(_gradient(objective.surrogate, logp_BT, old_BT), _gradient(Reinforce(), logp_BT, old_BT))
+        for old_BT in (logp_BT, moved_BT)
+    )
+    return name_of(objective.surrogate) if on_policy and not off_policy else None
+
+
+def _gradient(surrogate: Surrogate, logp_BT: torch.Tensor, old_logp_BT: torch.Tensor) -> torch.Tensor:
+    """Of the summed token losses, with respect to log-probabilities; half of the advantages are below 0."""
+    logp_BT = logp_BT.clone().requires_grad_()
+    mask_BT = torch.ones_like(logp_BT, dtype=torch.bool)
+    advantage_B = torch.linspace(-1, 1, len(logp_BT), dtype=logp_BT.dtype)
+    tokens = TokenLogps(logp_BT=logp_BT, old_logp_BT=old_logp_BT, mask_BT=mask_BT)
+    (gradient_BT,) = torch.autograd.grad(surrogate.token_loss(tokens, advantage_B).loss_BT.sum(), logp_BT)
+    return gradient_BT
 
 
 def rollouts_of_every_kind(*, partial_rewards: bool) -> GroupedRewards:
