@@ -18,6 +18,13 @@ from trainers.starting import prepare, save, states
 from trainers.step import train_step
 from trainers.warning_signs import new_signs
 
+#: So many steps without a correct sample are told.
+FIRST_STEPS = 3
+NOTHING_CORRECT = (
+    f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1): what acts on correct "
+    "samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: iac:s_plus=positive)"
+)
+
 
 def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     """Run or continue the training that ``config`` describes and return its run directory.
@@ -52,6 +59,8 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
                     metrics_log.append(metrics)
                     for sign in new_signs(metrics_log.course):
                         says.note(sign.text)
+                    if step == FIRST_STEPS and not any(one["correct_rate"] for one in metrics_log.course):
+                        says.note(NOTHING_CORRECT)
                     tracker.log(step, metrics)
                     rows += outcome.rows
                     if step % config.save_every == 0 or step == config.max_steps:

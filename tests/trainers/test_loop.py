@@ -19,7 +19,7 @@ from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
-from trainers.loop import train
+from trainers.loop import NOTHING_CORRECT, train
 from trainers.rollouts.engine import OwnEngine
 from trainers.step import as_groups
 
@@ -197,3 +197,13 @@ def test_grades_become_groups_in_prompt_order() -> None:
 def test_a_response_that_could_not_be_graded_is_not_counted_as_correct() -> None:
     timeout = Grade(answer="NA", mode=None, reward=1.0, state="timeout", reason="5 s")
     assert as_groups([timeout, timeout], 2)[1].tolist() == [[False, False]]
+
+
+def test_a_run_whose_first_steps_hold_nothing_correct_says_so(
+    config: TrainConfig, finished: FinishedRun, tmp_path: Path
+) -> None:
+    hopeless = problems_at(tmp_path / "hopeless.jsonl", ["no such answer"], ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :"])
+    said = Notes()
+    train(replace(config, problems=hopeless, max_steps=4), said)
+    assert [note for note in said.notes if "no sample of the first 3 steps is correct" in note] == [NOTHING_CORRECT]
+    assert NOTHING_CORRECT not in finished.notes

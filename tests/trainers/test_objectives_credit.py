@@ -166,6 +166,8 @@ RARE = rewards_of([[1.0, 0.0]], reference_logp=torch.tensor([[0.5, 0.25]], dtype
         # A > 0 as the definition of success would raise the least bad wrong answer sevenfold
         ("grpo:ddof=0,eps=0+iac", rewards_of([[-0.5] + [-1.0] * 7]), [[SEVEN] + [-1 / SEVEN] * 7]),
         # all correct but one too long: 0^alpha silences the positives, the penalised one is not punished harder
+        # the formula read literally: 8 - |{A > 0}| = 7 times
+        ("grpo:ddof=0,eps=0+iac:s_plus=positive", rewards_of([[-0.5] + [-1.0] * 7]), [[7 * SEVEN] + [-1 / SEVEN] * 7]),
         ("grpo:ddof=0,eps=0+iac", rewards_of([[1.0, 1.0, 0.5]]), [[0.0, 0.0, -math.sqrt(2)]]),
         ("grpo_n:ddof=0,eps=0", rewards_of([[1.0, 0.0, 1.0, 0.0]]), [[0.0, -1.0, 0.0, -1.0]]),  # the divisor stays
         # incorrect samples alone count, also where all are wrong

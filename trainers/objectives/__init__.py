@@ -182,7 +182,7 @@ def entries() -> list[Entry]:
     """All parts and presets, presets first, then in the order of a step; loads torch.
 
     >>> [entry for entry in entries() if entry.name == "iac"]
-    [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false', brings='',
+    [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false,s_plus=correct', brings='',
            title='Inverse-success Advantage Calibration', source='arXiv 2601.15609, section 3.1')]
     """
     found = [_entry(name, _load(name)) for name in names()]

@@ -7,14 +7,15 @@ rewards and alpha = 1 the positive advantages of a group sum to exactly (G - |S+
 
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1. Two decisions are ours. S+ is what the
 *verifier* accepts, not A > 0: under shaped rewards an all-wrong group has positive advantages too, and [A]'s formula
-read literally would raise the least bad wrong answer G-fold. And the factor is at least 1 wherever a wrong sample
+read literally would raise the least bad wrong answer G-fold; ``s_plus=positive`` is the formula read literally, for
+rewards that never reach 1. And the factor is at least 1 wherever a wrong sample
 exists, so IAC is also a larger step; ``scale_matched`` divides that out, which makes runs comparable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -38,7 +39,10 @@ def calibrated(
 
 @dataclass(frozen=True, kw_only=True)
 class Iac(PartDefaults):
-    """``alpha`` is the exponent, 0 or more; 0 changes nothing. ``scale_matched`` keeps the batch's mean |A|."""
+    """``alpha`` is the exponent, 0 or more; 0 changes nothing. ``scale_matched`` keeps the batch's mean |A|.
+
+    ``s_plus`` says what S+ is: what the verifier accepts, or samples of positive advantage (Algorithm 1 of [A]).
+    """
 
     title: ClassVar[str] = "Inverse-success Advantage Calibration"
     source: ClassVar[str] = "arXiv 2601.15609, section 3.1"
@@ -46,13 +50,15 @@ class Iac(PartDefaults):
 
     alpha: float = 1.0
     scale_matched: bool = False
+    s_plus: Literal["correct", "positive"] = "correct"
 
     def __post_init__(self) -> None:
         check_range(0, alpha=self.alpha)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
         """``calibrated`` advantages; every sample still counts."""
-        raised_PG = calibrated(credit.advantage_PG, rewards.correct_PG, alpha=self.alpha)
+        is_plus_PG = rewards.correct_PG if self.s_plus == "correct" else credit.advantage_PG > 0
+        raised_PG = calibrated(credit.advantage_PG, is_plus_PG, alpha=self.alpha)
         return credit.with_advantages(raised_PG, keep_scale=self.scale_matched)
 
 
