@@ -102,7 +102,7 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
         case "no_loss":
             return (
                 f"a fall at k above {verdict.k_most}, which this audit cannot see: plan a larger one with oversharp "
-                f"plan. A fall of less than {numbers.fixed(100 * MARGIN, 0)} points would not have been called a loss."
+                f"plan. A fall of less than {numbers.fixed(100 * MARGIN, 0)} points may be there all the same."
             )
         case "inconclusive":
             return _settling(verdict)

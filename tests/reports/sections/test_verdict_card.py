@@ -203,7 +203,7 @@ def test_what_is_averaged_is_said_where_the_window_has_several_checkpoints(conte
         ("over_sharpened_here", "12 problems leave open whether others like them lost it too"),
         ("mode_collapse", "A fall of pass@k beyond k = 4 cannot be seen"),
         ("no_loss", "a fall at k above 4, which this audit cannot see"),
-        ("no_loss", "less than 2 points would not have been called a loss"),
+        ("no_loss", "less than 2 points may be there all the same"),
         ("degraded", "a second training seed"),
         ("format", "audit again with a larger --max-tokens, or grade again with oversharp regrade"),
         ("guessing", "a measured share of wrong answers that this one accepts below 1.9 %, given with --guess-rate"),
