@@ -76,7 +76,7 @@ def calibrations(expression: str) -> tuple[Calibration, ...]:
     """The calibrations of an expression. ``ConfigError`` where it says more than TRL can be made to do.
 
     >>> calibrations("iac:alpha=0.5")
-    (Iac(alpha=0.5, scale_matched=False),)
+    (Iac(alpha=0.5, scale_matched=False, s_plus='correct'),)
     >>> calibrations("grpo:ddof=0+iac")
     Traceback (most recent call last):
     ...
