@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from planted import draw_problems, mass_at
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from diagnostics.statistics.units import too_few_to_generalise
@@ -137,14 +137,40 @@ def permuted(law: Law, n_problems: int, n: int, *, drifting: bool = False) -> Ca
 
 
 def guessed(
-    accepted: float, n_problems: int, n: int, law: Law = logit_normal
+    accepted: float, n_problems: int, n: int, law: Law = logit_normal, *, among: float = 1.0, risen: float = 0.0
 ) -> Callable[[np.random.Generator], Outcome]:
-    """The base's grader accepts so many of the wrong answers, later none: training made them other ones."""
+    """The base's grader accepts so many of the wrong answers, later none: training made them other ones.
+
+    Of a part of the problems alone, where ``among`` is below 1. All checkpoints but the last have ``risen`` log-odds.
+    """
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = law(n_problems, rng)
-        seen = evidence(rate_P + accepted * (1 - rate_P), [rate_P] * 9, n, rng)
+        accepted_P = accepted * (rng.random(n_problems) < among)
+        late = [_lifted(rate_P, risen)] * 8 + [rate_P]
+        seen = evidence(rate_P + accepted_P * (1 - rate_P), late, n, rng)
         return ruled(replace(seen, guess_share=ASSUMED_GUESSES), rng)[1]
+
+    return draw
+
+
+def _lifted(rate_P: Rates, log_odds: float) -> Rates:
+    return expit(logit(np.clip(rate_P, 1e-12, 1 - 1e-12)) + log_odds) * (rate_P > 0)
+
+
+def in_batches(size: int, correlation: float, n_problems: int, n: int) -> Callable[[np.random.Generator], Outcome]:
+    """Nothing changes, but samples come in batches that share their luck: within one, being right is correlated."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        rate_P = np.clip(logit_normal(n_problems, rng), 1e-9, 1 - 1e-9)
+        spread = (1 - correlation) / correlation
+
+        def hits(n_samples: int) -> Int[np.ndarray, " problem"]:
+            lucky_BP = rng.beta(rate_P * spread, (1 - rate_P) * spread, size=(n_samples // size, n_problems))
+            return rng.binomial(size, lucky_BP).sum(axis=0)
+
+        seen = of_counts(hits(2 * n), [hits(n) for _ in range(9)], n_base=2 * n, n=n)
+        return ruled(replace(seen, dependent=True), rng)[1]
 
     return draw
 
@@ -184,8 +210,7 @@ def killed(
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = logit_normal(n_problems, rng)
-        within_P = rate_P > 0.05
-        gone_P = within_P & (rng.random(n_problems) < points / 100 * n_problems / max(1, within_P.sum()))
+        gone_P = _gone(rate_P, points, rng)
         late = [np.where(gone_P, 0.0, rate_P) if t in at else rate_P for t in range(n_checkpoints)]
         seen = replace(evidence(rate_P, late, n, rng), guess_share=ASSUMED_GUESSES)
         ruling, outcome = ruled(seen, rng)
@@ -195,6 +220,12 @@ def killed(
         return replace(outcome, sizes=_sizes(seen, ruling, gone_P.mean() if of_these else points / 100))
 
     return draw
+
+
+def _gone(rate_P: Rates, points: float, rng: np.random.Generator) -> Bool[np.ndarray, " problem"]:
+    """Problems within reach that are lost, each by chance, so many points of all of them on average."""
+    within_P = rate_P > 0.05
+    return within_P & (rng.random(len(rate_P)) < points / 100 * len(rate_P) / max(1, within_P.sum()))
 
 
 def _sizes(seen: SeenCounts, ruling: Ruling, true: float) -> tuple[float, float, float] | None:
@@ -210,20 +241,35 @@ def _sizes(seen: SeenCounts, ruling: Ruling, true: float) -> tuple[float, float,
 
 
 def cut_off(
-    share: float, *, known: bool, n_problems: int = 100, n: int = 256, law: Law = logit_normal
+    share: float,
+    *,
+    known: bool,
+    n_problems: int = 100,
+    n: int = 256,
+    law: Law = logit_normal,
+    at: Sequence[int] = range(9),
+    risen: float = 0.0,
+    killed_points: float = 0.0,
 ) -> Callable[[np.random.Generator], Outcome]:
-    """Late, a share of the samples that would be correct, and as many of the others, cannot be read."""
+    """At some checkpoints a share of the samples that would be correct, and as many of the others, cannot be read.
+
+    All but the last have ``risen`` log-odds. Of the problems within reach so many points are lost in the last third.
+    """
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = law(n_problems, rng)
+        gone_P = _gone(rate_P, killed_points, rng)
         base_P = rng.binomial(2 * n, rate_P)
-        hits = [rng.binomial(n, rate_P) for _ in range(9)]
-        unread_hits = [rng.binomial(hit_P, share) for hit_P in hits]
-        unread_misses = [rng.binomial(n - hit_P, share) for hit_P in hits]
+        late = [_lifted(rate_P, risen if t < 8 else 0.0) * ~(gone_P & (t > 5)) for t in range(9)]
+        hits = [rng.binomial(n, late_P) for late_P in late]
+        shares = [share if t in at else 0.0 for t in range(9)]
+        unread_hits = [rng.binomial(hit_P, part) for hit_P, part in zip(hits, shares, strict=True)]
+        unread_misses = [rng.binomial(n - hit_P, part) for hit_P, part in zip(hits, shares, strict=True)]
         seen = of_counts(base_P, [hit - lost for hit, lost in zip(hits, unread_hits, strict=True)], n_base=2 * n, n=n)
         if known:
-            late_P = np.sum([a + b for a, b in zip(unread_hits[-3:], unread_misses[-3:], strict=True)], axis=0)
-            seen = replace(seen, unread=Unread(base_P=np.zeros(n_problems, dtype=np.int64), late_P=late_P))
+            none_P = np.zeros(n_problems, dtype=np.int64)
+            both = zip(unread_hits, unread_misses, strict=True)
+            seen = replace(seen, unread=[Unread(base_P=none_P, late_P=a_P + b_P) for a_P, b_P in both])
         return ruled(seen, rng)[1]
 
     return draw
@@ -250,8 +296,27 @@ def looked_at(n_looks: int, *, declared: int | None, n_runs: int = 1) -> Callabl
     return draw
 
 
+def grown(sizes: Sequence[int], *, declared: int | None) -> Callable[[np.random.Generator], Outcome]:
+    """Nothing changes; more samples of the same three checkpoints are drawn until a loss shows."""
+
+    def draw(rng: np.random.Generator) -> Outcome:
+        rate_P = logit_normal(100, rng)
+        base_P, hits, n = np.zeros(100, dtype=np.int64), [np.zeros(100, dtype=np.int64)] * 3, 0
+        outcome = Outcome(label="inconclusive")
+        for look, more in enumerate(sizes, start=1):
+            base_P = base_P + rng.binomial(2 * more, rate_P)
+            hits, n = [hit_P + rng.binomial(more, rate_P) for hit_P in hits], n + more
+            spent = spent_share(number=look, declared=declared, runs=1)
+            outcome = ruled(replace(of_counts(base_P, hits, n_base=2 * n, n=n), spent=spent), rng)[1]
+            if outcome.label in POSITIVE:
+                return outcome
+        return outcome
+
+    return draw
+
+
 def read_while_it_sharpens(n_looks: int, *, declared: int | None) -> Callable[[np.random.Generator], Outcome]:
-    """A medium over-sharpening (``planted.py``), read after each of the checkpoints, or at the end alone."""
+    """A severe over-sharpening (``planted.py``), read after each of the checkpoints, or at the end alone."""
 
     def draw(rng: np.random.Generator) -> Outcome:
         problems = draw_problems(200, rng)
@@ -316,7 +381,7 @@ def _cases() -> list[Case]:
         Case(name=f"related, one of {first} of {n_problems}", null=True, counts=called("over_sharpened"),
              counted="Over-sharpened", draw=related(n_problems, 4, 0.5, named=True, first=first),
              what=f"{n_problems} problems in clusters of 4, but for one of {first}, that drift together, n = 256")
-        for n_problems, first in ((96, 24), (96, 40))
+        for n_problems, first in ((96, 24), (96, 40), (180, 32))
     ]  # fmt: skip
     nulls += [
         Case(name="cut off", null=True, counts=BARE, counted="a bare loss", draw=cut_off(0.2, known=True),
@@ -324,6 +389,24 @@ def _cases() -> list[Case]:
         Case(name="cut off, rarely solved", null=True, counts=BARE, counted="a bare loss",
              draw=cut_off(0.25, known=True, n_problems=300, n=64, law=log_uniform),
              what="a quarter of the late samples cannot be read; 300 problems, most of them solved rarely, n = 64"),
+        Case(name="cut off, a little", null=True, counts=BARE, counted="a bare loss",
+             draw=cut_off(0.02, known=True, n_problems=500),
+             what="one late sample in fifty cannot be read; 500 problems, n = 256"),
+        Case(name="cut off, last alone", null=True, counts=BARE, counted="a bare loss",
+             draw=cut_off(0.3, known=True, n_problems=300, at=(8,), risen=0.6),
+             what="three of ten samples of the last of 9 checkpoints cannot be read, the others got better; 300 "
+             "problems, n = 256"),
+        Case(name="guesses, last alone", null=True, counts=BARE, counted="a bare loss",
+             draw=guessed(0.005, 300, 256, risen=0.6),
+             what="the base's grader accepts 0.5 % of wrong answers, later none; all checkpoints but the last got "
+             "better; 300 problems, n = 256"),
+        Case(name="batches", null=True, counts=a_loss, counted=_ANY, draw=in_batches(8, 0.1, 100, 256),
+             what="no change, samples in batches of 8 with a correlation of 0.1, which was noticed; 100 problems, "
+             "n = 256"),
+        Case(name="looks, more samples", null=True, counts=a_loss, counted=_ANY,
+             draw=grown((64, 64, 128, 256, 512), declared=None),
+             what="no change, 64, 128, 256, 512 and 1,024 samples of the same three checkpoints, until a loss shows; "
+             "100 problems"),
         Case(name="looks, any number", null=True, counts=a_loss, counted=_ANY, draw=looked_at(10, declared=None),
              what="no change, read after each of ten checkpoints, their number not declared; 60 problems, n = 64"),
         Case(name="looks, ten", null=True, counts=a_loss, counted=_ANY, draw=looked_at(10, declared=10),
@@ -337,7 +420,8 @@ def _cases() -> list[Case]:
              draw=unchanged(LAWS[law], n_problems, n, checkpoints))
         for law, n_problems, n, checkpoints in (
             ("bimodal", 100, 256, 9), ("70 % unsolvable", 100, 256, 9), ("easy", 100, 256, 9), ("hard", 100, 256, 9),
-            ("70 % unsolvable", 30, 32, 2), ("logit-normal", 100, 256, 40), ("logit-normal", 1000, 32, 2),
+            ("70 % unsolvable", 30, 32, 2), ("easy", 5, 64, 9), ("logit-normal", 100, 256, 40),
+            ("logit-normal", 1000, 32, 2),
         )
     ]  # fmt: skip
     at_the_end = (8,)
@@ -347,6 +431,13 @@ def _cases() -> list[Case]:
              draw=related(100, 10, 0.5, named=False)),
         Case(name="cut off, unknown", null=False, counts=called("degraded"), counted="Degraded",
              what="a fifth of the late samples cannot be read, and nobody knows which", draw=cut_off(0.2, known=False)),
+        Case(name="guesses, uneven", null=False, counts=BARE, counted="a bare loss",
+             draw=guessed(0.025, 100, 256, among=0.1),
+             what="the base's grader accepts 2.5 % of wrong answers at a tenth of the problems, where 0.5 % everywhere "
+             "is reckoned with; 100 problems, n = 256: what is to be expected"),
+        Case(name="cut off and killed", null=False, counts=BARE, counted="a bare loss",
+             draw=cut_off(0.2, known=True, at=(6, 7, 8), killed_points=5),
+             what="5 points of 100 problems are lost in the last third, and a fifth of its samples cannot be read"),
         Case(name="last alone", null=False, counts=lost_exactly(8), counted="the last checkpoint, and no other",
              what="5 points of 500 problems are lost at the last of 9 checkpoints, n = 256",
              draw=killed(500, 256, 5, at_the_end)),

@@ -25,6 +25,9 @@ from diagnostics.statistics.pass_at_k import (
 
 #: Draws of the tests' own randomness: p values are multiples of 1 / (draws + 1).
 EXACT_DRAWS, POPULATION_DRAWS = 599, 999
+#: Least draws for every unit of a level: p values must be finer than what they are held against. More than the most
+#: would take minutes; then the smallest p value there is may lie above the level, and nothing is found.
+_DRAWS_PER_LEVEL, _MOST_DRAWS = 18, 50_000
 #: Added to the variance of the summed change, in problems squared.
 _FLOOR = 0.5
 #: Where the multiplier bootstrap is stretched from the normal to Student's t.
@@ -82,6 +85,11 @@ def inference_ks(n: int) -> tuple[int, ...]:
     ((1, 2, 4, 8, 16, 32), (1,))
     """
     return tuple(1 << power for power in range(max(1, (n // 2).bit_length())))
+
+
+def draws_for(level: float) -> int:
+    """Draws that make p values fine enough to be held against ``level``."""
+    return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
 
 
 def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS) -> float:

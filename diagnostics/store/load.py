@@ -182,9 +182,12 @@ def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
 
 
 def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
-    """Which look a verdict is that compares the checkpoints of ``steps`` with the base; on the same ones it is one."""
+    """Which look a verdict is that compares the checkpoints of ``steps`` with the base.
+
+    On the same ones, with as many samples, it is one look; who draws more of them looks again.
+    """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
-    compared = store.frame(COMPARED, series=series, steps=list(steps))["checkpoint_id"].tolist()
+    compared = store.frame(COMPARED, series=series, steps=list(steps))["compared"].tolist()
     here = looks.loc[looks["look_id"] == look_id(compared), "number"]
     return len(looks) + 1 if here.empty else int(here.iloc[0])
 

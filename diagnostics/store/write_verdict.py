@@ -8,18 +8,20 @@ from diagnostics.records.types import VerdictTerms, content_hash
 from diagnostics.store.database import Database
 from diagnostics.verdict.record import Verdict
 
-#: The base and the checkpoints of ``$steps``. A step that was trained anew is another checkpoint.
+#: The base and the checkpoints of ``$steps``, with their samples per problem. A step that was trained anew is another
+#: checkpoint.
 COMPARED = """
-SELECT checkpoint_id
-FROM series_checkpoints
+SELECT checkpoint_id || ' ' || min(n_planned) AS compared
+FROM planned_samples
 WHERE series = $series AND (is_base OR list_contains($steps::INTEGER[], step))
+GROUP BY checkpoint_id, is_base, step
 ORDER BY is_base DESC, step
 """
 
 
-def look_id(checkpoint_ids: Sequence[str]) -> str:
-    """What a look is known by: the base and the checkpoints that it compares, as ``COMPARED`` orders them."""
-    return content_hash(*checkpoint_ids)
+def look_id(compared: Sequence[str]) -> str:
+    """What a look is known by: the base and the checkpoints that it compares, with their samples, as ``COMPARED``."""
+    return content_hash(*compared)
 
 
 def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 from diagnostics.records.amounts import plural
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.explanations import NOTABLE_RISE
 from diagnostics.verdict.record import LeftOut, Verdict, points_text
-from diagnostics.verdict.rule import NOTABLE_RISE, spent_share
+from diagnostics.verdict.rule import spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
@@ -52,6 +53,13 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
     yield from _of_size(said)
     yield from _of_guessing(said)
     yield from _of_relations(said, counts)
+    if counts.correlation is not None:
+        yield (
+            "Samples of a problem that follow one another agree in being right more than chance would have it "
+            f"(correlation {counts.correlation:.2g}): batches that share something, or rows that are sorted. They are "
+            "not taken for independent draws, so that nothing is said of these very problems alone, nor of lost modes. "
+            "Draw them one by one with seeds of their own, or import them in the order in which they were drawn."
+        )
     yield from _of_looks(counts)
     if said.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."

@@ -13,7 +13,6 @@ from diagnostics.statistics.keys import PairedCounts, exact_key, mean_changes
 from diagnostics.statistics.pass_at_k import within_problem_variance_table
 from diagnostics.verdict.record import Claim, Estimate
 from diagnostics.verdict.rule import (
-    EXPLAINED_LEVEL,
     KEY_LEVEL,
     MARGIN,
     MARGIN_CONFIDENCE,
@@ -139,11 +138,12 @@ def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
 
 def _otherwise(seen: SeenCounts, ruling: Ruling) -> Iterator[str]:
     """Causes that this very data leave open."""
-    if ruling.p_guessing is not None and ruling.p_guessing > EXPLAINED_LEVEL:
+    causes = {ruling.cause, ruling.modes_cause, *(step.cause for step in ruling.steps)}
+    if "guessing" in causes:
         yield "wrong answers that were accepted at the base"
-    if ruling.p_read is not None and ruling.p_read > EXPLAINED_LEVEL:
+    if causes & {"format", "unread"}:
         yield "samples that were cut off, not parsed or out of the grader's time"
-    if seen.unread is None:
+    if seen.unread_of_window is None:
         yield "cut-off samples: nobody knows how they ended"
 
 

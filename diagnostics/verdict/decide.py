@@ -22,9 +22,12 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
 from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of
-from diagnostics.verdict.claims import LIKE_THESE, claims_of, error_of_fall, size_given_label
+from diagnostics.verdict.claims import HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
+    EXPLAINED_LEVEL,
+    NOTABLE_RISE,
+    Fall,
     Unread,
     guess_rate_that_explains,
     read_alone,
@@ -33,7 +36,7 @@ from diagnostics.verdict.explanations import (
 )
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
-from diagnostics.verdict.rule import EXPLAINED_LEVEL, KEY_LEVEL, Label, Ruling, SeenCounts, rule, spent_share
+from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share
 from diagnostics.verdict.sentence import largest_fall, sentence_of
 from diagnostics.verdict.sharpening import sharpening_of
 from diagnostics.verdict.shipping.choice import recommend
@@ -48,7 +51,6 @@ LEAST_SOLVED = 5
 _OF_FEW: Mapping[Label, Label] = {
     "over_sharpened": "over_sharpened_here",
     "no_loss": "inconclusive",
-    "lost_at_steps": "inconclusive",
 }
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
@@ -98,7 +100,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     star = crossing(change_GK, seen.ks)
     said = replace(
         said,
-        label=_label(ruling.label, counts),
+        label=_label(ruling, counts),
         p_exact=ruling.p_exact,
         p_population=ruling.p_population,
         p_minority=ruling.p_minority,
@@ -142,9 +144,11 @@ def _evidence(
         ks=inference_ks(min(base.n, n_least)),
         minority=minority,
         minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
-        unread=_unread(base, window),
+        minority_unread=_minority_unread(counts, window),
+        unread=[_unread(base, [one]) for one in compared],
         guess_share=counts.guess_rate.share,
         cluster_P=counts.cluster_P,
+        dependent=counts.correlation is not None,
         spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
     )
 
@@ -156,9 +160,24 @@ def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unrea
     return Unread(base_P=base.unread_P, late_P=_summed(late))
 
 
-def _label(label: Label, counts: SeriesCounts) -> Label:
+def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
+    """Beside the minority modes: of the base its second half alone counts, to which half of the unread ones belong."""
+    unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
+    if unread is None:
+        return None
+    return Unread(base_P=unread.base_P[shown_P] // 2, late_P=unread.late_P[shown_P])
+
+
+def _label(ruling: Ruling, counts: SeriesCounts) -> Label:
     """The label, or what it is worth with few problems that the base solved, or few clusters."""
-    return _OF_FEW.get(label, label) if _too_few(counts) else label
+    if not _too_few(counts):
+        return ruling.label
+    # of single checkpoints, and so of what explains their loss, nothing is said then
+    explained = ruling.cause or ruling.modes_cause or "inconclusive"
+    if ruling.label == "lost_at_steps":
+        return "inconclusive" if explained == "unread" else explained
+    of_steps = ruling.label in ("format", "guessing") and explained in ("unread", "inconclusive")
+    return "inconclusive" if of_steps else _OF_FEW.get(ruling.label, ruling.label)
 
 
 def _too_few(counts: SeriesCounts) -> str | None:
@@ -177,11 +196,11 @@ def _step_claims(compared: Sequence[CheckpointCounts], ruling: Ruling, few: str 
     )
 
 
-def _claimed(claim: Claim, few: str | None) -> Claim:
-    """The claim, or what it is worth where nothing is said of problems like these."""
-    if few is None or claim.scope != LIKE_THESE or claim.p is None:
+def _claimed(claim: Claim, why: Mapping[str, str | None]) -> Claim:
+    """The claim, or what it is worth where nothing is said of its scope, for a reason."""
+    if why[claim.scope] is None or claim.p is None:
         return claim
-    return replace(claim, holds=False, otherwise=(), why=few)
+    return replace(claim, holds=False, otherwise=(), why=why[claim.scope])
 
 
 def _with_claims(
@@ -192,29 +211,51 @@ def _with_claims(
     rng: np.random.Generator,
 ) -> Verdict:
     """The verdict with its claims; where something fell, with what else explains it, and with its likely size."""
-    level = KEY_LEVEL * seen.spent
     worst = min(said.changes, key=lambda change: change.change)
     size = Estimate(value=worst.change, low=worst.low, high=worst.high)
     few = _too_few(series)
-    said = replace(said, claims=tuple(_claimed(claim, few) for claim in claims_of(seen, ruling, size, rng=rng)))
-    fell = ruling.p_exact <= level
-    if not fell and not ruling.modes_collapsed:
+    why = {LIKE_THESE: few, HERE: "the samples of a problem are not independent" if seen.dependent else None}
+    said = replace(said, claims=tuple(_claimed(claim, why) for claim in claims_of(seen, ruling, size, rng=rng)))
+    found = _fall_of_label(said, seen, ruling)
+    if found is None:
         return said
-    counts, ks = (seen.total, seen.ks) if fell or seen.minority is None else (seen.minority, seen.minority_ks)
+    fall, step = found
     explanation = Explanation(
-        guess_rate=guess_rate_that_explains(counts, ks=ks, level=EXPLAINED_LEVEL, rng=rng),
+        guess_rate=guess_rate_that_explains(fall.counts, ks=fall.ks, level=EXPLAINED_LEVEL, rng=rng),
         guess_rate_allowed=series.guess_rate.share,
         guess_source=series.guess_rate.source,
-        format=None
-        if ruling.p_read is None or seen.unread is None
-        else share_explained(seen.total, read_alone(seen.total, seen.unread, rng=rng), k=worst.k),
+        format=_format_part(fall, rng),
         even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
+        step=step,
     )
     said = replace(said, explanation=explanation)
-    if few is not None or not said.positive or not fell or worst.change >= 0:
+    if few is not None or not said.positive or not ruling.fell or worst.change >= 0:
         return said
     error = error_of_fall(seen, ruling, worst.k)
     return replace(said, size_given_label=size_given_label(worst.change, error))
+
+
+def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fall, int | None] | None:
+    """What was found that the label speaks of, with the step where that is a single checkpoint; None for nothing."""
+    first = len(ruling.steps) - len(seen.window)
+    lost = [t for t, one in enumerate(ruling.steps) if one.lost and t >= first]
+    if said.label == "lost_at_steps":
+        lost = [t for t in lost if ruling.steps[t].cause is None]
+    elif ruling.fell:
+        return seen.fall_of_window(), None
+    elif ruling.modes_collapsed and (modes := seen.fall_of_modes()) is not None:
+        return modes, None
+    elif said.label not in ("format", "guessing"):
+        return None
+    worst = min(lost, key=lambda t: ruling.steps[t].change)
+    return seen.fall_of_step(worst), said.steps[worst].step
+
+
+def _format_part(fall: Fall, rng: np.random.Generator) -> float | None:
+    """The part of the fall that unread samples explain; None where they did not notably become more."""
+    if fall.unread is None or fall.unread.rise(fall.counts) <= NOTABLE_RISE:
+        return None
+    return share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=fall.worst_k)
 
 
 def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,12 +18,27 @@ from diagnostics.statistics.keys import (
     EXACT_DRAWS,
     PairedCounts,
     covariance_table,
+    draws_for,
+    exact_key,
     least_normal_p,
     scale_of,
     sums_of_rows,
 )
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
+#: format    samples that could not be read explain most of the fall, and the read ones do not show it
+#: unread    they explain less than that, but the read ones do not show it either: nothing is shown
+#: guessing  wrong answers that were accepted at the base would explain it
+Cause = Literal["format", "unread", "guessing"]
+
+#: What else explains a fall stands unless the data speak against it at this level.
+EXPLAINED_LEVEL = 0.01
+#: A rate of unread samples that rose by more than this (probability) may pass for lost modes.
+NOTABLE_RISE = 0.01
+#: Least draws of accepted guesses for every unit of the level.
+_DRAWS_PER_LEVEL = 2
+#: The least part of a fall that is most of it.
+_MOST = 0.5
 #: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
 _GUESSES, _HALVINGS = (1e-5, 0.5), 8
 #: Beyond so many standard errors a problem rose, and what is drawn differs by so much at least (problems).
@@ -45,6 +61,49 @@ class Unread:
     def rise(self, counts: PairedCounts) -> float:
         """By how much their share of all samples rose, a probability."""
         return float(self.late_P.mean() / counts.n_late - self.base_P.mean() / counts.n_base)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fall:
+    """A fall that was found at ``level``, and what it was found in: counts, for ``ks``, and which samples went unread.
+
+    ``unread`` is None where that is unknown.
+    """
+
+    counts: PairedCounts
+    ks: Sequence[int]
+    unread: Unread | None
+    level: float
+
+    @property
+    def worst_k(self) -> int:
+        """Where the mean of pass@k fell most."""
+        return self.ks[int(self.counts.changes(self.ks).sum(axis=0).argmin())]
+
+
+def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.random.Generator) -> Cause | None:
+    """What else would leave such a fall behind; None where nothing that is known of does.
+
+    Where notably more samples went unread than of the base's, the fall must show among read ones alone, at the level
+    at which it was found. What accepted guesses leave behind is tested at ``guess_level``.
+
+    >>> half, none = np.full(100, 128), np.zeros(100, dtype=np.int64)
+    >>> counts = PairedCounts(base_P=half, late_P=half // 2, n_base=256, n_late=256)
+    >>> cut = Fall(counts=counts, ks=[1, 8], unread=Unread(base_P=none, late_P=half), level=0.03)
+    >>> print(cause_of(cut, guess_share=0.0, guess_level=0.01, rng=np.random.default_rng(0)))
+    format
+    """
+    if fall.unread is not None and fall.unread.rise(fall.counts) > NOTABLE_RISE:
+        read = read_alone(fall.counts, fall.unread, rng=rng)
+        ks = [k for k in fall.ks if k == 1 or 2 * k <= min(read.n_base, read.n_late)]
+        if exact_key(read, ks=ks, rng=rng, draws=draws_for(fall.level)) > fall.level:
+            part = share_explained(fall.counts, read, k=fall.worst_k)
+            return "format" if part is None or part >= _MOST else "unread"
+    if guess_share > 0:
+        draws = max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / guess_level))
+        if guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws) > guess_level:
+            return "guessing"
+    return None
 
 
 def guessing_p(
@@ -208,10 +267,15 @@ def _thinned(
     return rng.hypergeometric(correct_P, read_P - correct_P, least), least
 
 
-def share_explained(counts: PairedCounts, explained: PairedCounts, *, k: int) -> float | None:
-    """The part of the fall of pass@k that ``explained`` counts do not show; None where it did not fall."""
-    fall, left = (-float(one.changes([k]).sum()) for one in (counts, explained))
-    return None if fall <= 0 else float(np.clip(1.0 - left / fall, 0.0, 1.0))
+def share_explained(counts: PairedCounts, read: PairedCounts, *, k: int) -> float | None:
+    """The part of the fall of pass@k, summed over problems, that ``read`` samples do not show.
+
+    None where it did not fall, or where too little was read: no problem, or too few samples for ``k``.
+    """
+    fall = -float(counts.changes([k]).sum())
+    if fall <= 0 or not read.n_problems or min(read.n_base, read.n_late) < k:
+        return None
+    return float(np.clip(1.0 + float(read.changes([k]).sum()) / fall, 0.0, 1.0))
 
 
 def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
+from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.rule import Label
 from diagnostics.verdict.steps import ranges
@@ -125,7 +126,9 @@ class StepClaim:
     """What is said of one checkpoint: ``lost`` pass@k somewhere, ``kept`` it to within 2 points everywhere, or neither.
 
     ``change`` of pass@k (probability) at the ``k`` where it is lowest against its error, with a 95 % interval that
-    holds at all checkpoints and k at once. ``p`` is adjusted for all checkpoints.
+    holds at all checkpoints and k at once. ``p`` is adjusted for all checkpoints. ``cause``: what else explains a loss,
+    "format", "guessing", or "unread" where too little was read to tell; None too where the window fell, and nobody
+    asked of single checkpoints.
     """
 
     step: int
@@ -137,6 +140,7 @@ class StepClaim:
     change: float
     low: float
     high: float
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +159,8 @@ class Explanation:
     ``guess_rate``: of wrong responses, the least share that, accepted at the base alone, would leave such a fall; None
     where half would not. ``guess_rate_allowed`` is what the verdict had to reckon with, by ``guess_source``. ``format``
     and ``even_loss`` are parts of the fall: what unread samples explain, and what a loss of the same share of correct
-    answers everywhere does; None where there is nothing of the kind.
+    answers everywhere does; None where there is nothing of the kind. ``step`` is the single checkpoint it is about;
+    None for the window.
     """
 
     guess_rate: float | None
@@ -163,6 +168,7 @@ class Explanation:
     guess_source: str
     format: float | None = None
     even_loss: float | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

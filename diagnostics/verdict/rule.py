@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,21 +15,21 @@ from scipy.stats import t as student_t
 
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import (
-    EXACT_DRAWS,
     POPULATION_DRAWS,
     PairedCounts,
+    draws_for,
     exact_key,
     mean_changes,
     population_key,
 )
-from diagnostics.verdict.explanations import Unread, guessing_p, read_alone
+from diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
 from diagnostics.verdict.steps import StepRuling, rule_steps
 
 #: over_sharpened       both keys: on these problems and on problems like these
 #: over_sharpened_here  the exact key alone: on these problems
 #: degraded             a key, but pass@1 surely fell too: the model got worse, not only narrower
-#: format               a key, but what could be read of the samples does not show it
-#: guessing             a key, but wrong answers that were accepted at the base would explain it
+#: format               a loss, but unread samples explain most of it, and what could be read does not show it
+#: guessing             a loss, but wrong answers that were accepted at the base would explain it
 #: mode_collapse        pass@k holds, correct responses outside the dominant mode are lost
 #: lost_at_steps        nothing of this in the window as a whole, but at checkpoints of it
 #: no_loss              pass@k fell by no more than ``MARGIN`` at any k
@@ -48,15 +48,8 @@ Label = Literal[
 #: Both keys, the minority channel, and single checkpoints. Together they cry wolf in less than 4.5 % of series without
 #: a loss: far enough below 5 % for a simulation to show it.
 KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL = 0.03, 0.005, 0.005
-#: What else explains a loss stands unless the data speak against it at this level.
-EXPLAINED_LEVEL = 0.01
 #: A fall of pass@k that is too small to matter, in probability, and how sure one must be that it is no larger.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95
-#: A rate of cut-off, unread or timed-out samples that rose by more than this (probability) may pass for lost modes.
-NOTABLE_RISE = 0.01
-#: Least draws for every unit of a level: p values must be finer than what they are held against. More than the most
-#: would take minutes; then the smallest p value there is may lie above the level, and no loss is found.
-_DRAWS_PER_LEVEL, _MOST_DRAWS = 18, 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +60,11 @@ class SeenCounts:
     one, which say how far pass@k fell; ``steps`` are all checkpoints, the last of them the window, looked at for
     ``step_ks``. ``minority`` counts,
     pooled too, correct samples outside the mode that dominated an independent half of the base's samples. ``unread``
-    are samples that count as wrong for their form, None where that is unknown. ``guess_share`` of wrong responses may
-    be accepted; ``cluster_P`` says which problems are related. ``spent`` is the part of all levels that this look may
-    use: 1 where a verdict is read once, of one run.
+    are the samples of each of ``steps`` that count as wrong for their form, ``minority_unread`` those beside
+    ``minority``; empty, or None, where that is unknown. ``guess_share`` of wrong responses may be accepted;
+    ``cluster_P`` says which problems are related. ``dependent``: the samples of a problem are no independent draws, so
+    that a test of these very problems alone shows nothing. ``spent`` is the part of all levels that this look may use:
+    1 where a verdict is read once, of one run.
     """
 
     total: PairedCounts
@@ -79,18 +74,45 @@ class SeenCounts:
     step_ks: Sequence[int]
     minority: PairedCounts | None = None
     minority_ks: Sequence[int] = ()
-    unread: Unread | None = None
+    minority_unread: Unread | None = None
+    unread: Sequence[Unread | None] = ()
     guess_share: float = 0.0
     cluster_P: Int[np.ndarray, " problem"] | None = None
+    dependent: bool = False
     spent: float = 1.0
+
+    @property
+    def unread_of_window(self) -> Unread | None:
+        """Of the window's samples together; None where it is unknown of one of them."""
+        known = [one for one in self.unread[-len(self.window) :] if one is not None]
+        if not self.unread or len(known) < len(self.window):
+            return None
+        return Unread(base_P=known[0].base_P, late_P=np.sum([one.late_P for one in known], axis=0))
+
+    def fall_of_window(self) -> Fall:
+        """What the keys look at, at their level."""
+        return Fall(counts=self.total, ks=self.ks, unread=self.unread_of_window, level=KEY_LEVEL * self.spent)
+
+    def fall_of_modes(self) -> Fall | None:
+        """What the minority channel looks at; None where nothing shows its modes."""
+        if self.minority is None or not self.minority.n_problems or not self.minority_ks:
+            return None
+        level = MINORITY_LEVEL * self.spent
+        return Fall(counts=self.minority, ks=self.minority_ks, unread=self.minority_unread, level=level)
+
+    def fall_of_step(self, t: int, of: int = 1) -> Fall:
+        """Checkpoint ``t``, one of so many that share the level of single checkpoints."""
+        unread = self.unread[t] if self.unread else None
+        return Fall(counts=self.steps[t], ks=self.step_ks, unread=unread, level=STEP_LEVEL * self.spent / of)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ruling:
     """The label and what it rests on; ``p_minority`` is None where no problem shows its modes.
 
-    ``p_read`` is the exact key's over read samples alone, ``p_guessing`` that of accepted guesses; None where there was
-    nothing to explain. ``steps`` is empty where nothing can be said of single checkpoints.
+    ``cause`` is what else explains the fall of the window, ``modes_cause`` that of lost modes; of single checkpoints
+    ``steps`` says it, which is empty where nothing can be said of them. ``fell``: pass@k of the window fell, by the
+    keys; ``modes_collapsed``: minority modes were lost.
     """
 
     label: Label
@@ -103,10 +125,11 @@ class Ruling:
     p_no_loss: float | None = None
     #: The highest the change of pass@1 may be, one-sided; None for a single problem.
     first_most: float | None = None
-    p_read: float | None = None
-    p_guessing: float | None = None
-    steps: tuple[StepRuling, ...] = ()
+    fell: bool = False
     modes_collapsed: bool = False
+    cause: Cause | None = None
+    modes_cause: Cause | None = None
+    steps: tuple[StepRuling, ...] = ()
 
 
 def spent_share(*, number: int, declared: int | None, runs: int) -> float:
@@ -125,11 +148,6 @@ def spent_share(*, number: int, declared: int | None, runs: int) -> float:
     return 1.0 / (number * (number + 1) * runs)
 
 
-def draws_for(level: float) -> int:
-    """Draws that make p values fine enough to be held against ``level``."""
-    return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
-
-
 def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     """The label of a series from its counts. Raises ``ValueError`` without a problem or for a k above the samples.
 
@@ -141,74 +159,79 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     """
     if seen.total.n_problems == 0:
         raise ValueError("a verdict needs at least one problem")
-    key_level, minority_level = KEY_LEVEL * seen.spent, MINORITY_LEVEL * seen.spent
+    key_level = KEY_LEVEL * seen.spent
     p_exact = exact_key(seen.total, ks=seen.ks, rng=rng, draws=draws_for(key_level))
-    positive = p_exact <= key_level
     # the second key decides nothing where the first does not turn: it is told, and need not be finer than usual
-    draws = max(POPULATION_DRAWS, draws_for(key_level)) if positive else POPULATION_DRAWS
+    draws = max(POPULATION_DRAWS, draws_for(key_level)) if p_exact <= key_level else POPULATION_DRAWS
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
-    p_minority = None
-    if seen.minority is not None and seen.minority.n_problems and seen.minority_ks:
-        p_minority = exact_key(seen.minority, ks=seen.minority_ks, rng=rng, draws=draws_for(minority_level))
+    fell = p_exact <= key_level and (not seen.dependent or p_population <= key_level)
+    modes, p_minority = seen.fall_of_modes(), None
+    if modes is not None:
+        p_minority = exact_key(modes.counts, ks=modes.ks, rng=rng, draws=draws_for(modes.level))
     least_change, first_most, p_no_loss = _bounds(seen)
-    collapsed = p_minority is not None and p_minority <= minority_level
-    steps = rule_steps(
-        seen.steps,
-        ks=seen.step_ks,
-        level=STEP_LEVEL * seen.spent,
-        exact_level=KEY_LEVEL,
-        margin=MARGIN,
-        rng=rng,
-        cluster_P=seen.cluster_P,
-    )
-    lost_late = [pair for pair, step in zip(seen.window, steps[-len(seen.window) :], strict=False) if step.lost]
-    p_read = _p_read(seen, rng) if positive or lost_late else None
-    p_guessing = None
-    if positive or lost_late:
-        p_guessing = _p_guessing(seen.total if positive else lost_late[0], seen.ks, seen.guess_share, rng)
-    elif collapsed and seen.minority is not None:
-        p_guessing = _p_guessing(seen.minority, seen.minority_ks, seen.guess_share, rng)
-    label: Label = "inconclusive"
-    if p_read is not None and p_read > EXPLAINED_LEVEL:
-        label = "format"
-    elif p_guessing is not None and p_guessing > EXPLAINED_LEVEL:
-        label = "guessing"
-    elif positive and first_most is not None and first_most < 0:
-        label = "degraded"
-    elif positive:
-        label = "over_sharpened" if p_population <= key_level else "over_sharpened_here"
-    elif collapsed:
-        label = "mode_collapse"
-    elif lost_late:
-        label = "lost_at_steps"
-    elif least_change is not None and least_change > -MARGIN:
-        label = "no_loss"
-    return Ruling(
-        label=label,
+    found = Ruling(
+        label="inconclusive",
         p_exact=p_exact,
         p_population=p_population,
         p_minority=p_minority,
         least_change=least_change,
         p_no_loss=p_no_loss,
         first_most=first_most,
-        p_read=p_read,
-        p_guessing=p_guessing,
-        steps=steps,
-        modes_collapsed=collapsed,
+        fell=fell,
+        modes_collapsed=modes is not None and not seen.dependent and (p_minority or 0.0) <= modes.level,
+        steps=rule_steps(
+            seen.steps,
+            ks=seen.step_ks,
+            level=STEP_LEVEL * seen.spent,
+            exact_level=KEY_LEVEL,
+            margin=MARGIN,
+            rng=rng,
+            cluster_P=seen.cluster_P,
+        ),
     )
+    found = _with_causes(found, seen, rng)
+    return replace(found, label=_label(found, seen))
 
 
-def _p_read(seen: SeenCounts, rng: np.random.Generator) -> float | None:
-    """The exact key's p value over read samples alone; None where not notably more of them went unread."""
-    if seen.unread is None or seen.unread.rise(seen.total) <= NOTABLE_RISE:
-        return None
-    read = read_alone(seen.total, seen.unread, rng=rng)
-    return exact_key(read, ks=[k for k in seen.ks if k == 1 or 2 * k <= min(read.n_base, read.n_late)], rng=rng)
+def _with_causes(found: Ruling, seen: SeenCounts, rng: np.random.Generator) -> Ruling:
+    """What else explains what was found: the window, and where that is not unexplained, the modes and checkpoints.
+
+    Checkpoints before the window are asked of where it shows no fall at all.
+    """
+
+    def cause(fall: Fall, of: int = 1) -> Cause | None:
+        return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
+
+    if found.fell:
+        found = replace(found, cause=cause(seen.fall_of_window()))
+        if found.cause is None:
+            return found
+    modes = seen.fall_of_modes() if found.modes_collapsed else None
+    first = len(found.steps) - len(seen.window) if found.fell else 0
+    lost = {t for t, step in enumerate(found.steps) if step.lost and t >= first}
+    steps = tuple(
+        replace(step, cause=cause(seen.fall_of_step(t, len(lost)), len(lost))) if t in lost else step
+        for t, step in enumerate(found.steps)
+    )
+    return replace(found, modes_cause=None if modes is None else cause(modes), steps=steps)
 
 
-def _p_guessing(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.random.Generator) -> float | None:
-    """p value of accepted guesses as the cause of what was found; None where none are accepted."""
-    return guessing_p(counts, share=share, ks=ks, rng=rng) if share > 0 else None
+def _label(found: Ruling, seen: SeenCounts) -> Label:
+    """The first that fits: what nothing else explains, of window, modes and checkpoints; then what else explains it."""
+    if found.fell and found.cause is None:
+        if found.first_most is not None and found.first_most < 0:
+            return "degraded"
+        return "over_sharpened" if found.p_population <= KEY_LEVEL * seen.spent else "over_sharpened_here"
+    if found.modes_collapsed and found.modes_cause is None:
+        return "mode_collapse"
+    steps = [step.cause for step in found.steps[-len(seen.window) :] if step.lost]
+    if None in steps:
+        return "lost_at_steps"
+    causes = [found.cause if found.fell else None, found.modes_cause, *steps]
+    explained = next((one for one in causes if one not in (None, "unread")), None)
+    if explained is not None:
+        return explained
+    return "no_loss" if found.least_change is not None and found.least_change > -MARGIN else "inconclusive"
 
 
 def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from diagnostics.records.amounts import plural
 from diagnostics.verdict.claims import FELL, FELL_HERE
+from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.record import (
-    TITLES,
     ChangeAtK,
     Estimate,
     Explanation,
     Sharpening,
     SharpeningLabel,
+    StepClaim,
     Verdict,
     bounds_text,
     points_text,
 )
 from diagnostics.verdict.rule import MARGIN
+from diagnostics.verdict.steps import ranges
 
 
 def sentence_of(verdict: Verdict) -> str:
@@ -35,8 +37,7 @@ def sentence_of(verdict: Verdict) -> str:
     if verdict.label == "no_verdict":
         return f"{verdict.title}: {verdict.why}."
     said = _SAID[verdict.label](verdict)
-    title = TITLES["over_sharpened"] if verdict.label == "over_sharpened_here" else verdict.title
-    return f"{title}: up to k = {verdict.k_most}, {said}{_before(verdict)}."
+    return f"{verdict.title}: up to k = {verdict.k_most}, {said}{_single_checkpoints(verdict)}."
 
 
 def checkpoints_text(verdict: Verdict) -> str:
@@ -174,26 +175,48 @@ def _degraded(verdict: Verdict) -> str:
 
 
 def _format(verdict: Verdict) -> str:
+    fell = f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}"
+    if _is_of_modes(verdict):
+        fell = f"{_MODES_FEWER} {_when(verdict)}, on {_problems(verdict)}"
+    elif _step_of(verdict) is not None:
+        fell = _fell_at_steps(verdict)
+    return f"{fell}, but more samples than of the base's were {_UNREAD}{_read(verdict)}"
+
+
+def _read(verdict: Verdict) -> str:
+    """What the read samples say of a fall, and the part of it that the others explain."""
     part = verdict.explanation.format if verdict.explanation else None
-    explains = "" if part is None else f", which explains {100 * part:.0f} % of the fall"
-    return (
-        f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}, but more samples than of the base's were cut "
-        f"off, not parsed or out of the grader's time{explains}: those that could be read show no fall"
-    )
+    if part is None:
+        return ": too few could be read to show a fall"
+    surely = "no fall" if part >= 1 else "no sure fall"
+    return f", which explains {100 * part:.0f} % of the fall: those that could be read show {surely}"
 
 
 def _guessing(verdict: Verdict) -> str:
     found = verdict.explanation
     share = "a share" if found is None or found.guess_rate is None else share_text(found.guess_rate)
-    # a fall of the mean is none that was shown: the label may rest on the minority modes alone
-    fell = "correct answers outside each problem's dominant mode became fewer" if verdict.modes_collapsed else ""
-    if holds(verdict, FELL_HERE) or not fell:
-        fell = _fell(verdict)
+    # a fall of the mean is none that was shown: the label may rest on the minority modes, or a checkpoint, alone
+    fell = f"{_MODES_FEWER if _is_of_modes(verdict) else _fell(verdict)} {_when(verdict)}, on {_problems(verdict)}"
+    if _step_of(verdict) is not None:
+        fell = _fell_at_steps(verdict)
     allowed = "" if found is None else f", and {_allowed(found)}"
     return (
-        f"{fell} {_when(verdict)}, on {_problems(verdict)}, but a grader that accepted {share} of the base's wrong "
-        f"answers and none later would leave the same behind{allowed}"
+        f"{fell}, but a grader that accepted {share} of the base's wrong answers and none later would leave the same "
+        f"behind{allowed}"
     )
+
+
+_MODES_FEWER = "correct answers outside each problem's dominant mode became fewer"
+_UNREAD = "cut off, not parsed or out of the grader's time"
+
+
+def _is_of_modes(verdict: Verdict) -> bool:
+    return verdict.modes_collapsed and not holds(verdict, FELL_HERE)
+
+
+def _step_of(verdict: Verdict) -> int | None:
+    """The single checkpoint that the label rests on; None where that is the window."""
+    return verdict.explanation.step if verdict.explanation else None
 
 
 def _allowed(found: Explanation) -> str:
@@ -209,32 +232,56 @@ def _allowed(found: Explanation) -> str:
 
 
 def _lost_at_steps(verdict: Verdict) -> str:
+    return f"{_fell_at_steps(verdict)}{_other_causes(verdict)}"
+
+
+def _fell_at_steps(verdict: Verdict) -> str:
+    together = f"the last third of the checkpoints, taken together ({_steps(verdict)}),"
+    beside = f"though {together} does not show it"
+    if holds(verdict, FELL_HERE):
+        beside = f"while what {together} shows may have other causes"
     return (
-        f"pass@k fell below the base at {_ranges(verdict.lost_ranges)}{_at_worst(verdict)}, on {_problems(verdict)} "
-        "and on problems like them, though the last third of the checkpoints, taken together "
-        f"({_steps(verdict)}), does not show it"
+        f"pass@k fell below the base at {_ranges(verdict.lost_ranges)}{_at_worst(verdict.steps)}, on "
+        f"{_problems(verdict)} and on problems like them, {beside}"
     )
 
 
-def _at_worst(verdict: Verdict) -> str:
+#: What is said of a checkpoint that lost something, for what else explains it.
+_CAUSES: Mapping[Cause, str] = {
+    "format": "samples that could not be read explain it",
+    "unread": "too few could be read to tell",
+    "guessing": "wrong answers that were accepted at the base would explain it",
+}
+
+
+def _at_worst(steps: Iterable[StepClaim]) -> str:
     """Of the checkpoints that lost something the one that lost most, and how much."""
-    lost = [one for one in verdict.steps if one.lost]
+    lost = [one for one in steps if one.lost]
     worst = min(lost, key=lambda one: one.change)
     where = f"k = {worst.k}" if len(lost) == 1 else f"step {worst.step} and k = {worst.k}"
     return f", most at {where}: by {points_text(-worst.change)} points{bounds_text(-worst.high, -worst.low)}"
 
 
-def _before(verdict: Verdict) -> str:
-    """What was lost at earlier checkpoints, where the window does not show a fall."""
+def _single_checkpoints(verdict: Verdict) -> str:
+    """What single checkpoints lost, where neither the window nor the label says so; what else explains it beside it."""
     lost = [one for one in verdict.steps if one.lost]
-    quiet = verdict.label in ("no_loss", "inconclusive", "mode_collapse")
-    if not quiet or not lost or lost[-1].step >= verdict.window[0]:
+    if verdict.label not in ("no_loss", "inconclusive", "mode_collapse") or not lost:
         return ""
+    late = lost[-1].step >= verdict.window[0]
+    when = "at" if late else "earlier, at"
+    fell = "fell" if late else "had fallen"
+    told = f"; {when} {_ranges(verdict.lost_ranges)}, pass@k {fell} below the base{_at_worst(lost)}"
     # only a window that surely holds the base's level shows that what was lost came back
-    recovered = ", and came back later" if verdict.label == "no_loss" else ""
-    return (
-        f"; earlier, at {_ranges(verdict.lost_ranges)}, pass@k had fallen below the base{_at_worst(verdict)}{recovered}"
-    )
+    if verdict.label == "no_loss" and not late:
+        told += ", and came back later"
+    return f"{told}{_other_causes(verdict)}"
+
+
+def _other_causes(verdict: Verdict) -> str:
+    """What else explains the losses of single checkpoints."""
+    at = {cause: [one.lost and one.cause == cause for one in verdict.steps] for cause in _CAUSES}
+    steps = [one.step for one in verdict.steps]
+    return "".join(f"; at {_ranges(ranges(lost, steps))} {_CAUSES[cause]}" for cause, lost in at.items() if any(lost))
 
 
 def share_text(share: float) -> str:
@@ -275,7 +322,7 @@ def _no_loss(verdict: Verdict) -> str:
 def _inconclusive(verdict: Verdict) -> str:
     said = (
         f"neither a fall of pass@k below the base nor its absence (to within {100 * MARGIN:.0f} points) is shown "
-        f"{_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}"
+        f"{_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}{_not_read(verdict)}"
     )
     remedy = verdict.remedy
     if remedy is None:
@@ -285,6 +332,14 @@ def _inconclusive(verdict: Verdict) -> str:
         return f"{said}; an audit of this size {shown}"
     of_base = "" if remedy.n_base == remedy.n else f" ({remedy.n_base} of the base)"
     return f"{said}; about {remedy.n_problems} problems with {plural(remedy.n, 'sample')} each{of_base} {shown}"
+
+
+def _not_read(verdict: Verdict) -> str:
+    """A fall of the window that unread samples do not explain, but that the read ones do not show either."""
+    if verdict.explanation is None:
+        return ""
+    fell = _MODES_FEWER if _is_of_modes(verdict) else _fell(verdict)
+    return f"; as they are counted {fell}, but more samples than of the base's were {_UNREAD}{_read(verdict)}"
 
 
 def _when(verdict: Verdict) -> str:

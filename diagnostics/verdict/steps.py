@@ -15,6 +15,7 @@ from scipy.stats import t as student_t
 
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.keys import PairedCounts, exact_key
+from diagnostics.verdict.explanations import Cause
 
 #: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the
 #: level; with the most, which takes hundreds of megabytes at forty checkpoints, they are for levels down to 1e-4. Where
@@ -29,7 +30,8 @@ class StepRuling:
     """What is said of one checkpoint: ``lost`` somewhere, ``kept`` pass@k to within the margin at every k, or neither.
 
     ``k`` is where the change of pass@k is least against its error; ``low`` and ``high`` bound the change there, at all
-    checkpoints and k at once. ``p`` is adjusted for all checkpoints. Changes are probabilities.
+    checkpoints and k at once. ``p`` is adjusted for all checkpoints. Changes are probabilities. ``cause`` is what else
+    explains a loss; None too where nobody asked.
     """
 
     lost: bool
@@ -39,6 +41,7 @@ class StepRuling:
     change: float
     low: float
     high: float
+    cause: Cause | None = None
 
 
 def rule_steps(

@@ -69,7 +69,8 @@ NOTHING_SHOWN = (
         ),
         (
             replace(FELL, label="over_sharpened_here", n_problems=1),
-            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points "
+            "Over-sharpened on these problems: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 "
+            "points "
             f"{WHEN}, on this one problem (whether on others like them, the data cannot say); pass@1 rose by 20.1.",
         ),
         (
@@ -116,7 +117,7 @@ NOTHING_SHOWN = (
             replace(FELL, label="format", changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.96)),
             f"Explained by format: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems, but more samples than of "
             "the base's were cut off, not parsed or out of the grader's time, which explains 96 % of the fall: those "
-            "that could be read show no fall.",
+            "that could be read show no sure fall.",
         ),
         (
             replace(FELL, label="guessing", changes=(_change(4, -0.06),), explanation=GUESSES, claims=(FELL_CLAIM,)),
@@ -154,7 +155,28 @@ NOTHING_SHOWN = (
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
-            f"{NOTHING_SHOWN.removesuffix('; ')}.",
+            f"{NOTHING_SHOWN}at steps 20–160, pass@k fell below the base, "
+            f"{MOST_AT.replace('at k', 'at step 160 and k')}.",
+        ),
+        (
+            replace(
+                FELL,
+                label="format",
+                steps=(_step(20), replace(_step(160, -0.3), cause="format")),
+                explanation=replace(GUESSES, format=0.96, step=160),
+            ),
+            f"Explained by format: up to k = 128, pass@k fell below the base at step 160, {MOST_AT}, on these 100 "
+            "problems and on problems like them, though the last third of the checkpoints, taken together (steps "
+            "120–160), does not show it, but more samples than of the base's were cut off, not parsed or out of the "
+            "grader's time, which explains 96 % of the fall: those that could be read show no sure fall.",
+        ),
+        (
+            replace(
+                FELL, label="mode_collapse", changes=(), steps=(_step(20), replace(_step(160, -0.3), cause="unread"))
+            ),
+            "Mode collapse: up to k = 128, no fall of pass@k is shown, but correct answers outside each problem's "
+            f"dominant mode were lost {WHEN}, on the 0 of these 100 problems that show their modes; at step 160, "
+            f"pass@k fell below the base, {MOST_AT}; at step 160 too few could be read to tell.",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_fall_among_unread_samples_alone_is_one_of_format(n_unread, label):
     falls_P = np.arange(100) % 5 == 0
     counts = paired(np.full(100, 40), np.where(falls_P, 3, 80))
     unread = Unread(base_P=NEVER, late_P=np.where(falls_P, n_unread, 0))
-    assert ruled(counts, unread=unread).label == label
+    assert ruled(counts, unread=[unread]).label == label
 
 
 def test_a_fall_of_pass_at_1_with_the_rest_is_degraded():
