@@ -36,7 +36,7 @@ EXPLAINED_LEVEL = 0.01
 #: A rate of unread samples that rose by more than this (probability) may pass for lost modes.
 NOTABLE_RISE = 0.01
 #: Least draws of accepted guesses for every unit of the level.
-_DRAWS_PER_LEVEL = 2
+_DRAWS_PER_LEVEL = 1.5
 #: The least part of a fall that is most of it.
 _MOST = 0.5
 #: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
@@ -191,15 +191,16 @@ def _redistributed(
     """
     n_base, n_late = counts.n_base, counts.n_late
     n_total, total_P = n_base + n_late, counts.base_P + counts.late_P
-    rate_P = _late_rates(counts, share)
-    rare_P = rate_P < _RARE * share
-    size = (draws, counts.n_problems)
-    shift_P = n_late * (rate_P - total_P / n_total)
-    frequent_DP = rng.hypergeometric(total_P, n_total - total_P, n_late, size=size) + shift_P + rng.random(size)
-    late_DP = np.where(
-        rare_P, rng.binomial(total_P, _late_shares(counts, share), size=size), np.floor(frequent_DP).astype(np.int64)
+    rate_P, stays_P = _late_rates(counts, share), _surely_rose(counts)
+    rare_P = (rate_P < _RARE * share) & ~stays_P
+    often_P = ~rare_P & ~stays_P
+    late_DP = np.repeat(counts.late_P[None], draws, axis=0)
+    late_DP[:, rare_P] = rng.binomial(
+        total_P[rare_P], _late_shares(counts, share)[rare_P], size=(draws, int(rare_P.sum()))
     )
-    late_DP = np.where(_surely_rose(counts), counts.late_P, late_DP)
+    often_D = rng.hypergeometric(total_P[often_P], n_total - total_P[often_P], n_late, size=(draws, int(often_P.sum())))
+    shift_P = n_late * (rate_P - total_P / n_total)
+    late_DP[:, often_P] = np.floor(often_D + shift_P[often_P] + rng.random(often_D.shape))
     return np.clip(late_DP, np.maximum(0, total_P - n_base), np.minimum(total_P, n_late))
 
 
