@@ -61,9 +61,9 @@ class SeenCounts:
     ``step_ks``. ``minority`` counts, pooled too, correct samples outside the mode that dominated an independent half of
     the base's samples. ``unread`` are the samples of each of ``steps`` that count as wrong for their form,
     ``minority_unread`` those beside ``minority``; empty, or None, where that is unknown. ``guess_share`` of wrong
-    responses may be accepted; ``cluster_P`` says which problems are related. ``dependent``: the samples of a problem are
-    no independent draws, so that a test of these very problems alone shows nothing. ``spent`` is the part of all levels
-    that this look may use: 1 where a verdict is read once, of one run.
+    responses may be accepted; ``cluster_P`` says which problems are related. ``dependent``: the samples of a problem
+    are no independent draws, so that a test of these very problems alone shows nothing. ``spent`` is the part of all
+    levels that this look may use: 1 where a verdict is read once, of one run.
     """
 
     total: PairedCounts
