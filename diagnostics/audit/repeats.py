@@ -8,6 +8,8 @@ same evidence count again. Models repeat themselves too, when answers are short 
   (prod_v (m c_v)! / (c_v!)^m) / (n! / (b!)^m), with c_v of response v in a block. It is 1 where all are alike, so that
   such problems say nothing. Only blocks in the same order are looked at; the order adds nothing to the evidence, as
   tools may sort what they write. The samples of two checkpoints are two such blocks.
+- *Multiples.* Copies that were shuffled, or sorted, leave every response of a problem m, 2 m, 3 m … times. Independent
+  draws do that at many problems by no chance, though of one that is nearly always solved the same way they may.
 - *Log-probabilities.* Of all pairs of samples, at most (pairs) exp(−L) are expected to be equal with a log-probability
   below −L, whatever the model. Where that is next to nothing, each such pair is a copy. Sampling at temperature 1
   without truncation alone has the law that these log-probabilities are of.
@@ -124,7 +126,7 @@ def repeated_in_blocks(responses: Responses) -> str | None:
     >>> print(repeated_in_blocks(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
     None
     """
-    for what, copies in (*_one_after_other(responses), *_in_a_row(responses)):
+    for what, copies in (*_one_after_other(responses), *_in_a_row(responses), *_in_multiples(responses)):
         found = _problems_beyond_chance(copies)
         if found is not None:
             where = f"{found} of {len(responses)} problems"
@@ -154,6 +156,15 @@ def _in_a_row(responses: Responses) -> Iterator[tuple[str, _Copies]]:
         yield f"every sample {times} times in a row", _Copies(whole, copied_P, times, _log_chance_in_a_row)
 
 
+def _in_multiples(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Where every response of a problem comes so many times, in whatever order; fewer times are looked at last."""
+    often_P = np.array([np.gcd.reduce(np.unique(ids, return_counts=True)[1]) for ids in responses])
+    for times in range(min(_MOST_IN_A_ROW, responses.shape[1]), 1, -1):
+        copied_P = often_P % times == 0
+        if copied_P.sum() >= FEWEST_PROBLEMS:
+            yield f"every sample {times} times, shuffled", _Copies(responses, copied_P, times, _log_chance_in_a_row)
+
+
 def _of_another(responses: Responses, label: str, theirs: Responses) -> str | None:
     """Whether a checkpoint has the very samples of another one, in words."""
     n = min(responses.shape[1], theirs.shape[1])
@@ -172,7 +183,8 @@ def _problems_beyond_chance(copies: _Copies) -> int | None:
     """How many problems are copied that can tell; None where these are few, or where chance may have done it.
 
     With p_i the chance of problem i, s = −sum log p_i over the copied ones is beyond s by chance at most with
-    probability exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)): Markov's inequality for exp(s / 2).
+    probability exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)): Markov's inequality for exp(s / 2). That all of them are has
+    the chance prod_i p_i.
     """
     responses, n_blocks = copies.responses, copies.n_blocks
     telling_P = (responses != responses[:, :1]).any(axis=1)
@@ -183,6 +195,8 @@ def _problems_beyond_chance(copies: _Copies) -> int | None:
     log_p_T = np.array([copies.log_chance(n_V, n_blocks) for n_V in counts])
     p_T = np.exp(log_p_T)
     bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
+    if copied_T.all():
+        bound = min(bound, log_p_T.sum())
     # no more ways to repeat are looked for than there are samples
     return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
 

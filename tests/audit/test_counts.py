@@ -290,6 +290,23 @@ def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
     assert [one.tolist() for one in steps] == [[20], [20, 40], [20, 40, 60]]
 
 
+def test_more_samples_of_the_same_checkpoints_are_another_look(store: Store) -> None:
+    def number(n: int) -> int:
+        letters = {
+            (problem, step): _mixed(("A.B." + "A.B" * n)[:n], problem, step)
+            for problem in range(3)
+            for step in (0, 20)
+        }
+        store._database.rows("DELETE FROM samples")
+        store._database.rows("DELETE FROM grades")
+        key = plant(store, letters, n=n)
+        seen = read_counts(store, key, {}, {}).looks.number
+        conclude(store, key, {}, {}, SilentProgress())
+        return seen
+
+    assert [number(4), number(4), number(8), number(4)] == [1, 1, 2, 1]
+
+
 def test_a_series_without_a_verdict_was_not_looked_at(store: Store) -> None:
     key = plant(store, {(0, 0): "AB.."}, n=4)
     assert conclude(store, key, {}, {}, SilentProgress()).label == "no_verdict"
@@ -337,7 +354,8 @@ def _mixed(letters: str, *of: int) -> str:
 
 def _lost(n_problems: int, n: int) -> Responses:
     """Half of the problems are lost, the others always solved from step 20 on."""
-    base = {(problem, 0): _mixed(("AB......" * n)[:n], problem) for problem in range(n_problems)}
+    # no number divides all counts: that would be copies
+    base = {(problem, 0): _mixed(("AB......" * n)[: n - 3] + "AAB", problem) for problem in range(n_problems)}
     late = {(problem, step): ("A" if problem % 2 else ".") * n for problem in range(n_problems) for step in (20, 40)}
     return {**base, **late}
 

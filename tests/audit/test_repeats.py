@@ -29,6 +29,10 @@ def _independent(rng: np.random.Generator, n: int = N, n_texts: int = 50) -> np.
     return rng.choice(n_texts, size=(N_PROBLEMS, n), p=share / share.sum()).astype(np.uint64)
 
 
+def _shuffled(responses: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(0).permuted(responses, axis=1)
+
+
 def _sorted(rng: np.random.Generator) -> np.ndarray:
     return np.sort(_independent(rng, n_texts=2), axis=1)
 
@@ -51,9 +55,11 @@ def _twice_at_two_problems(rng: np.random.Generator) -> np.ndarray:
         (lambda once: np.tile(once(4), 8), "8 times the same 4 samples|2 times the same 16 samples"),
         (lambda once: np.tile(once(10), 4)[:, :35], "3 times the same 10 samples"),
         (lambda once: np.repeat(once(16), 2, axis=1), "every sample 2 times in a row at 30 of 30"),
+        (lambda once: _shuffled(np.repeat(once(16), 2, axis=1)), "every sample 2 times, shuffled at 30 of 30"),
+        (lambda once: _shuffled(np.repeat(once(4), 8, axis=1)), "every sample 8 times, shuffled at 30 of 30"),
         (lambda once: np.vstack([np.tile(once(16), 2)[:10], once(32)[10:]]), "2 times the same 16 samples at 10 of 30"),
     ],
-    ids=["twice", "eight times", "a rest", "in a row", "a third of the problems"],
+    ids=["twice", "eight times", "a rest", "in a row", "shuffled", "eight times, shuffled", "a third of the problems"],
 )
 def test_copies_in_blocks_are_found(copied: Callable[..., np.ndarray], said: str) -> None:
     rng = np.random.default_rng(1)
@@ -79,6 +85,13 @@ def test_answers_that_a_tool_sorted_are_no_copies_though_many_counts_can_be_divi
 def _letters(rng: np.random.Generator, n: int = N) -> dict[int, str]:
     """Responses to each problem, of which none says much about another."""
     return {problem: "".join(rng.choice(list("ABCDEFGHIJKLM......"), size=n)) for problem in range(N_PROBLEMS)}
+
+
+@pytest.mark.parametrize(("times", "found"), [(1, False), (2, True), (3, True)])
+def test_shuffled_copies_show_in_right_and_wrong_alone(times: int, found: bool) -> None:
+    once = np.random.default_rng(times).random((100, 96 // times)) < 0.4
+    copied = _shuffled(np.repeat(once, times, axis=1)).astype(np.uint64)
+    assert (repeated_in_blocks(copied) is not None) == found
 
 
 def test_a_checkpoint_with_the_samples_of_another_is_left_out_and_its_clean_twin_is_not(store: Store) -> None:
