@@ -297,8 +297,8 @@ def test_more_samples_of_the_same_checkpoints_are_another_look(store: Store) -> 
             for problem in range(3)
             for step in (0, 20)
         }
-        store._database.rows("DELETE FROM samples")
-        store._database.rows("DELETE FROM grades")
+        for table in ("samples", "grades", "audit_problems", "audits"):
+            store._database.rows(f"DELETE FROM {table}")
         key = plant(store, letters, n=n)
         seen = read_counts(store, key, {}, {}).looks.number
         conclude(store, key, {}, {}, SilentProgress())
