@@ -26,10 +26,12 @@ import numpy as np
 import real_life_cases
 from calibration import fingerprint as fingerprint_of_the_rule
 from calibration_series import BAR, interval
+from label_rates import label_table, worst_rates
 from real_life_cases import CASES, Case, Outcome
 from results import RESULTS, circumstances
 
 from diagnostics.records.types import content_hash
+from diagnostics.verdict.rule import MARGIN
 
 SEED = 22
 #: Series of one task of a worker; each task has its own generator, so that the workers' number changes nothing.
@@ -82,8 +84,8 @@ def fingerprint() -> str:
     return content_hash(fingerprint_of_the_rule(), Path(real_life_cases.__file__).read_text(), SEED, SERIES_AT_ONCE)
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The Markdown file."""
+def table(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The Markdown file; ``calibrated`` are the rows of the calibration, for the rates of labels over all cases."""
     missed = [row["name"] for row in rows if broken(row)]
     held = "held in every case" if not missed else f"broken in: {', '.join(missed)}"
     parts = [
@@ -91,6 +93,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         f"Made by `make calibration` (seed {SEED}); machine, versions and counts are in `real_life.json`. The bound of "
         f"{100 * BAR:.0f} % on wrong labels is {held}.",
     ]
+    if calibrated:
+        parts += [
+            "## How often each label is wrong",
+            "The highest rate over all cases here and in [calibration.md](calibration.md): of labels of a loss where "
+            "there was none, and of the others where problems were lost, or pass@k fell by more than "
+            f"{100 * MARGIN:.0f} points.",
+            label_table(worst_rates(rows, calibrated)),
+        ]
     for null, title in ((True, "## Labels that would be wrong"), (False, "## What is found, and what is said of it")):
         lines = ["| case | counted | series | % (95 % interval) | labels, % |", "|---|---|---:|---:|---|"]
         for row in rows:
@@ -161,7 +171,8 @@ def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     partial.replace(path)
-    path.with_suffix(".md").write_text(table(rows))
+    calibrated = json.loads((RESULTS / "calibration.json").read_text())["rows"]
+    path.with_suffix(".md").write_text(table(rows, calibrated))
 
 
 if __name__ == "__main__":

@@ -533,7 +533,7 @@ WITH steps AS (
         series,
         unnest(json_transform(document -> '$.steps', '[{
             "step": "INTEGER", "checkpoint": "VARCHAR", "lost": "BOOLEAN", "kept": "BOOLEAN", "k": "INTEGER",
-            "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "why": "VARCHAR"
+            "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "cause": "VARCHAR", "why": "VARCHAR"
         }]')) AS one
     FROM verdicts
 ),
@@ -555,6 +555,7 @@ SELECT
     one.change AS change,
     one.low AS low,
     one.high AS high,
+    one.cause AS cause,
     one.why AS why
 FROM steps
 UNION ALL
@@ -568,6 +569,7 @@ SELECT
     NULL AS change,
     NULL AS low,
     NULL AS high,
+    NULL AS cause,
     'left out: ' || gone.why AS why
 FROM left_out;
 

@@ -224,7 +224,7 @@ def _with_claims(
         guess_rate=guess_rate_that_explains(fall.counts, ks=fall.ks, level=EXPLAINED_LEVEL, rng=rng),
         guess_rate_allowed=series.guess_rate.share,
         guess_source=series.guess_rate.source,
-        format=_format_part(fall, rng),
+        format=_format_part(fall, worst.k if fall.counts is seen.total else fall.worst_k, rng),
         even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
         step=step,
     )
@@ -251,11 +251,11 @@ def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fal
     return seen.fall_of_step(worst), said.steps[worst].step
 
 
-def _format_part(fall: Fall, rng: np.random.Generator) -> float | None:
-    """The part of the fall that unread samples explain; None where they did not notably become more."""
+def _format_part(fall: Fall, k: int, rng: np.random.Generator) -> float | None:
+    """The part of the fall of pass@k that unread samples explain; None where they did not notably become more."""
     if fall.unread is None or fall.unread.rise(fall.counts) <= NOTABLE_RISE:
         return None
-    return share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=fall.worst_k)
+    return share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=k)
 
 
 def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
+from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import share_text
@@ -61,6 +62,14 @@ def decline_text(began: Estimate) -> str:
     return f"{text}, {numbers.NINETY_FIVE} interval {numbers.fixed(began.low, 0)} to {numbers.fixed(began.high, 0)}"
 
 
+#: What else may explain that a checkpoint lost something.
+_CAUSES: Mapping[Cause, str] = {
+    "format": "samples that could not be read",
+    "guessing": "wrong answers that were accepted at the base",
+    "unread": "too few samples that could be read",
+}
+
+
 def _k(value: float) -> str:
     return numbers.fixed(value, 0 if value >= 100 else 1)
 
@@ -90,19 +99,20 @@ def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
     rows = tuple(
         (
             Cell.count(one.step),
-            Cell(text=_state(one)),
+            Cell(text=f"lost, or {one.cause}" if one.lost and one.cause else _state(one)),
             Cell(text=numbers.number(first.get(one.step), "probability"), sort=first.get(one.step)),
             Cell(text=_points(one.change, one.low, one.high), sort=one.change),
             Cell.count(one.k),
         )
         for one in verdict.steps
     )
-    before = " before what else would explain it is looked at" if verdict.label in ("format", "guessing") else ""
+    causes = sorted({one.cause for one in verdict.steps if one.lost and one.cause})
+    otherwise = f", though {' and '.join(map(_CAUSES.__getitem__, causes))} may be why" if causes else ""
     return Table(
         title=f"Every checkpoint: {told}",
         columns=columns(numbers=("step", "pass@k", "pass@1", "lowest change (points)", "at k")),
         rows=rows + gone,
-        note=f"Lost: pass@k surely fell at some k{before}. Kept: at no k did it fall by more than "
+        note=f"Lost: pass@k surely fell at some k{otherwise}. Kept: at no k did it fall by more than "
         f"{numbers.fixed(100 * MARGIN, 0)} points, {numbers.NINETY_FIVE} confidence. Open: neither is shown. "
         "The change stands at the k where it is lowest against its error. Intervals and tests are for all checkpoints "
         f"and k together.{_clear_but_open(verdict)}{_why_left_out(verdict)}",

@@ -293,9 +293,7 @@ def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
 def test_more_samples_of_the_same_checkpoints_are_another_look(store: Store) -> None:
     def number(n: int) -> int:
         letters = {
-            (problem, step): _mixed(("A.B." + "A.B" * n)[:n], problem, step)
-            for problem in range(3)
-            for step in (0, 20)
+            (problem, step): _mixed(("A.B." + "A.B" * n)[:n], problem, step) for problem in range(3) for step in (0, 20)
         }
         for table in ("samples", "grades", "audit_problems", "audits"):
             store._database.rows(f"DELETE FROM {table}")

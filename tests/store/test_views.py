@@ -67,6 +67,7 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
         {"name": "collapse", "holds": False, "why": "no problem shows a second mode", "later": 3},
     ]  # fmt: skip
     steps = [{"step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8, "change": -0.05}]
+    steps[0]["cause"] = "format"
     with Store.open(tmp_path / "audit.duckdb") as store:
         gone = [{"step": None, "checkpoint": "checkpoint-40", "why": "model.safetensors is cut short"}]
         _with_document(store, json.dumps({"claims": claims, "steps": steps, "left_out": gone}))
@@ -80,9 +81,9 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
     assert unknown["why"] == "no problem shows a second mode"
     assert step == {
         "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8,
-        "change": -0.05, "low": None, "high": None, "why": None,
+        "change": -0.05, "low": None, "high": None, "cause": "format", "why": None,
     }  # fmt: skip
-    unsaid = dict.fromkeys(["step", "lost", "kept", "k", "change", "low", "high"])
+    unsaid = dict.fromkeys(["step", "lost", "kept", "k", "change", "low", "high", "cause"])
     told = "left out: model.safetensors is cut short"
     assert broken == {"series": "run", "checkpoint": "checkpoint-40", **unsaid, "why": told}
 

@@ -162,8 +162,10 @@ def test_every_checkpoint_is_told_as_lost_kept_or_open(context: Context, states:
     rows = texts(table(text, f"Every checkpoint: {title}"))
     assert [row[:2] for row in rows] == [[str(one.step), state] for one, state in zip(steps, states, strict=True)]
     assert rows[1][3:] == ["−1.0 [−3.0, +1.0]", "2"]
-    before = table(said(context.source, label="guessing", steps=(step(10, "lost"),)), "Every checkpoint").note
-    assert "before what else would explain it is looked at" in before
+    guessed = replace(step(10, "lost"), cause="guessing")
+    told = table(said(context.source, label="guessing", steps=(guessed,)), "Every checkpoint")
+    assert texts(told)[0][:2] == ["10", "lost, or guessing"]
+    assert "though wrong answers that were accepted at the base may be why" in told.note
 
 
 def test_the_checkpoint_to_ship_is_the_one_that_is_recommended_with_those_as_good(context: Context) -> None:
