@@ -288,13 +288,13 @@ def print_verdict(verdict: Verdict, head: str) -> None:
     from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
     print(f"{head} {verdict.sentence}")
-    if not verdict.sentence.startswith(f"{verdict.title}:"):  # the sentence is on these problems, and says so later
-        print(f"label   {verdict.title}")
     said = verdict.shipping  # without a recommendation the verdict's own sentence says why
     shipping = None if said is None or said.recommended is None else said.sentence
     for name, told in (("sharper", sharpening_text(verdict)), ("ship", shipping), ("steps", checkpoints_text(verdict))):
         if told:
             print(f"{name:7} {told}")
+    for warning in verdict.warnings:
+        print(f"note    {warning}")
 
 
 def _verdict(verdict: Verdict) -> Any:

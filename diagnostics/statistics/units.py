@@ -16,7 +16,7 @@ from diagnostics.statistics.clusters import by_cluster
 #: Below so many clusters nothing is said of problems like these: what clusters scatter is not known then.
 FEW_CLUSTERS = 10
 #: Clusters worth less than this share of their number are unequal, and must be worth so many of equal size.
-_UNEQUAL, _FEW_UNEQUAL = 0.75, 20
+_UNEQUAL, _FEW_UNEQUAL = 0.75, 30
 #: Said where an interval has no version for clusters.
 NOT_RELATED = "its interval takes problems as independent, and clusters of related ones are named"
 
@@ -60,13 +60,12 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
 def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
     """Why clusters say nothing of problems like these, by their number or by how unequal they are; None where they do.
 
-    A few large ones carry the variance, and say less than as many of equal size as they are worth: a test over clusters
-    at 3 % was wrong in 6 % of series where one of 24 problems among 18 of 4 made them worth 11.
+    A few large ones carry the variance, and say less than as many of equal size as they are worth.
 
     >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
     ('fewer than 10 clusters', None)
     >>> too_few_to_generalise(np.minimum(np.arange(60) // 2, 12))
-    'clusters so unequal that they are worth 2.7 of equal size, fewer than 20'
+    'clusters so unequal that they are worth 2.7 of equal size, fewer than 30'
     """
     named_P = named_clusters(cluster_P)
     if named_P is None:

@@ -52,15 +52,8 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         )
     yield from _of_size(said)
     yield from _of_guessing(said)
-    yield from _of_relations(said, counts)
-    if counts.correlation is not None:
-        yield (
-            "Samples of a problem that follow one another agree in being right more than chance would have it "
-            f"(correlation {counts.correlation:.2g}): batches that share something, or rows that are sorted. They are "
-            "not taken for independent draws, so that nothing is said of these very problems alone, nor of lost modes. "
-            "Draw them one by one with seeds of their own, or import them in the order in which they were drawn."
-        )
-    yield from _of_looks(counts)
+    yield from warnings_of(counts)
+    yield from _of_related_remedy(said, counts)
     if said.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."
     if any(one.n < one.n_most for one in window):
@@ -97,23 +90,43 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
     )
 
 
-def _of_relations(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
+def warnings_of(counts: SeriesCounts) -> Iterator[str]:
+    """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
+    yield from _of_relations(counts)
+    yield from _of_order(counts)
+    yield from _of_looks(counts)
+
+
+def _of_relations(counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
         why = too_few_to_generalise(counts.cluster_P)
         few = f": nothing is said of problems like these, for there are {why}" if why else ""
         yield f"Related problems are counted as {plural(n_clusters, 'cluster')}{few}."
-        if said.label == "inconclusive":
-            yield (
-                "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "
-                "and fall together, which no samples of the base tell."
-            )
     elif counts.n_near_duplicates:
         n = counts.n_near_duplicates
         repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"
         taken = "is taken for independent" if n == 1 else "are taken for independent"
         mend = "Name the field that groups them with --cluster (of an import: --map cluster=FIELD)."
         yield f"{repeat} the text of another and {taken}. {mend}"
+
+
+def _of_related_remedy(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
+    if counts.cluster_P is not None and said.label == "inconclusive":
+        yield (
+            "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "
+            "and fall together, which no samples of the base tell."
+        )
+
+
+def _of_order(counts: SeriesCounts) -> Iterator[str]:
+    if counts.correlation is not None:
+        yield (
+            "Samples of a problem that follow one another agree in being right more than chance would have it "
+            f"(correlation {counts.correlation:.2g}): batches that share something, or rows that are sorted. They are "
+            "not taken for independent draws, so that nothing is said of these very problems alone, nor of lost modes. "
+            "Draw them one by one with seeds of their own, or import them in the order in which they were drawn."
+        )
 
 
 def _of_looks(counts: SeriesCounts) -> Iterator[str]:

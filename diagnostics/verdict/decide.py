@@ -21,7 +21,7 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of
+from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, warnings_of
 from diagnostics.verdict.claims import HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
@@ -121,7 +121,8 @@ def _judged(counts: SeriesCounts) -> Verdict:
     # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
     if said.label == "inconclusive" and counts.cluster_P is None:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
-    return _with_sentence(replace(said, caveats=tuple(caveats_of(said, counts, window))))
+    said = replace(said, caveats=tuple(caveats_of(said, counts, window)), warnings=tuple(warnings_of(counts)))
+    return _with_sentence(said)
 
 
 def _evidence(

@@ -196,8 +196,9 @@ class Verdict:
     adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
     all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
-    about what may mislead in this very series. ``shipping`` says which checkpoint to ship, of all series that
-    can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a checkpoint.
+    about what may mislead in this very series, ``warnings`` those of them about how its problems and samples came to
+    be. ``shipping`` says which checkpoint to ship, of all series that can be compared; None in verdicts of before.
+    ``repaired``: the series is weights between the base and a checkpoint.
     """
 
     series: str
@@ -229,6 +230,7 @@ class Verdict:
     rates: tuple[Rates, ...] = ()
     graders: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     remedy: Remedy | None = None
     shipping: Recommendation | None = None
     repaired: bool = False
@@ -275,6 +277,7 @@ class Verdict:
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),
+                "warnings": tuple(fields.get("warnings", ())),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }
