@@ -12,7 +12,7 @@ from pandas.api.types import is_list_like
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
-from diagnostics.store.write_verdict import COMPARED, look_id
+from diagnostics.store.write_verdict import COMPARED, look_ids
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,8 +187,9 @@ def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
     On the same ones, with as many samples, it is one look; who draws more of them looks again.
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
-    compared = store.frame(COMPARED, series=series, steps=list(steps))["compared"].tolist()
-    here = looks.loc[looks["look_id"] == look_id(compared), "number"]
+    compared = store.frame(COMPARED, series=series, steps=list(steps))
+    ids = look_ids(list(zip(compared["checkpoint_id"], compared["n"].astype(int), strict=True)))
+    here = looks.loc[looks["look_id"].isin(ids), "number"]
     return len(looks) + 1 if here.empty else int(here.iloc[0])
 
 

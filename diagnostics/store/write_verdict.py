@@ -11,7 +11,7 @@ from diagnostics.verdict.record import Verdict
 #: The base and the checkpoints of ``$steps``, with their samples per problem. A step that was trained anew is another
 #: checkpoint.
 COMPARED = """
-SELECT checkpoint_id || ' ' || min(n_planned) AS compared
+SELECT checkpoint_id, min(n_planned) AS n
 FROM planned_samples
 WHERE series = $series AND (is_base OR list_contains($steps::INTEGER[], step))
 GROUP BY checkpoint_id, is_base, step
@@ -19,9 +19,14 @@ ORDER BY is_base DESC, step
 """
 
 
-def look_id(compared: Sequence[str]) -> str:
-    """What a look is known by: the base and the checkpoints that it compares, with their samples, as ``COMPARED``."""
-    return content_hash(*compared)
+def look_ids(compared: Sequence[tuple[str, int]]) -> tuple[str, str]:
+    """What a look is known by: the base and the checkpoints that it compares, with their samples, as ``COMPARED``.
+
+    The second is what it was known by before samples counted: stores of then hold it.
+    """
+    return content_hash(*(f"{checkpoint_id} {n}" for checkpoint_id, n in compared)), content_hash(
+        *(checkpoint_id for checkpoint_id, _ in compared)
+    )
 
 
 def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:
@@ -43,13 +48,13 @@ def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:
 
 def record_look(database: Database, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
     """See ``Store.add_look``."""
-    compared = look_id([row[0] for row in database.rows(COMPARED, {"series": series, "steps": list(steps)})])
+    ids = look_ids(database.rows(COMPARED, {"series": series, "steps": list(steps)}))
     held = database.rows("SELECT look_id, number, runs FROM verdict_looks WHERE series = ?", [series])
-    number, runs = next(((row[1], row[2]) for row in held if row[0] == compared), (len(held) + 1, 0))
+    look, number, runs = next((row for row in held if row[0] in ids), (ids[0], len(held) + 1, 0))
     if terms.runs > runs:
         with database.transaction():
             database.rows(
                 "INSERT OR REPLACE INTO verdict_looks VALUES (?, ?, ?, ?, ?, ?)",
-                [series, compared, number, list(steps), terms.looks, terms.runs],
+                [series, look, number, list(steps), terms.looks, terms.runs],
             )
     return int(number)

@@ -14,7 +14,15 @@ from diagnostics.audit.counts import judge, read_counts
 from diagnostics.audit.measure import conclude
 from diagnostics.records.errors import StoreError
 from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series, VerdictTerms
+from diagnostics.records.types import (
+    AuditKey,
+    Checkpoint,
+    Problem,
+    SamplingSettings,
+    Series,
+    VerdictTerms,
+    content_hash,
+)
 from diagnostics.store import Store
 from diagnostics.store.load import stored_key
 from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
@@ -303,6 +311,17 @@ def test_more_samples_of_the_same_checkpoints_are_another_look(store: Store) -> 
         return seen
 
     assert [number(4), number(4), number(8), number(4)] == [1, 1, 2, 1]
+
+
+def test_a_look_of_before_samples_counted_is_the_same_look(store: Store) -> None:
+    letters = {(problem, step): _mixed("A.B.", problem, step) for problem in range(3) for step in (0, 20)}
+    key = plant(store, letters, n=4)
+    conclude(store, key, {}, {}, SilentProgress())
+    store._database.rows("UPDATE verdict_looks SET look_id = ?", [content_hash("hash0", "hash20")])
+    key = replace(key, terms=VerdictTerms(runs=3))
+    assert read_counts(store, key, {}, {}).looks.number == 1
+    conclude(store, key, {}, {}, SilentProgress())
+    assert store.frame("SELECT number, runs FROM verdict_looks").to_numpy().tolist() == [[1, 3]]
 
 
 def test_a_series_without_a_verdict_was_not_looked_at(store: Store) -> None:
