@@ -16,14 +16,7 @@ from trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollout
 from trainers.run.trackers import open_tracker, require_tracker
 from trainers.starting import prepare, save, states
 from trainers.step import train_step
-from trainers.warning_signs import new_signs
-
-#: So many steps without a correct sample are told.
-FIRST_STEPS = 3
-NOTHING_CORRECT = (
-    f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1): what acts on correct "
-    "samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: iac:s_plus=positive)"
-)
+from trainers.warning_signs import FIRST_STEPS, NOTHING_CORRECT, new_signs
 
 
 def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:

@@ -19,9 +19,10 @@ from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
-from trainers.loop import NOTHING_CORRECT, train
+from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
 from trainers.step import as_groups
+from trainers.warning_signs import NOTHING_CORRECT
 
 
 def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
