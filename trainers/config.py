@@ -308,9 +308,9 @@ def _at_least(flag: str, number: int | None, least: int) -> None:
 
 def _positive(flag: str, number: float) -> None:
     if not (math.isfinite(number) and number > 0):
-        raise ConfigError(f"{flag} {number}: must be above 0")
+        raise ConfigError(f"{flag} {number}: must be a finite number above 0")
 
 
 def _not_negative(flag: str, number: float) -> None:
     if not (math.isfinite(number) and number >= 0):
-        raise ConfigError(f"{flag} {number}: must be 0 or more")
+        raise ConfigError(f"{flag} {number}: must be a finite number of 0 or more")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -98,10 +99,10 @@ def _jsonl_rows(path: Path) -> Generator[Row, None, None]:
                 where = f"{path} line {number}"
                 try:
                     fields = json.loads(line, parse_constant=_refuse_constant)
-                except (ValueError, RecursionError) as error:
-                    raise ProblemError(
-                        f"{where}: not valid JSON ({_first_words(error)}); one object per line"
-                    ) from error
+                except RecursionError as error:
+                    raise ProblemError(f"{where}: nested deeper than can be read; make it flat") from error
+                except ValueError as error:
+                    raise ProblemError(f"{where}: {_not_read(error)}") from error
                 if not isinstance(fields, dict):
                     raise ProblemError(f"{where}: {_kind(fields)} instead of an object; {_ACCEPTED}")
                 yield Row(where=where, place=f"line {number}", fields=fields)
@@ -237,6 +238,13 @@ def _refuse_twice(places: dict[str, str], key: str, row: Row, what: str) -> None
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _not_read(error: ValueError) -> str:
+    """What is wrong with a line; a whole number that Python refuses to convert is JSON all the same."""
+    if "digits" in str(error) and not isinstance(error, json.JSONDecodeError):
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits; write it as text, in quotes"
+    return f"not valid JSON ({_first_words(error)}); one object per line"
 
 
 def _kind(value: Any) -> str:

@@ -21,7 +21,7 @@ from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
         ({"micro_batch": 0}, "--micro-batch 0"),
         ({"limit": 0}, "--limit 0"),
         ({"seed": -1}, "--seed -1"),
-        ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0: must be a finite number above 0"),
         ({"learning_rate": float("nan")}, "--learning-rate nan"),
         ({"temperature": 0.0}, "--temperature 0.0"),
         ({"lora_rank": -1}, "--lora-rank -1"),

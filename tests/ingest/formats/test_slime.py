@@ -85,7 +85,7 @@ def test_what_was_aborted_or_is_no_sample_is_a_fault(tmp_path: Path) -> None:
         Fault(2, "its rollout has no status"),
         Fault(3, "a sample that is not a dict"),
         Fault(4, "reward is NaN or infinite"),
-        Fault(5, "response_length is not a whole number"),
+        Fault(5, "response_length is below 0"),
     ]
 
 
