@@ -13,13 +13,16 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
 
 from diagnostics.ingest.formats.contract import Fault
 from diagnostics.records.errors import ImportFileError, first_line
+
+if TYPE_CHECKING:
+    import pyarrow
 
 NOT_JSON = "not valid JSON (cut short?)"
 NESTED = "JSON that is nested too deep to be read"
@@ -258,12 +261,29 @@ def _parquet(
             _require_once(path, file.schema_arrow.names)
             number = 0
             for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
-                for fields in batch.to_pylist():
+                for fields in _rows(batch):
                     number += 1
                     yield number, fields
+    except MemoryError as error:  # a text that is held once and meant in every row fills it from a file of kilobytes
+        raise ImportFileError(f"{path}: {rows_at_once:,} of its rows do not fit into the memory; split it") from error
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # of dates no calendar has, too
         first = first_line(error)
         raise ImportFileError(f"{path}: not a readable Parquet file ({first}); cut short? copy it again") from error
+
+
+def _rows(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows of a batch as ``to_pylist`` has them; a text that is held once for many of them stays one."""
+    columns = [_values(column) for column in batch.columns]
+    return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _values(column: pyarrow.Array) -> list[Any]:
+    import pyarrow
+
+    if not isinstance(column, pyarrow.DictionaryArray) or len(column.dictionary) > len(column):
+        return column.to_pylist()
+    held = column.dictionary.to_pylist()
+    return [None if place is None else held[place] for place in column.indices.to_pylist()]
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:

@@ -30,7 +30,7 @@ from diagnostics.ingest.formats import (
     verl,
 )
 from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.rows import LONG_NUMBER, NESTED, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
+from diagnostics.ingest.formats.rows import LONG_NUMBER, NESTED, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8, records
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import checked
 
@@ -294,6 +294,17 @@ def test_what_is_wrong_with_a_step_is_said_in_the_right_words(tmp_path: Path, st
     path.write_text(json.dumps(VERL).replace("40", step) + "\n")
     (read,) = checked(verl.IMPORTER.read(path, ReadOptions()))
     assert getattr(read, "why", None) == why
+
+
+def test_a_text_that_is_held_once_for_many_rows_is_one(tmp_path: Path) -> None:
+    """A Parquet file of a kilobyte may mean gigabytes."""
+    path = tmp_path / "40.parquet"
+    prompts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["x" * 1000, "y"]))
+    parquet.write_table(pa.table({"q": prompts, "a": ["2"] * 4}), path)
+    read = [one[1] for one in records(path) if not isinstance(one, Fault)]
+    assert [one["q"] for one in read] == ["x" * 1000, "y", None, "x" * 1000]
+    assert read[0]["q"] is read[3]["q"]
+    assert [one["a"] for one in read] == ["2"] * 4
 
 
 def test_a_quote_that_is_left_open_stops_a_csv_file_at_its_line(tmp_path: Path) -> None:
