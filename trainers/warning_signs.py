@@ -26,8 +26,9 @@ FALLEN_TO = 0.5
 #: So many steps without a correct sample are told.
 FIRST_STEPS = 3
 NOTHING_CORRECT = (
-    f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1): what acts on correct "
-    "samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: iac:s_plus=positive)"
+    f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1, or above --correct-above): "
+    "what acts on correct samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: "
+    "--correct-above, or iac:s_plus=positive)"
 )
 
 Kind = Literal["token_entropy", "correct_variety"]

@@ -51,13 +51,14 @@ class Row:
     fields: Mapping[str, Any]
 
 
-def problems_of_file(path: Path, *, limit: int | None = None) -> tuple[Problem, ...]:
+def problems_of_file(path: Path, *, limit: int | None = None, repeated: list[str] | None = None) -> tuple[Problem, ...]:
     """The problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
 
+    A problem that comes again is an error; with a list ``repeated`` it is left out, and the list told where it stands.
     Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for whatever cannot be graded as it stands.
     """
     with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
-        return checked_problems(islice(rows, limit), source=str(path), task=path.stem)
+        return checked_problems(islice(rows, limit), source=str(path), task=path.stem, repeated=repeated)
 
 
 def read_rows(path: Path) -> Generator[Row, None, None]:
@@ -69,16 +70,25 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
     return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
 
 
-def checked_problems(rows: Iterable[Row], *, source: str, task: str) -> tuple[Problem, ...]:
-    """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not."""
+def checked_problems(
+    rows: Iterable[Row], *, source: str, task: str, repeated: list[str] | None = None
+) -> tuple[Problem, ...]:
+    """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not.
+
+    See ``problems_of_file`` for ``repeated``. Without it an id must not come twice either.
+    """
     problems: list[Problem] = []
     place_of_id: dict[str, str] = {}
     place_of_content: dict[str, str] = {}
     with Verifiers() as verifiers:
         for row in rows:
             problem = problem_of_row(row, task)
-            _refuse_twice(place_of_content, content_hash(problem.prompt, problem.gold, problem.modes), row, "problem")
-            if problem.source_id is not None:
+            content = content_hash(problem.prompt, problem.gold, problem.modes)
+            if repeated is not None and content in place_of_content:
+                repeated.append(f"{row.place} is {place_of_content[content]} again")
+                continue
+            _refuse_twice(place_of_content, content, row, "problem")
+            if problem.source_id is not None and repeated is None:
                 _refuse_twice(place_of_id, problem.source_id, row, f"id {problem.source_id!r}")
             try:
                 verifiers.check_gold(problem)

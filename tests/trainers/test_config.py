@@ -24,6 +24,7 @@ from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
         ({"learning_rate": 0.0}, "--learning-rate 0.0: must be a finite number above 0"),
         ({"learning_rate": float("nan")}, "--learning-rate nan"),
         ({"temperature": 0.0}, "--temperature 0.0"),
+        ({"correct_above": float("nan")}, "--correct-above nan: must be a number"),
         ({"lora_rank": -1}, "--lora-rank -1"),
         ({"lora_alpha": 8.0}, "--lora-alpha needs --lora-rank"),
         ({"updates_per_batch": 5}, "--updates-per-batch 5: does not divide --batch-prompts 32"),

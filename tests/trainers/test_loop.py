@@ -200,6 +200,14 @@ def test_a_response_that_could_not_be_graded_is_not_counted_as_correct() -> None
     assert as_groups([timeout, timeout], 2)[1].tolist() == [[False, False]]
 
 
+def test_a_reward_above_the_one_that_was_named_is_correct_and_an_ungraded_one_never_is() -> None:
+    grades = [Grade(answer="4", mode=None, reward=reward) for reward in (0.1, 0.5, 0.6, 1.0)]
+    assert as_groups(grades, 4)[1].tolist() == [[False, False, False, True]]
+    assert as_groups(grades, 4, correct_above=0.5)[1].tolist() == [[False, False, True, True]]
+    timeout = Grade(answer="NA", mode=None, reward=1.0, state="timeout", reason="5 s")
+    assert as_groups([timeout], 1, correct_above=0.5)[1].tolist() == [[False]]
+
+
 def test_a_run_whose_first_steps_hold_nothing_correct_says_so(
     config: TrainConfig, finished: FinishedRun, tmp_path: Path
 ) -> None:
