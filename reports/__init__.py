@@ -8,16 +8,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+#: How the head of every report goes on, within so many bytes.
+_TITLE, _HEAD_BYTES = b"<title>Over-sharpening report", 4096
+
 
 def build_report(
-    store_path: Path, out_path: Path, *, series: tuple[str, ...] | None = None, allow: bool = False
+    store_path: Path,
+    out_path: Path,
+    *,
+    series: tuple[str, ...] | None = None,
+    allow: bool = False,
+    replace: bool = False,
 ) -> Path:
     """Write the HTML report of ``series`` (default: every audited series of the store) to ``out_path``.
 
     Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
     ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
     The same store gives the same bytes. The file appears whole or not at all.
-    Raises ``ConfigError`` where ``out_path`` is the store, and
+    Raises ``ConfigError`` where ``out_path`` is the store, or without ``replace`` a file that is no report, and
     :class:`~diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the named
     series differ in more than their training.
     """
@@ -26,7 +34,7 @@ def build_report(
     from reports.page import load_page
     from reports.render import render_page, write_atomically
 
-    require_another_file(store_path, out_path)
+    require_place(store_path, out_path, replace=replace)
     with Store.open(store_path, read_only=True) as store:
         page = load_page(
             store,
@@ -39,9 +47,24 @@ def build_report(
     return write_atomically(out_path, render_page(page))
 
 
-def require_another_file(store_path: Path, out_path: Path) -> None:
-    """Raise ``ConfigError`` where the report would replace the store that it is made of."""
+def require_place(store_path: Path, out_path: Path, *, replace: bool = False) -> None:
+    """Raise ``ConfigError`` where the report would take the place of the store, or of a file that is no report of ours.
+
+    With ``replace`` it may take that of any file but the store; an empty one it always may.
+    """
     from diagnostics.records.errors import ConfigError
 
     if out_path.resolve() == store_path.resolve():
         raise ConfigError(f"--out {out_path}: is the store itself, which the report would replace; name an HTML file")
+    if not replace and out_path.is_file() and not _is_report(out_path):
+        raise ConfigError(
+            f"{out_path}: exists and is no report of oversharp, which would replace it; move it, or name another --out "
+            "(oversharp report --replace writes over it)"
+        )
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file is empty or begins as reports do, of whatever version."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return not head or _TITLE in head

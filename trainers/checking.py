@@ -14,7 +14,9 @@ import torch
 from diagnostics.models.devices import pick_device
 from diagnostics.models.load import LoadedModel, model_folder, outline_path
 from diagnostics.models.tokens import encode_prompt, require_fit
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError, OversharpError, TrainingError
+from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import Problem
 from diagnostics.tasks import countdown, load_problems
 from trainers import objectives
@@ -72,15 +74,18 @@ def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
         yield outline
 
 
-def checked_start(config: TrainConfig, objective: Objective, policy: str, outline: Outlines) -> Asked:
+def checked_start(
+    config: TrainConfig, objective: Objective, policy: str, outline: Outlines, says: ProgressSink | None = None
+) -> Asked:
     """The problems of a run and their prompts, once every model that it needs is known to fit ``policy``, its source.
 
+    ``says`` is told of problems that the file holds twice and the run once.
     Raises an ``OversharpError`` that names the setting: a model that is not there or not whole, a reference or memory
     network of other tokens, a prompt that cannot be encoded or leaves no room for ``max_tokens`` in a model's context,
     an engine that does not run the model.
     """
     device = pick_device(config.device)
-    problems = training_problems(config)
+    problems = training_problems(config, says)
     as_policy = "--model " if policy == config.model else ""
     with _said_of(as_policy):
         own = outline(policy)
@@ -144,6 +149,22 @@ def checked_objective(config: TrainConfig) -> Objective:
     return objective
 
 
+def uncorrected(config: TrainConfig, objective: Objective) -> str | None:
+    """What to know before rollouts of another arithmetic are learned from as the policy's own; None where they are not.
+
+    vLLM's kernels round otherwise than the trainer's, in bfloat16 by far more than in float32. A memory network draws
+    by another law on purpose.
+    """
+    is_told = objective.correction is not None or objective.decoding is not None
+    if config.engine != "vllm" or config.precision != "bfloat16" or is_told:
+        return None
+    return (
+        "--engine vllm --precision bfloat16: rollouts are learned from as if the trainer drew them, and vLLM rounds "
+        "otherwise (sampler_logp_gap_mean in metrics.jsonl says by how much); "
+        f"--algorithm {config.algorithm}+importance weights them for it"
+    )
+
+
 def needs_reference(objective: Objective) -> bool:
     """Whether a part looks at the reference policy."""
     return objective.asks_for("reference_logp") or objective.rehearsal is not None
@@ -178,13 +199,21 @@ def policy_source(config: TrainConfig, done: int | None) -> str:
     return str(checkpoint_path(config.output_dir, done))
 
 
-def training_problems(config: TrainConfig) -> tuple[Problem, ...]:
-    """The problems to train on; never the held-out ones of the built-in task."""
+def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> tuple[Problem, ...]:
+    """The problems to train on, each once; never the held-out ones of the built-in task.
+
+    An audit refuses a problem that comes again, as it would count twice; a training only meets it more often.
+    """
     if config.trains_on_countdown:
         return countdown.problems(split="train", limit=config.limit)
     # a stream of its own: problems generated for the audit come from its plain seed and stay unseen
     seed = stream_seed(config.seed, "problems") % 2**31
-    return load_problems(config.problems, config.task, limit=config.limit, seed=seed)
+    repeated: list[str] = []
+    problems = load_problems(config.problems, config.task, limit=config.limit, seed=seed, repeated=repeated)
+    if repeated and says is not None:
+        n = plural(len(repeated), "problem")
+        says.note(f"{config.problems}: left out {n} that the file holds already (the first: {repeated[0]})")
+    return problems
 
 
 def _require_room(config: TrainConfig, asked: Asked, model: Outline) -> None:

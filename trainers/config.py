@@ -65,6 +65,9 @@ class TrainConfig:
     max_tokens
         Longest response in tokens, the end token included; behind the longest prompt it must fit into the model's
         context. Default: what the task asks for, else 1024.
+    correct_above
+        A sample is correct if its reward exceeds this: for verifiers of partial rewards, and parts that act on correct
+        samples (iac, nsr, …). Default: what the verifier calls correct, a reward of 1.
     prompt_template
         Text around every prompt; must contain {prompt}. Give the audit the same one.
     system_prompt
@@ -122,6 +125,7 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     max_tokens: int | None = None
+    correct_above: float | None = None
     prompt_template: str = "{prompt}"
     system_prompt: str = ""
     chat: bool = False
@@ -167,6 +171,8 @@ class TrainConfig:
         _positive("--max-grad-norm", self.max_grad_norm)
         _positive("--temperature", self.temperature)
         _not_negative("--weight-decay", self.weight_decay)
+        if self.correct_above is not None and not math.isfinite(self.correct_above):
+            raise ConfigError(f"--correct-above {self.correct_above}: must be a number")
         _at_least("--lora-rank", self.lora_rank, 0)
         if self.lora_alpha is not None:
             _positive("--lora-alpha", self.lora_alpha)
@@ -308,9 +314,9 @@ def _at_least(flag: str, number: int | None, least: int) -> None:
 
 def _positive(flag: str, number: float) -> None:
     if not (math.isfinite(number) and number > 0):
-        raise ConfigError(f"{flag} {number}: must be above 0")
+        raise ConfigError(f"{flag} {number}: must be a finite number above 0")
 
 
 def _not_negative(flag: str, number: float) -> None:
     if not (math.isfinite(number) and number >= 0):
-        raise ConfigError(f"{flag} {number}: must be 0 or more")
+        raise ConfigError(f"{flag} {number}: must be a finite number of 0 or more")

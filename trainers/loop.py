@@ -8,7 +8,7 @@ from pathlib import Path
 from diagnostics.models.devices import cpu_threads
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.verifiers import Verifiers
-from trainers.checking import checked_objective
+from trainers.checking import checked_objective, uncorrected
 from trainers.config import TrainConfig, settings_of
 from trainers.objectives import composition
 from trainers.run import checkpointing
@@ -16,14 +16,7 @@ from trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollout
 from trainers.run.trackers import open_tracker, require_tracker
 from trainers.starting import prepare, save, states
 from trainers.step import train_step
-from trainers.warning_signs import new_signs
-
-#: So many steps without a correct sample are told.
-FIRST_STEPS = 3
-NOTHING_CORRECT = (
-    f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1): what acts on correct "
-    "samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: iac:s_plus=positive)"
-)
+from trainers.warning_signs import FIRST_STEPS, NOTHING_CORRECT, new_signs
 
 
 def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
@@ -37,6 +30,8 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     objective = checked_objective(config)
     for caution in composition.cautions(objective):
         says.note(f"{config.algorithm}: {caution}")
+    if caution := uncorrected(config, objective):
+        says.note(caution)
     with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:
         done = checkpointing.committed_step(run)
         if done is not None and done >= config.max_steps:

@@ -36,7 +36,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     device = pick_device(config.device)
     untrained = own_base(config).output_dir if config.model is None else None
     with model_outlines(untrained=untrained) as outline:
-        asked = checked_start(config, objective, policy_source(config, done), outline)
+        asked = checked_start(config, objective, policy_source(config, done), outline, says)
     resumed = None if done is None else checkpointing.checkpoint_path(run, done)
     # an adapter lies on the model that the run started from, whatever the step
     start = starting_model(config, says) if resumed is None or config.lora_rank else resumed

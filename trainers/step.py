@@ -141,7 +141,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "response_tokens_mean": n_tokens / n_rows,
         "truncation_rate": float(rollouts.truncated_B.double().mean()),
         "ungraded_rate": sum(grade.state != "ok" for grade in drawn.grades) / n_rows,
-        **step_variety(drawn.texts, [grade.correct for grade in drawn.grades], config.group_size).metrics,
+        **step_variety(drawn.texts, rewards.correct_PG.flatten().tolist(), config.group_size).metrics,
         **sync_metrics,
         "generation_s": generated - started,
         "scoring_s": scored - generated,
@@ -162,7 +162,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         metrics["rehearsal_loss"] = sum(report.rehearsal_loss or 0.0 for report in reports) / len(reports)
     if memory_network_loss is not None:
         metrics["memory_network_loss"] = memory_network_loss
-    return StepOutcome(metrics=metrics, rows=rollout_rows(step, drawn, credit.advantage_PG.flatten()))
+    return StepOutcome(metrics=metrics, rows=rollout_rows(step, drawn, credit, rewards))
 
 
 def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
@@ -250,13 +250,14 @@ def grouped(
 ) -> GroupedRewards:
     """The rewards that the objective's credit is made from."""
     group_size = drawn.rollouts.group_size
-    reward_PG, correct_PG = as_groups(drawn.grades, group_size)
+    above = learner.config.correct_above
+    reward_PG, correct_PG = as_groups(drawn.grades, group_size, correct_above=above)
     greedy_correct_P = None
     if learner.objective.asks_for("greedy"):
         prompts = [encode_prompt(learner.policy.tokenizer, problem, learner.config) for problem in drawn.problems]
         likeliest = learner.engine.greedy(prompts, max_tokens=learner.config.used_max_tokens)
         greedy_correct_P = torch.tensor(
-            [grade.correct for grade in graded(learner, drawn.problems, likeliest, verifiers).grades]
+            [is_correct(grade, above) for grade in graded(learner, drawn.problems, likeliest, verifiers).grades]
         )
     return GroupedRewards(
         reward_PG=reward_PG,
@@ -310,23 +311,34 @@ def update(learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[P
     return report, grad_norm
 
 
+def is_correct(grade: Grade, above: float | None) -> bool:
+    """Whether a response counts as correct in training: a reward ``above`` that, or for None what the grade says.
+
+    >>> half = Grade(answer="4", mode=None, reward=0.5)
+    >>> is_correct(half, None), is_correct(half, 0.4), is_correct(half, 0.5)
+    (False, True, False)
+    """
+    return grade.correct if above is None else grade.state == "ok" and grade.reward > above
+
+
 def as_groups(
-    grades: Sequence[Grade], group_size: int
+    grades: Sequence[Grade], group_size: int, *, correct_above: float | None = None
 ) -> tuple[Float[Tensor, "prompt group"], Bool[Tensor, "prompt group"]]:
-    """Rewards and verdicts of prompt-major grades, one row per prompt."""
+    """Rewards and verdicts of prompt-major grades, one row per prompt; see ``is_correct``."""
     reward_B = torch.tensor([grade.reward for grade in grades], dtype=torch.float64)
-    correct_B = torch.tensor([grade.correct for grade in grades])
+    correct_B = torch.tensor([is_correct(grade, correct_above) for grade in grades])
     return reward_B.view(-1, group_size), correct_B.view(-1, group_size)
 
 
-def rollout_rows(step: int, drawn: StepRollouts, advantage_B: Float[Tensor, " row"]) -> list[RolloutRow]:
+def rollout_rows(step: int, drawn: StepRollouts, credit: Credit, rewards: GroupedRewards) -> list[RolloutRow]:
     """The rollouts of one step as rows of the Parquet file."""
     rollouts = drawn.rollouts
     columns = zip(
         drawn.asked,
         drawn.texts,
         drawn.grades,
-        advantage_B.tolist(),
+        rewards.correct_PG.flatten().tolist(),
+        credit.advantage_PG.flatten().tolist(),
         rollouts.n_tokens_B.tolist(),
         rollouts.truncated_B.tolist(),
         rollouts.logp_sum_B.tolist(),
@@ -340,14 +352,14 @@ def rollout_rows(step: int, drawn: StepRollouts, advantage_B: Float[Tensor, " ro
             prompt=problem.prompt,
             response=text,
             reward=grade.reward,
-            correct=grade.correct,
+            correct=correct,
             state=grade.state,
             advantage=advantage,
             n_tokens=n_tokens,
             truncated=truncated,
             logp_sum=logp_sum,
         )
-        for position, (problem, text, grade, advantage, n_tokens, truncated, logp_sum) in enumerate(columns)
+        for position, (problem, text, grade, correct, advantage, n_tokens, truncated, logp_sum) in enumerate(columns)
     ]
 
 

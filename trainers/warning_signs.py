@@ -23,6 +23,13 @@ from diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 WINDOW_STEPS = 20
 #: A trailing mean below this share of the first mean is a warning sign.
 FALLEN_TO = 0.5
+#: So many steps without a correct sample are told.
+FIRST_STEPS = 3
+NOTHING_CORRECT = (
+    f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1, or above --correct-above): "
+    "what acts on correct samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: "
+    "--correct-above, or iac:s_plus=positive)"
+)
 
 Kind = Literal["token_entropy", "correct_variety"]
 

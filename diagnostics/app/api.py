@@ -138,6 +138,7 @@ def audit(
     from diagnostics.audit.audit import audit as run
 
     paths = _listed(series)
+    _require_report_place(config.out / "audit.duckdb")
     result = run(paths, config, command=command or _call("audit", paths, config), progress=progress)
     write_report(result.store_path, result.report_path)
     return result
@@ -185,6 +186,7 @@ def import_samples(
     from diagnostics.ingest.ingest import import_samples as run
 
     listed = _listed(paths)
+    _require_report_place(config.store)
     result = run(listed, config, command=command or _call("import_samples", listed, config), progress=progress)
     if result.report_path is not None:
         write_report(result.store_path, result.report_path)
@@ -265,10 +267,10 @@ def confirm(
     from diagnostics.audit.config import ConfirmConfig
     from diagnostics.audit.confirm import confirm as run
     from diagnostics.audit.confirm import confirm_report_path
-    from reports import build_report, require_another_file
+    from reports import build_report, require_place
 
     path, config = Path(store), config or ConfirmConfig()
-    require_another_file(path, confirm_report_path(path, config))  # before anything is drawn
+    require_place(path, confirm_report_path(path, config))  # before anything is drawn
     result = run(path, config, progress=progress)
     build_report(path, result.report_path)
     return result
@@ -304,6 +306,7 @@ def regrade(
     from diagnostics.app.report import write_report
     from diagnostics.audit.regrade import regrade as run
 
+    _require_report_place(Path(store))
     said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
     result = run(Path(store), verifier, series=series, guess_rate=guess_rate, command=command, progress=progress)
@@ -312,7 +315,12 @@ def regrade(
 
 
 def report(
-    store: Path | str, out: Path | str | None = None, *, series: Sequence[str] | None = None, allow: bool = False
+    store: Path | str,
+    out: Path | str | None = None,
+    *,
+    series: Sequence[str] | None = None,
+    allow: bool = False,
+    replace: bool = False,
 ) -> Path:
     """Write the HTML report of a store again.
 
@@ -326,12 +334,14 @@ def report(
         Names of the series to show side by side, for example --series grpo iac. Default: all.
     allow
         Compare series although they were sampled or graded differently; the report says so.
+    replace
+        Write over a file that is no report of oversharp. An older report is always written anew.
     """
     from reports import build_report
 
     path = Path(store)
     target = path.parent / "report.html" if out is None else Path(out)
-    return build_report(path, target, series=tuple(series) if series else None, allow=allow)
+    return build_report(path, target, series=tuple(series) if series else None, allow=allow, replace=replace)
 
 
 def export(
@@ -442,6 +452,13 @@ def compare(
 
 def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
     return [paths] if isinstance(paths, str | Path) else list(paths)
+
+
+def _require_report_place(store_path: Path) -> None:
+    """Raise ``ConfigError`` where the report beside the store would replace another file: before any work."""
+    from reports import require_place
+
+    require_place(store_path, store_path.parent / "report.html")
 
 
 def _call(verb: str, paths: Sequence[Path | str], config: Any) -> str:

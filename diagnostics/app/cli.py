@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        print(f"error: {' '.join(str(error).split())} (see oversharp --help)", file=sys.stderr)
+        print(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)", file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -304,8 +304,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 _REFUSALS = (
     errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
 )  # fmt: skip
-#: Of a path, so much is said: a name that is too long is no line.
-_SHOWN_OF_A_PATH = 120
+#: Of a path or a value, so much is said: one of thousands of characters is no line.
+_MOST_SHOWN = 120
 
 
 def _said_of(error: OSError) -> str | None:
@@ -315,9 +315,12 @@ def _said_of(error: OSError) -> str | None:
         return f"{where}: the disk is full; free some space and run the same command again"
     if error.errno not in _REFUSALS or not error.filename:
         return None
-    where = str(error.filename)
-    shown = where if len(where) <= _SHOWN_OF_A_PATH else f"{where[:_SHOWN_OF_A_PATH]}…"
-    return f"{shown}: cannot be used ({error.strerror}); name another place, or change its permissions"
+    where = _shown(str(error.filename))
+    return f"{where}: cannot be used ({error.strerror}); name another place, or change its permissions"
+
+
+def _shown(word: str) -> str:
+    return word if len(word) <= _MOST_SHOWN else f"{word[:_MOST_SHOWN]}…"
 
 
 def _cell(value: object) -> str:

@@ -15,7 +15,7 @@ from diagnostics.audit.config import CODE_BLOCK
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import comma_separated, require_at_least, require_name
+from diagnostics.records.settings import comma_separated, require_at_least, require_name, require_storable
 from diagnostics.records.types import RecordedSettings, make_paths
 
 #: What ``--map`` may name.
@@ -128,6 +128,7 @@ class ImportConfig(VerdictConfig):
             *(("--steps", step, 0) for step in self.steps),
         ):
             require_at_least(flag, value, least)
+            require_storable(flag, value)
         if self.n is not None and self.k and max(self.k) > self.n:
             raise ConfigError(f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n")
         unknown = sorted(self.map.keys() - set(MAPPED))

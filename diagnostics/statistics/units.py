@@ -60,7 +60,8 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
 def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
     """Why clusters say nothing of problems like these, by their number or by how unequal they are; None where they do.
 
-    A few large ones carry the variance, and say less than as many of equal size as they are worth.
+    A few large ones carry the variance, and say less than as many of equal size as they are worth: a t test over
+    clusters takes all of them to scatter alike.
 
     >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
     ('fewer than 10 clusters', None)

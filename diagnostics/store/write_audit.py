@@ -26,6 +26,16 @@ from diagnostics.records.types import (
 from diagnostics.store.database import Database
 from diagnostics.verifiers import RULES
 
+#: Of grades to insert those whose response has none by that verifier; for ``Database.insert``.
+UNGRADED = """
+    NOT EXISTS (
+        FROM grades AS g
+        WHERE g.problem_id = incoming.problem_id
+          AND g.response_id = incoming.response_id
+          AND g.verifier = incoming.verifier
+    )
+"""
+
 
 def register_series(database: Database, series: Series) -> None:
     """Register the checkpoints and training metrics of a series; a longer or moved series is updated.
@@ -251,14 +261,7 @@ def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]
                SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
                       n_boxed::INTEGER, rules::INTEGER""",
             frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
-            where="""
-            NOT EXISTS (
-                FROM grades AS g
-                WHERE g.problem_id = incoming.problem_id
-                  AND g.response_id = incoming.response_id
-                  AND g.verifier = incoming.verifier
-            )
-            """,
+            where=UNGRADED,
         )
 
 

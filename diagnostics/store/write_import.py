@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from diagnostics.store.database import Database
+from diagnostics.store.write_audit import UNGRADED
 
 PROBLEMS = pa.schema(
     [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id", "cluster")]
@@ -137,18 +138,7 @@ def record(database: Database, part: Recording) -> None:
         )
         database.insert(_INSERT_GRADES, part.new_grades)
         if len(part.other_grades):
-            database.insert(
-                _INSERT_GRADES,
-                part.other_grades,
-                where="""
-                NOT EXISTS (
-                    FROM grades AS g
-                    WHERE g.problem_id = incoming.problem_id
-                      AND g.response_id = incoming.response_id
-                      AND g.verifier = incoming.verifier
-                )
-                """,
-            )
+            database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)
         # a file that grew takes the place of what it was
         replaced = [part.series, part.path, part.file_hash]
         database.rows(

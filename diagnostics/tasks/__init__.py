@@ -23,14 +23,20 @@ _BUILT_IN = ("benchmark", "countdown", "reasoning_gym")
 
 
 def load_problems(
-    problems_file: Path | None, task: str | None, *, limit: int | None = None, seed: int = 0
+    problems_file: Path | None,
+    task: str | None,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    repeated: list[str] | None = None,
 ) -> tuple[Problem, ...]:
     """Problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
 
     Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
-    generators, and to benchmarks of which a limit draws problems at random. Raises ``ProblemError``, and
-    ``ConfigError`` for a broken or clashing plugin; never returns an empty tuple.
+    generators, and to benchmarks of which a limit draws problems at random. What a file holds twice is an error, or
+    with a list ``repeated`` left out and told there. Raises ``ProblemError``, and ``ConfigError`` for a broken or
+    clashing plugin; never returns an empty tuple.
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
@@ -43,7 +49,7 @@ def load_problems(
     if problems_file is not None:
         from diagnostics.tasks.files import problems_of_file
 
-        return problems_of_file(problems_file, limit=limit)
+        return problems_of_file(problems_file, limit=limit, repeated=repeated)
     assert task is not None
     problems = tuple(_problems_of_task(task, limit=limit, seed=seed))
     if not problems:

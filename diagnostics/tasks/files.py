@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -50,13 +51,14 @@ class Row:
     fields: Mapping[str, Any]
 
 
-def problems_of_file(path: Path, *, limit: int | None = None) -> tuple[Problem, ...]:
+def problems_of_file(path: Path, *, limit: int | None = None, repeated: list[str] | None = None) -> tuple[Problem, ...]:
     """The problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
 
+    A problem that comes again is an error; with a list ``repeated`` it is left out, and the list told where it stands.
     Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for whatever cannot be graded as it stands.
     """
     with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
-        return checked_problems(islice(rows, limit), source=str(path), task=path.stem)
+        return checked_problems(islice(rows, limit), source=str(path), task=path.stem, repeated=repeated)
 
 
 def read_rows(path: Path) -> Generator[Row, None, None]:
@@ -68,16 +70,25 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
     return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
 
 
-def checked_problems(rows: Iterable[Row], *, source: str, task: str) -> tuple[Problem, ...]:
-    """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not."""
+def checked_problems(
+    rows: Iterable[Row], *, source: str, task: str, repeated: list[str] | None = None
+) -> tuple[Problem, ...]:
+    """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not.
+
+    See ``problems_of_file`` for ``repeated``. Without it an id must not come twice either.
+    """
     problems: list[Problem] = []
     place_of_id: dict[str, str] = {}
     place_of_content: dict[str, str] = {}
     with Verifiers() as verifiers:
         for row in rows:
             problem = problem_of_row(row, task)
-            _refuse_twice(place_of_content, content_hash(problem.prompt, problem.gold, problem.modes), row, "problem")
-            if problem.source_id is not None:
+            content = content_hash(problem.prompt, problem.gold, problem.modes)
+            if repeated is not None and content in place_of_content:
+                repeated.append(f"{row.place} is {place_of_content[content]} again")
+                continue
+            _refuse_twice(place_of_content, content, row, "problem")
+            if problem.source_id is not None and repeated is None:
                 _refuse_twice(place_of_id, problem.source_id, row, f"id {problem.source_id!r}")
             try:
                 verifiers.check_gold(problem)
@@ -98,10 +109,10 @@ def _jsonl_rows(path: Path) -> Generator[Row, None, None]:
                 where = f"{path} line {number}"
                 try:
                     fields = json.loads(line, parse_constant=_refuse_constant)
-                except (ValueError, RecursionError) as error:
-                    raise ProblemError(
-                        f"{where}: not valid JSON ({_first_words(error)}); one object per line"
-                    ) from error
+                except RecursionError as error:
+                    raise ProblemError(f"{where}: nested deeper than can be read; make it flat") from error
+                except ValueError as error:
+                    raise ProblemError(f"{where}: {_not_read(error)}") from error
                 if not isinstance(fields, dict):
                     raise ProblemError(f"{where}: {_kind(fields)} instead of an object; {_ACCEPTED}")
                 yield Row(where=where, place=f"line {number}", fields=fields)
@@ -237,6 +248,13 @@ def _refuse_twice(places: dict[str, str], key: str, row: Row, what: str) -> None
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _not_read(error: ValueError) -> str:
+    """What is wrong with a line; a whole number that Python refuses to convert is JSON all the same."""
+    if "digits" in str(error) and not isinstance(error, json.JSONDecodeError):
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits; write it as text, in quotes"
+    return f"not valid JSON ({_first_words(error)}); one object per line"
 
 
 def _kind(value: Any) -> str:

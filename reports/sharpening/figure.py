@@ -47,7 +47,7 @@ def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
         _figure([points], [line]),
         figure_id=f"sharpening-{place + 1}",
         title=f"{series.name}: {TITLE}",
-        notes=_without(context, points),
+        notes=(*_without(context, points), *_not_hotter([points])),
         finding="" if series.verdict is None else sharpening_text(series.verdict),
     )
 
@@ -63,7 +63,7 @@ def shared_figure(context: Context) -> Figure | None:
         return None
     paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(shared)]
     title = f"{numbers.listing(tuple(one.series.name for one in shared))}: {TITLE}"
-    return replace(_figure(shared, paths), figure_id="compare-sharpening", title=title)
+    return replace(_figure(shared, paths), figure_id="compare-sharpening", title=title, notes=_not_hotter(shared))
 
 
 def _base(points: Points) -> tuple[object, ...]:
@@ -246,6 +246,20 @@ def _without(context: Context, points: Points) -> tuple[str, ...]:
     agreeing = _agreeing(context, points.series)
     needed = "the checkpoints themselves are needed to draw the base at lower temperatures (oversharp audit --controls)"
     return (*agreeing, f"{needed[0].upper()}{needed[1:]}.")
+
+
+def _not_hotter(all_points: Sequence[Points]) -> tuple[str, ...]:
+    """Which hotter checkpoints are not drawn, for they end below the k of the figure, and what draws them."""
+    short = [points for points in all_points if points.hotter_k is not None]
+    if not short:
+        return ()
+    k, reached = short[0].k, max(points.hotter_k or 0 for points in short)
+    whose = numbers.listing(tuple(points.series.name for points in short))
+    of = f" of {whose}" if len(short) < len(all_points) else ""
+    return (
+        f"Checkpoints{of} drawn hotter are not shown: their samples reach only k = {reached}, this figure is of "
+        f"k = {k} (oversharp audit --control-n {k}).",
+    )
 
 
 def _agreeing(context: Context, series: SeriesSource) -> tuple[str, ...]:

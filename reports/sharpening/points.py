@@ -48,7 +48,8 @@ class Point:
 class Points:
     """What there is to draw of one series at one ``k``. ``colder`` starts with the base and is alone without others.
 
-    ``power`` are the base's responses reweighted, from little to much; empty where that is not known.
+    ``power`` are the base's responses reweighted, from little to much; empty where that is not known. ``hotter_k`` is
+    the largest k of the checkpoints drawn hotter where all of them end below ``k``, and so are not drawn here.
     """
 
     series: SeriesSource
@@ -58,6 +59,7 @@ class Points:
     hotter: tuple[Point, ...]
     power: tuple[Point, ...]
     greedy: Bounded | None
+    hotter_k: int | None = None
 
 
 def points_of(context: Context, series: SeriesSource) -> Points | None:
@@ -74,15 +76,17 @@ def points_of(context: Context, series: SeriesSource) -> Points | None:
     drawn = _drawn(context, series, k)
     colder = [one for one in drawn if one.step == series.base_step and one.sharpness > 0]
     at = {one.step for one in found[1:]}
+    hotter = tuple(one for one in drawn if one.step in at and one.sharpness < 0)
     greedy = context.source.value_at("greedy_accuracy", series.name, series.base_step)
     return Points(
         series=series,
         k=k,
         run=found,
         colder=(found[0], *sorted(colder, key=lambda one: one.sharpness)),
-        hotter=tuple(one for one in drawn if one.step in at and one.sharpness < 0),
+        hotter=hotter,
         power=tuple(sorted(_reweighted(context, series, k), key=lambda one: one.sharpness)),
         greedy=None if greedy is None else _bounded(greedy),
+        hotter_k=None if hotter else _hotter_k(context, series, k),
     )
 
 
@@ -100,13 +104,29 @@ def _drawn(context: Context, series: SeriesSource, k: int) -> list[Point]:
     own = series.settings.get("temperature")
     if own is None:
         return []
-    rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
     made = []
-    rows = rows[(rows["k"] == k) & rows["scope"].str.startswith("T=")]
-    for row in rows[["step", "scope"]].drop_duplicates().itertuples():
+    rows = _at_temperatures(context, series)
+    for row in rows.loc[rows["k"] == k, ["step", "scope"]].drop_duplicates().itertuples():
         sharpness = 1.0 - float(str(row.scope).removeprefix("T=")) / float(own)
         made.append(_point(context, series, int(row.step), k, scope=str(row.scope), sharpness=sharpness))
     return [one for one in made if one is not None]
+
+
+def _hotter_k(context: Context, series: SeriesSource, k: int) -> int | None:
+    """The largest k, above 1 and below ``k``, to which a checkpoint other than the base was drawn at a temperature.
+
+    None at a ``k`` that is no power of two: controls have no other, however many are drawn.
+    """
+    if k & (k - 1):
+        return None
+    rows = _at_temperatures(context, series)
+    below = rows.loc[(rows["step"] != series.base_step) & (rows["k"] < k) & (rows["k"] > 1), "k"]
+    return None if below.empty else int(below.max())
+
+
+def _at_temperatures(context: Context, series: SeriesSource) -> pd.DataFrame:
+    rows = known(context.source.findings, CONTROL, scope=None, series=series.name)
+    return rows[rows["scope"].str.startswith("T=")]
 
 
 def _reweighted(context: Context, series: SeriesSource, k: int) -> Iterator[Point]:

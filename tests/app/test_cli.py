@@ -94,6 +94,8 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         ((*COUNTDOWN, "--config", "missing.toml"), 2, "missing.toml"),
         ((*COUNTDOWN, "--max-token", "3"), 2, "--max-tokens"),
         ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
+        ((*COUNTDOWN, "--n", "9" * 5000), 2, '"' + "9" * 119 + "… into int."),
+        (("import", "file", "--step", "99999999999"), 2, "--step 99999999999: must be below 2147483648"),
         ((*COUNTDOWN, "--sampler", "vllm"), 5, "use --sampler transformers"),
         ((*COUNTDOWN, "--device", "cuda:7"), 2, "--device cuda:7"),
         ((*COUNTDOWN, "--shard", "3/2"), 2, "--shard 3/2: counts from 1; use 1/2 to 2/2"),

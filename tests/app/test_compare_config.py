@@ -90,7 +90,11 @@ def test_the_base_has_settings_of_its_own(tmp_path: Path) -> None:
         ("max_steps = 4", "seed = 4", "[train]: seed cannot be set here; give seeds = [0, 1, 2] at the top"),
         ("max_steps = 4", 'output_dir = "x"', "[train]: output_dir cannot be set here; pass --out DIR"),
         ("learning_rate = 1", 'learning_rate = "fast"', "[[run]] iac-slow: learning_rate = 'fast' is not a number"),
-        ("learning_rate = 1", "learning_rate = -1", "[[run]] iac-slow: --learning-rate -1.0: must be above 0"),
+        (
+            "learning_rate = 1",
+            "learning_rate = -1",
+            "[[run]] iac-slow: --learning-rate -1.0: must be a finite number above 0",
+        ),
         ("learning_rate = 1", 'model = "m"', "[[run]] iac-slow: model cannot be set here; put model under [train]"),
         ("learning_rate = 1", "chat = true", "[[run]] iac-slow: chat cannot be set here; put chat under [train]"),
         ("learning_rate = 1", 'precision = "fp8"', "precision = 'fp8' is not one of float32, bfloat16"),

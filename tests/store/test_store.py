@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import oversharp
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import (
     AuditKey,
@@ -34,7 +35,7 @@ from diagnostics.store.merge import merge
 from diagnostics.store.missing import finished_samples, missing_samples, planned_samples, unforced, ungraded, unrepeated
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import RULES
-from reports import build_report
+from reports import build_report, require_place
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
@@ -607,3 +608,22 @@ def test_a_report_does_not_replace_the_store_it_is_made_of(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="is the store itself"):
         build_report(path, tmp_path / "." / "audit.duckdb")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("held", "is_refused"), [("my thesis", True), ("", False), ("<title>Over-sharpening report: a", False)]
+)
+def test_a_report_takes_the_place_of_reports_and_of_empty_files_alone(
+    tmp_path: Path, held: str, is_refused: bool
+) -> None:
+    out = tmp_path / "page.html"
+    out.write_text(held)
+    if not is_refused:
+        require_place(tmp_path / "audit.duckdb", out)
+        return
+    with pytest.raises(ConfigError, match=r"page.html: exists and is no report of oversharp.*--replace"):
+        require_place(tmp_path / "audit.duckdb", out)
+    require_place(tmp_path / "audit.duckdb", out, replace=True)
+    out.rename(tmp_path / "report.html")
+    with pytest.raises(ConfigError, match="no report of oversharp"):  # before a run is looked for
+        oversharp.audit("no such run", oversharp.AuditConfig(task="countdown", out=tmp_path))

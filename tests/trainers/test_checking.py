@@ -11,8 +11,18 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import ConfigError, OversharpError, SamplerError
-from trainers.checking import Asked, checked_objective, checked_start, first_model, model_outlines
+from diagnostics.records.errors import ConfigError, OversharpError, ProblemError, SamplerError
+from diagnostics.tasks import load_problems
+from tests.trainers.runs import Notes
+from trainers.checking import (
+    Asked,
+    checked_objective,
+    checked_start,
+    first_model,
+    model_outlines,
+    training_problems,
+    uncorrected,
+)
 from trainers.config import TrainConfig
 from trainers.loop import train
 from trainers.run.checkpointing import checkpoint_path
@@ -185,3 +195,34 @@ def test_weights_that_are_cut_short_are_told_without_reading_them(
     weights.unlink()
     with pytest.raises(OversharpError, match="no weights here, only a configuration"):
         checked(broken)
+
+
+def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    rows = [("1+1?", "2", "a"), ("2+2?", "4", "b"), ("1+1?", "2", "c"), ("3+3?", "6", "a"), ("2+2?", "4", "d")]
+    path.write_text("".join(json.dumps({"prompt": q, "answer": a, "id": i}) + "\n" for q, a, i in rows))
+    said = Notes()
+    problems = training_problems(TrainConfig(model="m", problems=path), said)
+    assert [problem.prompt for problem in problems] == ["1+1?", "2+2?", "3+3?"]
+    assert said.notes == [
+        f"{path}: left out 2 problems that the file holds already (the first: line 3 is line 1 again)"
+    ]
+    with pytest.raises(ProblemError, match="line 3: the same problem as line 1"):  # an audit would count it twice
+        load_problems(path, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_said"),
+    [
+        ({}, True),
+        ({"precision": "float32"}, False),
+        ({"engine": "own"}, False),
+        ({"algorithm": "iac+importance"}, False),
+        ({"algorithm": "dlc"}, False),
+    ],
+)
+def test_rollouts_in_bfloat16_that_nothing_corrects_are_said_to_be(setting: dict[str, Any], is_said: bool) -> None:
+    config = TrainConfig(**{"engine": "vllm", "precision": "bfloat16", "algorithm": "iac", **setting})
+    said = uncorrected(config, checked_objective(config))
+    assert (said is not None) == is_said
+    assert said is None or "--algorithm iac+importance weights them for it" in said

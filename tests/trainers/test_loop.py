@@ -19,9 +19,10 @@ from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
 from trainers.config import TrainConfig
-from trainers.loop import NOTHING_CORRECT, train
+from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
 from trainers.step import as_groups
+from trainers.warning_signs import NOTHING_CORRECT
 
 
 def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
@@ -197,6 +198,14 @@ def test_grades_become_groups_in_prompt_order() -> None:
 def test_a_response_that_could_not_be_graded_is_not_counted_as_correct() -> None:
     timeout = Grade(answer="NA", mode=None, reward=1.0, state="timeout", reason="5 s")
     assert as_groups([timeout, timeout], 2)[1].tolist() == [[False, False]]
+
+
+def test_a_reward_above_the_one_that_was_named_is_correct_and_an_ungraded_one_never_is() -> None:
+    grades = [Grade(answer="4", mode=None, reward=reward) for reward in (0.1, 0.5, 0.6, 1.0)]
+    assert as_groups(grades, 4)[1].tolist() == [[False, False, False, True]]
+    assert as_groups(grades, 4, correct_above=0.5)[1].tolist() == [[False, False, True, True]]
+    timeout = Grade(answer="NA", mode=None, reward=1.0, state="timeout", reason="5 s")
+    assert as_groups([timeout], 1, correct_above=0.5)[1].tolist() == [[False]]
 
 
 def test_a_run_whose_first_steps_hold_nothing_correct_says_so(

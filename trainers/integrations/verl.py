@@ -20,17 +20,25 @@ response is correct if its reward is above ``correct_above``. Set it between wha
 included: 0.5 suits rewards of 0 and 1, and of -1 and 1; a KL penalty in the reward or an overlong penalty moves both.
 A caller that does pass ``non_tensor_batch`` with ``acc``, verl's name for the verdict, is believed.
 
+An agent loop may return several outputs for one session (one rollout of a prompt). For its own ``grpo`` verl's trainer
+takes the last of each and gives the others its advantage; to any other estimator it hands every output, and G and |S+|
+would count those. ``register`` has these estimators treated as ``grpo`` is.
+
 Differences from verl's own ``grpo``: groups of equal rewards get exactly 0, and so does a response without another
 one to the same prompt; verl gives that its plain reward.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import partial, wraps
+from importlib import import_module
 from importlib.util import find_spec
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, Protocol, get_args
 
 import torch
@@ -46,6 +54,9 @@ from trainers.objectives.estimators.grpo import CONVENTIONS, standardised
 VERDICT_KEY = "acc"
 
 Kind = Literal["iac", "iac_scale_matched", "grpo_n"]
+#: verl's trainer, and its name for the function that groups the outputs of an agent loop.
+_TRAINER, _COMPUTE = "verl.trainer.ppo.v1.trainer_base", "compute_advantage_for_multi_trajectories"
+
 Estimate = tuple[Float[Tensor, "row token"], Float[Tensor, "row token"]]
 
 
@@ -113,6 +124,56 @@ def register() -> None:
 
     for name, estimator in ESTIMATORS.items():
         register_adv_est(name)(estimator)
+    trainer = _trainer_module()
+    compute = getattr(trainer, _COMPUTE, None)
+    if compute is not None and not hasattr(compute, "__wrapped__"):
+        setattr(trainer, _COMPUTE, by_session(compute))
+
+
+def _trainer_module() -> ModuleType | None:
+    """verl's trainer in the process that computes advantages, None in others.
+
+    Under ``external_lib`` it is imported before this module; under the variable after it, so here.
+    """
+    if __name__ in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
+        with suppress(ImportError):  # of what the trainer needs and a worker may lack
+            import_module(_TRAINER)
+    return sys.modules.get(_TRAINER)
+
+
+def by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """verl's ``compute_advantage_for_multi_trajectories``, which treats our estimators as verl's own ``grpo``."""
+
+    @wraps(compute)
+    def computed(data: Any, batch_keys: Sequence[str], adv_estimator: str, **settings: Any) -> Any:
+        last_S, session_B = last_outputs(batch_keys) if adv_estimator in ESTIMATORS else ([], [])
+        if len(last_S) == len(session_B):
+            return compute(data, batch_keys, adv_estimator, **settings)
+        keys = [batch_keys[row] for row in last_S]
+        last = compute(data.select_idxs(last_S), keys, adv_estimator, **settings).batch
+        # one number for all tokens of a response: that of the first which is not masked
+        first_S1 = last["response_mask"].argmax(dim=1, keepdim=True)
+        advantage_S1 = last["advantages"].gather(1, first_S1)
+        data.batch["advantages"] = advantage_S1[session_B] * data.batch["response_mask"]
+        data.batch["returns"] = data.batch["advantages"]
+        return data
+
+    return computed
+
+
+def last_outputs(keys: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The row of each session's last output, and the session of every row; keys are ``{uid}_{session}_{output}``.
+
+    >>> last_outputs(["a_0_0", "a_0_1", "a_1_0"])
+    ([1, 2], [0, 0, 1])
+    """
+    parts = [key.rsplit("_", 2) for key in keys]
+    names = [(uid, session) for uid, session, _ in parts]
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    last = [0] * len(place)
+    for row in sorted(range(len(keys)), key=lambda row: int(parts[row][2])):
+        last[place[names[row]]] = row
+    return last, [place[name] for name in names]
 
 
 def advantages(

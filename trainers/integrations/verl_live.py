@@ -1,4 +1,4 @@
-"""The live audit in verl (0.9): ``trainer.checkpoint_callback_class``, which verl calls after every checkpoint.
+"""The live audit in verl (0.9.1, not 0.9.0): ``trainer.checkpoint_callback_class``, called after every checkpoint.
 
     python3 -m verl.trainer.main_ppo \\
         trainer.checkpoint_callback_class=trainers.integrations.verl_live.OversharpCheckpointCallback \\

@@ -33,6 +33,7 @@ def opened(config: TrainConfig | SftConfig) -> Iterator[Path]:
     run and ``resume`` is off, or holds a run of other settings (naming them), or is in use.
     """
     run = config.output_dir
+    _require_apart(config)
     try:
         run.mkdir(parents=True, exist_ok=True)
         lock = (run / ".lock").open("w")
@@ -56,6 +57,7 @@ def held_step(config: TrainConfig | SftConfig) -> int | None:
     Raises ``TrainingError`` for a directory that ``opened`` would refuse, unless another trainer is writing there.
     """
     run, path = config.output_dir, config.output_dir / "config.toml"
+    _require_apart(config)
     _require_writable(run)
     written = _read_settings(path, _table(config)) if path.is_file() else {}
     committed = committed_step(run)
@@ -76,6 +78,25 @@ def held_step(config: TrainConfig | SftConfig) -> int | None:
             f"{run}: holds a run of these settings at step {committed}; pass --resume to continue it or {_ELSEWHERE}"
         )
     return committed
+
+
+def _require_apart(config: TrainConfig | SftConfig) -> None:
+    """A run writes checkpoints of its own: in the folder of its model, around or inside it they would be mixed up.
+
+    A base of its own may lie in ``output_dir/base``, where a run that names no model has trained it.
+    """
+    if not isinstance(config, TrainConfig) or config.model is None or not Path(config.model).is_dir():
+        return
+    model, run = Path(config.model).resolve(), config.output_dir.resolve()
+    if model == run:
+        where = "is the folder of the model itself"
+    elif model.is_relative_to(run) and not model.is_relative_to(run / "base"):
+        where = "holds the model"
+    elif run.is_relative_to(model):
+        where = "lies inside the folder of the model"
+    else:
+        return
+    raise TrainingError(f"--output-dir {config.output_dir}: {where}, {config.model}; {_ELSEWHERE}")
 
 
 def _require_writable(run: Path) -> None:

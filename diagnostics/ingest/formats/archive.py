@@ -14,10 +14,16 @@ from diagnostics.records.errors import ImportFileError, first_line
 
 #: Numbers that the ZIP specification gives: the method, and bytes before a member's name.
 _ZSTD, _LOCAL_HEADER = 93, struct.Struct("<26xHH")
+#: What a member may unpack to: more than any sample, less than fills a machine. Deflate packs a thousand to one.
+MOST_MIB = 512
 _BROKEN = (
     *(OSError, EOFError, LookupError, RuntimeError, ValueError),
     *(zipfile.BadZipFile, zlib.error, struct.error, pa.ArrowException),
 )
+
+
+class MemberTooLargeError(ImportFileError):
+    """A member that unpacks to more than is read."""
 
 
 class Archive:
@@ -49,9 +55,11 @@ class Archive:
         self._file.close()
 
     def content(self, name: str) -> bytes:
-        """What a member holds."""
+        """What a member holds. Raises ``MemberTooLargeError`` where that is more than ``MOST_MIB``."""
         try:
             member = self._members.getinfo(name)
+            if member.file_size > MOST_MIB << 20:
+                raise self._too_large(name)
             return self._zstd(member) if member.compress_type == _ZSTD else self._members.read(member)
         except _BROKEN as error:
             raise self._error(error) from error
@@ -62,10 +70,15 @@ class Archive:
         self._file.seek(n_name + n_extra, 1)
         packed = self._file.read(member.compress_size)
         with pa.input_stream(pa.BufferReader(packed), compression="zstd") as stream:
-            content: bytes = stream.read()
+            content: bytes = stream.read(member.file_size + 1)  # no more, whatever is packed
         if zlib.crc32(content) != member.CRC:
             raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
         return content
+
+    def _too_large(self, name: str) -> ImportFileError:
+        return MemberTooLargeError(
+            f"{self._path}: {name} unpacks to more than {MOST_MIB} MiB, and is not read (made to fill the memory?)"
+        )
 
     def _error(self, error: Exception) -> ImportFileError:
         return ImportFileError(f"{self._path}: not a readable archive ({first_line(error)}); cut short? copy it again")

@@ -136,7 +136,7 @@ def chosen_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> 
 def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
     """A whole number of at least 0, also where it is written as text or 40.0; None where it is missing.
 
-    Raises ``BadField`` for anything else.
+    Raises ``BadField`` for anything else, and above ``LARGEST_WHOLE``.
     """
     value = _value(fields, name)
     if value is None or value == "":
@@ -145,10 +145,16 @@ def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
         return value
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError):
         raise BadField(f"{name} is not a whole number") from None
-    if isinstance(value, bool) or not number.is_integer() or not 0 <= number <= LARGEST_WHOLE:
+    if isinstance(value, bool) or number != number or (math.isfinite(number) and not number.is_integer()):
         raise BadField(f"{name} is not a whole number")
+    if number < 0:
+        raise BadField(f"{name} is below 0")
+    if number > LARGEST_WHOLE:
+        raise BadField(f"{name} is above {LARGEST_WHOLE:,}")
     return int(number)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.archive import Archive
+from diagnostics.ingest.formats.archive import MOST_MIB, Archive, MemberTooLargeError
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
 from diagnostics.ingest.formats.rows import parsed
@@ -27,6 +27,7 @@ from diagnostics.records.types import FinishReason
 from diagnostics.series.folders import run_and_step
 
 DAMAGED = "a sample that cannot be read (damaged?)"
+TOO_LARGE = f"a sample that unpacks to more than {MOST_MIB} MiB"
 #: The newest format whose samples lie where they are looked for here.
 NEWEST_FORMAT = 2
 
@@ -88,8 +89,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """
     told = _told(_header(path), options)
     for line, sample in enumerate(_samples(path), start=1):
-        if sample is None:
-            yield Fault(line, DAMAGED)
+        if isinstance(sample, str):
+            yield Fault(line, sample)
             continue
         try:
             yield _recorded(line, sample, told)
@@ -153,21 +154,23 @@ def _json_log(path: Path) -> dict[str, Any]:
     return log
 
 
-def _samples(path: Path) -> Iterator[Mapping[str, Any] | None]:
-    """Every sample, one after the other; None for one that cannot be read."""
+def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
+    """Every sample, one after the other; of one that cannot be read, why."""
     if is_json_log(path):
         listed = _json_log(path).get("samples")
         for sample in listed if isinstance(listed, list) else ():
-            yield sample if isinstance(sample, dict) else None
+            yield sample if isinstance(sample, dict) else DAMAGED
         return
     with Archive(path) as archive:
         for name in _sample_names(archive):
             try:
                 held = parsed(archive.content(name))
+            except MemberTooLargeError:
+                yield TOO_LARGE
             except ImportFileError:  # of one of them: the others are good
-                yield None
+                yield DAMAGED
             else:
-                yield held[0] if isinstance(held, tuple) and isinstance(held[0], dict) else None
+                yield held[0] if isinstance(held, tuple) and isinstance(held[0], dict) else DAMAGED
 
 
 def _sample_names(archive: Archive) -> list[str]:

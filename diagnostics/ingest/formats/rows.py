@@ -10,9 +10,10 @@ import codecs
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,7 +21,12 @@ import numpy as np
 from diagnostics.ingest.formats.contract import Fault
 from diagnostics.records.errors import ImportFileError, first_line
 
+if TYPE_CHECKING:
+    import pyarrow
+
 NOT_JSON = "not valid JSON (cut short?)"
+NESTED = "JSON that is nested too deep to be read"
+LONG_NUMBER = "JSON with a number of thousands of digits"
 NOT_UTF8 = "not UTF-8 text"
 NOT_AN_OBJECT = "JSON, but not an object"
 ONE_ARRAY = "one JSON array, not a record a line; write JSON Lines"
@@ -236,8 +242,12 @@ def parsed(text: bytes) -> tuple[Any] | str:
         return (held,)
     except UnicodeDecodeError:
         return NOT_UTF8
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return NESTED
+    except json.JSONDecodeError:
         return NOT_JSON
+    except ValueError:  # Python refuses to convert it, since that takes the square of its length
+        return LONG_NUMBER
 
 
 def _parquet(
@@ -248,14 +258,32 @@ def _parquet(
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            _require_once(path, file.schema_arrow.names)
             number = 0
             for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
-                for fields in batch.to_pylist():
+                for fields in _rows(batch):
                     number += 1
                     yield number, fields
+    except MemoryError as error:  # a text that is held once and meant in every row fills it from a file of kilobytes
+        raise ImportFileError(f"{path}: {rows_at_once:,} of its rows do not fit into the memory; split it") from error
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # of dates no calendar has, too
         first = first_line(error)
         raise ImportFileError(f"{path}: not a readable Parquet file ({first}); cut short? copy it again") from error
+
+
+def _rows(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows of a batch as ``to_pylist`` has them; a text that is held once for many of them stays one."""
+    columns = [_values(column) for column in batch.columns]
+    return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _values(column: pyarrow.Array) -> list[Any]:
+    import pyarrow
+
+    if not isinstance(column, pyarrow.DictionaryArray) or len(column.dictionary) > len(column):
+        return column.to_pylist()
+    held = column.dictionary.to_pylist()
+    return [None if place is None else held[place] for place in column.indices.to_pylist()]
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
@@ -267,6 +295,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
             reader = csv.DictReader(lines, strict=True)
             if not all(_is_text(name) and "\0" not in name for name in reader.fieldnames or ()):
                 raise ImportFileError(f"{path}: {NOT_UTF8} in its header (UTF-16?); save it as UTF-8")
+            _require_once(path, [name for name in reader.fieldnames or () if name])  # spreadsheets leave some unnamed
             done = reader.line_num
             for fields in reader:
                 done = reader.line_num
@@ -282,6 +311,15 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
         ) from error
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _require_once(path: Path, names: Sequence[str]) -> None:
+    """Raise ``ImportFileError`` for columns of one name: which of them is meant nobody said."""
+    twice = sorted(name for name, n in Counter(names).items() if n > 1)
+    if twice:
+        raise ImportFileError(
+            f"{path}: has several columns named {', '.join(twice)}; rename or remove all but one each"
+        )
 
 
 def _is_text(value: str) -> bool:

@@ -30,7 +30,7 @@ from diagnostics.ingest.formats import (
     verl,
 )
 from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.rows import NOT_AN_OBJECT, NOT_JSON, NOT_UTF8
+from diagnostics.ingest.formats.rows import LONG_NUMBER, NESTED, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8, records
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import checked
 
@@ -207,7 +207,7 @@ def test_bytes_that_are_no_text_and_values_that_are_no_record_are_faults(tmp_pat
     path = write(tmp_path, case)
     path.write_bytes(b'{"input": "\xff"}\n[1]\n3\n' + b"[" * 100_000 + b"\n" + path.read_bytes())
     items = read(case, path)
-    assert items[:4] == [Fault(1, NOT_UTF8), Fault(2, NOT_AN_OBJECT), Fault(3, NOT_AN_OBJECT), Fault(4, NOT_JSON)]
+    assert items[:4] == [Fault(1, NOT_UTF8), Fault(2, NOT_AN_OBJECT), Fault(3, NOT_AN_OBJECT), Fault(4, NESTED)]
     assert isinstance(items[4], Recorded)
 
 
@@ -262,6 +262,49 @@ def test_a_csv_file_of_another_encoding_is_said_to_be(tmp_path: Path, encoding: 
     path.write_bytes("q,a,s\n1+1?,2,1\n".encode(encoding))
     with pytest.raises(ImportFileError, match=r"40\.csv: not UTF-8 text in its header \(UTF-16\?\); save it as UTF-8"):
         list(mapped.read(path, CSV_NAMES))
+
+
+def test_columns_of_one_name_are_named(tmp_path: Path) -> None:
+    csv, table = tmp_path / "40.csv", tmp_path / "40.parquet"
+    csv.write_text("q,a,s,a,,,q\n1+1?,2,1,3,,,\n")
+    parquet.write_table(pa.table([["1+1?"], ["2"], ["3"]], names=["q", "a", "a"]), table)
+    for path, names in ((csv, "a, q"), (table, "a")):
+        with pytest.raises(ImportFileError, match=rf"{path.name}: has several columns named {names}; rename"):
+            list(mapped.read(path, CSV_NAMES))
+    csv.write_text("q,a,s,,\n1+1?,2,1,,\n")
+    assert isinstance(checked(mapped.read(csv, CSV_NAMES))[0], Recorded), "a spreadsheet leaves columns unnamed"
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        ("-5", "step is below 0"),
+        ("99999999999", "step is above 2,147,483,647"),
+        ("1" + "0" * 400, "step is above 2,147,483,647"),
+        ('"' + "9" * 5000 + '"', "step is above 2,147,483,647"),
+        ("2.5", "step is not a whole number"),
+        ("9" * 5000, LONG_NUMBER),
+        ("[" * 100_000 + "]" * 100_000, NESTED),
+        ("3", None),
+    ],
+    ids=["negative", "large", "larger", "in quotes", "broken", "of 5,000 digits", "nested", "good"],
+)
+def test_what_is_wrong_with_a_step_is_said_in_the_right_words(tmp_path: Path, step: str, why: str | None) -> None:
+    path = tmp_path / "dump.jsonl"
+    path.write_text(json.dumps(VERL).replace("40", step) + "\n")
+    (read,) = checked(verl.IMPORTER.read(path, ReadOptions()))
+    assert getattr(read, "why", None) == why
+
+
+def test_a_text_that_is_held_once_for_many_rows_is_one(tmp_path: Path) -> None:
+    """A Parquet file of a kilobyte may mean gigabytes."""
+    path = tmp_path / "40.parquet"
+    prompts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["x" * 1000, "y"]))
+    parquet.write_table(pa.table({"q": prompts, "a": ["2"] * 4}), path)
+    read = [one[1] for one in records(path) if not isinstance(one, Fault)]
+    assert [one["q"] for one in read] == ["x" * 1000, "y", None, "x" * 1000]
+    assert read[0]["q"] is read[3]["q"]
+    assert [one["a"] for one in read] == ["2"] * 4
 
 
 def test_a_quote_that_is_left_open_stops_a_csv_file_at_its_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.ingest.formats import find_files, inspect_eval
+from diagnostics.ingest.formats import archive, find_files, inspect_eval
 from diagnostics.ingest.formats.archive import Archive
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.ingest.formats.inspect_eval import DAMAGED
@@ -33,8 +33,8 @@ read = reader(inspect_eval)
 
 def members(path: Path) -> dict[str, Any]:
     """What the archive holds, without the journal and without events."""
-    with Archive(path) as archive:
-        parsed = {name: json.loads(archive.content(name)) for name in archive.names if name[0] != "_"}
+    with Archive(path) as held:
+        parsed = {name: json.loads(held.content(name)) for name in held.names if name[0] != "_"}
     for name, member in parsed.items():
         if name.startswith("samples/"):
             member.pop("events")
@@ -42,9 +42,9 @@ def members(path: Path) -> dict[str, Any]:
 
 
 def archived(path: Path, parts: dict[str, Any], compression: int = zipfile.ZIP_STORED) -> Path:
-    with zipfile.ZipFile(path, "w", compression) as archive:
+    with zipfile.ZipFile(path, "w", compression) as log:
         for name, part in parts.items():
-            archive.writestr(name, part if isinstance(part, bytes) else json.dumps(part))
+            log.writestr(name, part if isinstance(part, bytes) else json.dumps(part))
     return path
 
 
@@ -129,6 +129,19 @@ def test_a_json_log_that_inspect_wrote_is_read(tmp_path: Path) -> None:
     assert [said(one) for one in sorted(samples(read(path)), key=key)] == [
         said(one) for one in sorted(samples(read(LOGS[0])), key=key)
     ]
+
+
+def test_a_member_that_unpacks_to_more_than_is_read_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_MIB", 1)
+    parts = members(LOGS[0])
+    first, *others = [name for name in parts if name.startswith("samples/")]
+    parts[first]["x"] = "a" * (2 << 20)
+    items = read(archived(tmp_path / "log.eval", parts, zipfile.ZIP_DEFLATED))
+    assert sorted(one.why for one in items if isinstance(one, Fault)) == ["a sample that unpacks to more than 512 MiB"]
+    assert len(samples(items)) == len(others)
+    parts["header.json"]["x"] = "a" * (2 << 20)
+    with pytest.raises(ImportFileError, match=r"log\.eval: header\.json unpacks to more than 1 MiB, and is not read"):
+        read(archived(tmp_path / "log.eval", parts, zipfile.ZIP_DEFLATED))
 
 
 def test_a_log_of_a_newer_format_is_said_to_be(tmp_path: Path) -> None:

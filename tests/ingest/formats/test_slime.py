@@ -11,8 +11,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import slime
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from diagnostics.ingest.plan import plan_import
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
 
@@ -85,7 +87,7 @@ def test_what_was_aborted_or_is_no_sample_is_a_fault(tmp_path: Path) -> None:
         Fault(2, "its rollout has no status"),
         Fault(3, "a sample that is not a dict"),
         Fault(4, "reward is NaN or infinite"),
-        Fault(5, "response_length is not a whole number"),
+        Fault(5, "response_length is below 0"),
     ]
 
 
@@ -107,3 +109,24 @@ def test_a_file_that_cannot_be_loaded_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delitem(sys.modules, package.__name__)
     with pytest.raises(ImportFileError, match=r"No module named 'of_another_package'"):
         read(path)
+
+
+class Touch:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_runs_its_code_only_where_that_was_allowed(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    path = dump(tmp_path / "7.pt", SAMPLE, Touch(ran))
+    with pytest.raises(ImportFileError, match="is a pickle, which can run code when it is read; pass --allow-pickle"):
+        plan_import([path], ImportConfig())
+    assert not ran.exists()
+    plan_import([path], ImportConfig(allow_pickle=True))
+    read(path)
+    assert ran.exists(), "else the first half would hold of a pickle without code"

@@ -123,6 +123,22 @@ def test_a_base_that_was_not_drawn_sharper_leaves_the_path_and_how_to_get_the_re
     assert sharpening_figure(drawn, drawn.series[0]).notes == ()
 
 
+def test_hotter_draws_that_end_below_the_k_of_the_figure_are_said_to_and_how_to_have_them(context: Context) -> None:
+    """The controls' default budget: 4 samples of the colder base, 2 of a hotter checkpoint, as 128 and 64 in a demo."""
+    colder = controlled(context, COLDER)
+    held = colder.source.findings
+    shorter = [finding("control_pass_at_k", "grpo", 30, "T=1.5", k, 0.3 * k) for k in (1, 2)]
+    rows = pd.DataFrame(shorter).astype({"k": held["k"].dtype})
+    short = with_source(colder, findings=pd.concat([held, rows], ignore_index=True))
+    figure = sharpening_figure(short, short.series[0])
+    assert plane(figure).hotter == ()
+    said = "drawn hotter are not shown: their samples reach only k = 2, this figure is of k = 4 (oversharp audit "
+    assert figure.notes == (f"Checkpoints {said}--control-n 4).",)
+    assert sharpening_figure(short, short.series[1]).notes == ()
+    assert shared_figure(short).notes == (f"Checkpoints of grpo {said}--control-n 4).",)
+    assert shared_figure(controlled(context)).notes == shared_figure(colder).notes == ()
+
+
 def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> None:
     recorded = with_series(context, 0, checkpoints=context.series[0].checkpoints.assign(kind="recorded"))
     row = pd.DataFrame([finding("frontier_gain", "grpo", 30, "answers", 2, -0.02)])

@@ -90,6 +90,51 @@ def test_groups_of_one_size_are_our_objective(groups: list[list[float]]) -> None
         assert estimate(kind, reward_PG.flatten().tolist(), uids) == pytest.approx(expected_B.tolist())
 
 
+class Rows:
+    """What verl's ``DataProto`` is, as far as advantages need it."""
+
+    def __init__(self, uids: list[str], **batch: torch.Tensor) -> None:
+        self.uids, self.batch = uids, batch
+
+    def select_idxs(self, rows: list[int]) -> Rows:
+        return Rows([self.uids[row] for row in rows], **{name: held[rows] for name, held in self.batch.items()})
+
+
+def plain(data: Rows, batch_keys: list[str], adv_estimator: str, **settings: Any) -> Rows:
+    """As verl does where an estimator is not its own: every row is a response."""
+    estimator = integration.ESTIMATORS[adv_estimator]
+    data.batch["advantages"], data.batch["returns"] = estimator(
+        data.batch["token_level_rewards"], data.batch["response_mask"], data.uids, **settings
+    )
+    return data
+
+
+def test_the_last_output_of_a_session_stands_for_it_and_the_others_get_its_advantage() -> None:
+    """One of four sessions is right, in three outputs, which come in any order: |S+| = 1 and G = 4, not 3 and 6."""
+    keys = ["a_0_1", "a_1_0", "a_0_0", "a_2_0", "a_0_2", "a_3_0"]
+    right_B = torch.tensor([1.0, 0, 1, 0, 1, 0])
+    mask_BT = torch.ones(6, 2)
+    mask_BT[0, 0] = mask_BT[4, 0] = 0  # a tool's output, before what the model said
+    rewards = {"token_level_rewards": torch.stack([0 * right_B, right_B], dim=1), "response_mask": mask_BT}
+    found = integration.by_session(plain)(Rows(["a"] * 6, **rewards), batch_keys=keys, adv_estimator="iac").batch
+    expected_B = torch.tensor([4.5, -0.5, 4.5, -0.5, 4.5, -0.5])
+    assert torch.allclose(found["advantages"], expected_B[:, None] * mask_BT, atol=1e-5)
+    assert torch.equal(found["returns"], found["advantages"])
+    wrong = plain(Rows(["a"] * 6, **rewards), keys, "iac").batch["advantages"]
+    assert not torch.allclose(wrong, found["advantages"]), "else this could not fail"
+
+
+def test_other_estimators_and_sessions_of_one_output_are_left_to_verl() -> None:
+    calls = []
+    grouped = integration.by_session(lambda *given, **settings: calls.append((given, settings)))
+    grouped("data", batch_keys=["a_0_0", "a_0_1"], adv_estimator="gae", lam=0.5)
+    grouped("data", batch_keys=["a_0_0", "a_1_0"], adv_estimator="iac")
+    assert calls == [
+        (("data", ["a_0_0", "a_0_1"], "gae"), {"lam": 0.5}),
+        (("data", ["a_0_0", "a_1_0"], "iac"), {}),
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [

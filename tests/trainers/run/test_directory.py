@@ -199,3 +199,21 @@ def test_rollouts_survive_parquet(tmp_path: Path) -> None:
     write_rollouts(tmp_path, 3, [row, row])
     table = parquet.read_table(tmp_path / "rollouts" / "step_000003.parquet")
     assert [RolloutRow(**line) for line in table.to_pylist()] == [row, row]
+
+
+@pytest.mark.parametrize(
+    ("run", "where"),
+    [("model", "is the folder of the model"), (".", "holds the model"), ("model/run", "lies inside the folder")],
+)
+def test_a_run_is_not_written_into_its_model_around_it_or_inside(tmp_path: Path, run: str, where: str) -> None:
+    (tmp_path / "model").mkdir()
+    config = TrainConfig(model=str(tmp_path / "model"), output_dir=tmp_path / run)
+    with pytest.raises(TrainingError, match=rf"--output-dir .*: {where}.*, .*model; choose another"):
+        claimed(config)
+    assert [path.name for path in tmp_path.rglob("*")] == ["model"], "nothing was written"
+    claimed(replace(config, output_dir=tmp_path / "model-2"))
+
+
+def test_a_base_that_the_run_itself_trained_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "base" / "checkpoint-1").mkdir(parents=True)
+    claimed(TrainConfig(model=str(tmp_path / "base" / "checkpoint-1"), output_dir=tmp_path))

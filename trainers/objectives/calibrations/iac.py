@@ -8,8 +8,9 @@ rewards and alpha = 1 the positive advantages of a group sum to exactly (G - |S+
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1. Two decisions are ours. S+ is what the
 *verifier* accepts, not A > 0: under shaped rewards an all-wrong group has positive advantages too, and [A]'s formula
 read literally would raise the least bad wrong answer G-fold; ``s_plus=positive`` is the formula read literally, for
-rewards that never reach 1. And the factor is at least 1 wherever a wrong sample
-exists, so IAC is also a larger step; ``scale_matched`` divides that out, which makes runs comparable.
+rewards that never reach 1, unless ``--correct-above`` says which of them are correct. And the factor is at least 1
+wherever a wrong sample exists, so IAC is also a larger step; ``scale_matched`` divides that out, which makes runs
+comparable.
 """
 
 from __future__ import annotations
