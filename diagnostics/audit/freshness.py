@@ -35,6 +35,7 @@ _NO_EVIDENCE = (
     "base_responses",
     "grade_disagreements",
     "greedy_grades",
+    "own_samples",
     "problem_counts",
     "sampled_counts",
     "verdict_claims",

@@ -157,7 +157,8 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
 def _expected(measure: Measure, evidence: Evidence) -> list[str]:
     """The checkpoints that must have a finding: a comparison has none at the base."""
     checkpoints = evidence.checkpoints
-    return list(checkpoints["checkpoint_id"] if measure.of_base else checkpoints.query("not is_base")["checkpoint_id"])
+    expected = checkpoints if measure.of_base else checkpoints[~checkpoints["is_base"]]
+    return list(expected["checkpoint_id"])
 
 
 def _of_all_problems(

@@ -126,9 +126,9 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
         ),
         own AS (
             SELECT s.problem_id, s.response_id, s.sample_index, s.text, s.token_ids, s.correct
-            FROM audit_samples AS s
+            FROM own_samples AS s
             SEMI JOIN chosen USING (problem_id)
-            WHERE $own_law AND s.audit_id = $audit_id AND s.role = 'own' AND s.step = $step AND NOT s.greedy
+            WHERE $own_law AND s.audit_id = $audit_id AND s.step = $step AND NOT s.greedy
               AND s.sample_index < least($responses, $n) AND s.token_ids IS NOT NULL
               AND s.correct IS NOT NULL
         ),

@@ -15,6 +15,28 @@ from diagnostics.store.columns import means as _means
 
 _BOXED = "different contents of its \\boxed{}; NULL where the verifier does not look at boxes"
 
+_OF_A_SAMPLE: Mapping[str, Meaning] = {
+    "role": _means("own (drawn from this checkpoint), panel (of the base, under settings of its own) or control"),
+    "token_ids": _means("tokens of the response, its end token included; NULL if not known"),
+    "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
+    "entropy_sum": _means(
+        "entropy of the distributions it was drawn from, summed; NULL if the sampler does not say", "nats"
+    ),
+    "answer": _means("canonical final answer; NA where none was found, NULL while it is not graded"),
+    "reward": _means("what the verifier gave; 1 is full; NULL while it is not graded", "reward"),
+    "correct": _means("whether its reward is full; NULL while it is not graded"),
+    "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
+    "reason": _means("why the state is not ok"),
+    "n_boxed": _means(_BOXED, "answers"),
+    "rules": _means("by which rules of the verifier; NULL of another tool's or package's, or an older store's"),
+    "verifier": _means("whose grade counts in this series"),
+    "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
+    "n_planned": _means("samples of this problem and role that the audit wants from this checkpoint", "samples"),
+    "n_common": _means("samples of this problem and role that it wants from every checkpoint", "samples"),
+    "panel": _means("the first of its own samples that are teacher-forced as the panel is", "samples"),
+    "entropy_samples": _means("the first of them that token entropy is taken from", "samples"),
+}
+
 RELATIONS: tuple[Relation, ...] = (
     Relation(
         name="findings",
@@ -222,33 +244,14 @@ RELATIONS: tuple[Relation, ...] = (
         },
     ),
     Relation(
+        name="own_samples",
+        row="a sample drawn from a checkpoint that the audit rests on, graded or not",
+        columns={**_OF_A_SAMPLE, "role": _means("own, as `audit_samples` calls it")},
+    ),
+    Relation(
         name="audit_samples",
         row="a sample that the audit rests on, graded or not, once per role",
-        columns={
-            "role": _means(
-                "own (drawn from this checkpoint), panel (of the base, under settings of its own) or control"
-            ),
-            "token_ids": _means("tokens of the response, its end token included; NULL if not known"),
-            "finish_reason": _means("stop: it ended by itself; length: it was cut off; NULL if not known"),
-            "entropy_sum": _means(
-                "entropy of the distributions it was drawn from, summed; NULL if the sampler does not say", "nats"
-            ),
-            "answer": _means("canonical final answer; NA where none was found, NULL while it is not graded"),
-            "reward": _means("what the verifier gave; 1 is full; NULL while it is not graded", "reward"),
-            "correct": _means("whether its reward is full; NULL while it is not graded"),
-            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
-            "reason": _means("why the state is not ok"),
-            "n_boxed": _means(_BOXED, "answers"),
-            "rules": _means("by which rules of the verifier; NULL of another tool's or package's, or an older store's"),
-            "verifier": _means("whose grade counts in this series"),
-            "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
-            "n_planned": _means(
-                "samples of this problem and role that the audit wants from this checkpoint", "samples"
-            ),
-            "n_common": _means("samples of this problem and role that it wants from every checkpoint", "samples"),
-            "panel": _means("the first of its own samples that are teacher-forced as the panel is", "samples"),
-            "entropy_samples": _means("the first of them that token entropy is taken from", "samples"),
-        },
+        columns=_OF_A_SAMPLE,
     ),
     Relation(
         name="sample_entropies",

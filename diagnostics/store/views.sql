@@ -32,32 +32,35 @@ SELECT
     min(n_planned) OVER (PARTITION BY audit_id, problem_id) AS n_common
 FROM planned;
 
--- The samples that the current audits rest on with their grades, if they have them, one row per sample and role:
--- own      drawn from every checkpoint, the first n_planned
+-- The samples that the current audits drew from every checkpoint, the first n_planned, with their grades, if they have them.
+-- A view of their own: DuckDB would plan the other roles too for whoever asks for these, and planning takes longer than the
+-- answer.
+-- samples and grades are joined in one SELECT each: across a subquery DuckDB does not reorder joins
+CREATE OR REPLACE VIEW own_samples AS
+SELECT
+    w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
+    'own' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
+    coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
+    w.n_planned, w.n_common, a.panel, a.entropy_samples
+FROM planned_samples AS w
+JOIN audits AS a USING (audit_id)
+JOIN problems AS p USING (problem_id)
+JOIN samples AS s
+    ON s.checkpoint_id = w.checkpoint_id
+    AND s.problem_id = w.problem_id
+    AND s.settings_id = w.settings_id
+    AND s.sample_index < w.n_planned
+LEFT JOIN grades AS g
+    ON g.problem_id = s.problem_id
+    AND g.response_id = s.response_id
+    AND g.verifier = coalesce(a.verifier, p.verifier);
+
+-- All samples that the current audits rest on, graded or not, one row per sample and role:
+-- own      own_samples
 -- panel    drawn once from the base, under settings of its own, for every checkpoint to teacher-force
 -- control  drawn at another temperature: the base sharper, a checkpoint hotter
--- samples and grades are joined in one SELECT each: across a subquery DuckDB does not reorder joins
 CREATE OR REPLACE VIEW audit_samples AS
-WITH own AS (
-    SELECT
-        w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
-        'own' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
-        coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        w.n_planned, w.n_common, a.panel, a.entropy_samples
-    FROM planned_samples AS w
-    JOIN current_audits AS a USING (audit_id)
-    JOIN problems AS p USING (problem_id)
-    JOIN samples AS s
-        ON s.checkpoint_id = w.checkpoint_id
-        AND s.problem_id = w.problem_id
-        AND s.settings_id = w.settings_id
-        AND s.sample_index < w.n_planned
-    LEFT JOIN grades AS g
-        ON g.problem_id = s.problem_id
-        AND g.response_id = s.response_id
-        AND g.verifier = coalesce(a.verifier, p.verifier)
-),
-panel AS (
+WITH panel AS (
     SELECT
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'panel' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
@@ -104,7 +107,7 @@ control AS (
         AND g.response_id = s.response_id
         AND g.verifier = coalesce(a.verifier, p.verifier)
 )
-FROM own UNION ALL FROM panel UNION ALL FROM control;
+FROM own_samples UNION ALL FROM panel UNION ALL FROM control;
 
 -- ---------------------------------------------------------------- graded samples
 
@@ -135,8 +138,8 @@ SELECT
     s.sample_index < s.n_common AS common,  -- one of the first n_common: as many at every checkpoint
     s.n_planned,
     s.n_common
-FROM audit_samples AS s
-WHERE s.role = 'own' AND s.correct IS NOT NULL;
+FROM own_samples AS s
+WHERE s.correct IS NOT NULL;
 
 -- Samples and correct samples per problem and checkpoint (greedy excluded), as many of a problem at every checkpoint.
 CREATE OR REPLACE VIEW problem_counts AS
@@ -208,9 +211,9 @@ SELECT
     any_value(s.logp_sum_raw) AS logp_sum_raw,
     t.temperature = 1 AND t.top_p = 1 AND t.top_k = 0 AS own_law,
     count(*) AS n
-FROM audit_samples AS s
+FROM own_samples AS s
 JOIN settings AS t USING (settings_id)
-WHERE s.role = 'own' AND s.is_base AND NOT s.greedy AND s.correct IS NOT NULL
+WHERE s.is_base AND NOT s.greedy AND s.correct IS NOT NULL
 GROUP BY ALL;
 
 -- The greedy response to every problem at every checkpoint.
@@ -257,12 +260,12 @@ SELECT
     own.answer AS own_answer,
     own.correct AS own_correct,
     own.state AS own_state
-FROM audit_samples AS s
+FROM own_samples AS s
 JOIN grades AS own
     ON own.problem_id = s.problem_id
     AND own.response_id = s.response_id
     AND own.verifier = s.own_verifier
-WHERE s.role = 'own' AND s.correct IS NOT NULL AND s.own_verifier <> s.verifier;
+WHERE s.correct IS NOT NULL AND s.own_verifier <> s.verifier;
 
 -- Responses that one verifier calls correct and the other does not.
 CREATE OR REPLACE VIEW grade_disagreements AS
@@ -321,9 +324,9 @@ SELECT
     s.sample_index,
     coalesce(s.entropy_sum, r.entropy_sum) AS entropy_sum,
     s.n_tokens
-FROM audit_samples AS s
+FROM own_samples AS s
 LEFT JOIN response_logps AS r USING (checkpoint_id, problem_id, settings_id, response_id)
-WHERE s.role = 'own' AND NOT s.greedy AND s.sample_index < s.entropy_samples
+WHERE NOT s.greedy AND s.sample_index < s.entropy_samples
   AND coalesce(s.entropy_sum, r.entropy_sum) IS NOT NULL;
 
 -- The panel: responses sampled once from the base, and the log-probability that every checkpoint gives them.
@@ -369,7 +372,7 @@ SELECT
     s.logp_sum_raw AS sampler_logp_sum,
     own.logp_sum AS own_logp_sum,       -- NULL: not teacher-forced under itself
     base.logp_sum AS base_logp_sum      -- NULL: not teacher-forced under the base
-FROM audit_samples AS s
+FROM own_samples AS s
 JOIN series_checkpoints AS b
     ON b.series = s.series
     AND b.is_base
@@ -383,7 +386,7 @@ LEFT JOIN response_logps AS base
     AND base.problem_id = s.problem_id
     AND base.settings_id = s.settings_id
     AND base.response_id = s.response_id
-WHERE s.role = 'own' AND NOT s.greedy AND s.sample_index < s.panel AND s.correct IS NOT NULL
+WHERE NOT s.greedy AND s.sample_index < s.panel AND s.correct IS NOT NULL
   AND (own.logp_sum IS NOT NULL OR base.logp_sum IS NOT NULL);
 
 -- Panel responses teacher-forced twice under the same weights: how far rounding alone moves a log-probability.
@@ -664,9 +667,9 @@ SELECT
     s.response_id,
     t.token_logps,
     t.token_entropies
-FROM audit_samples AS s
+FROM own_samples AS s
 JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
-WHERE s.role = 'own' AND NOT s.greedy
+WHERE NOT s.greedy
   -- what was teacher-forced for its own sake: others were too where they read like a mode or a panel response
   AND (s.sample_index < s.panel OR (s.entropy_sum IS NULL AND s.sample_index < s.entropy_samples));
 

@@ -20,6 +20,8 @@ from diagnostics.store import Store, derivations
 from diagnostics.store.derivations import Derivation, recorded_derivations, tree_hash
 from tests.audit.test_counts import plant
 
+pytestmark = pytest.mark.xdist_group("freshness")  # they share what takes seconds to make
+
 RESPONSES = {(problem, step): "AB.a!?~." for problem in range(3) for step in (0, 20)}
 
 

@@ -32,6 +32,8 @@ from diagnostics.store import Store
 from diagnostics.verdict import audit_sizes
 from diagnostics.verdict.audit_sizes import settle
 
+pytestmark = pytest.mark.xdist_group("plan")  # they share what takes seconds to make
+
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=8)
 N_BASE = 64
 

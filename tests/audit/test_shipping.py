@@ -27,6 +27,8 @@ from oversharp import open_store
 from tests.audit.test_plan import SETTINGS
 from tests.audit.test_plan import _plant as plant_counts
 
+pytestmark = pytest.mark.xdist_group("shipping")  # they share what takes seconds to make
+
 #: Of 16 samples of the base, 8 of every other checkpoint: 40 problems half solved, and all but one of them always.
 BASE, RISEN, ONE_LOST = [8] * 40, [6] * 40, [0] + [8] * 39
 DEAD = [0] * 20 + [8] * 20

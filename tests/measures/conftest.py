@@ -1,9 +1,13 @@
 """A real in-memory store with the product's schema, filled from plain rows."""
 
+import functools
+import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import get_args
 
 import duckdb
@@ -52,6 +56,10 @@ class WorldKernel:
     certificate: float = 1e-9
 
 
+def _script(name: str) -> str:
+    return files("diagnostics.store").joinpath(name).read_text(encoding="utf-8")
+
+
 class Views(Mapping[str, pd.DataFrame]):
     """The views of a store, each read when it is first asked for."""
 
@@ -78,6 +86,7 @@ class World:
         self,
         samples: Sequence[dict],
         *,
+        place: Path,
         n: int,
         ks: tuple[int, ...] = (1,),
         strategy_regex: str = "```",
@@ -89,7 +98,9 @@ class World:
         kernels: Mapping[str, WorldKernel | str] | None = None,
         groups: Mapping[str, str] | None = None,
     ) -> None:
-        """``panel_logps``: (checkpoint, problem, text of a panel sample, token log-probs, token entropies).
+        """``place``: a store without rows, this world's own.
+
+        ``panel_logps``: (checkpoint, problem, text of a panel sample, token log-probs, token entropies).
 
         ``training``: (checkpoint, problem, text, correct, token log-probs there, at the checkpoint before).
         ``second_logps``: (checkpoint, problem, text of a panel sample, log-prob sum).
@@ -102,13 +113,8 @@ class World:
         others = [row[0] for rows_of in (panel_logps, training) for row in rows_of] + list(kernels or {})
         names = pd.concat([rows["checkpoint"], scores["checkpoint"], pd.Series(others, dtype=object)]).unique()
         self.checkpoints = sorted(names, key=lambda name: (name != BASE, name))
-        self.db = duckdb.connect(":memory:")
-        self.db.execute(files("diagnostics.store").joinpath("tables.sql").read_text(encoding="utf-8"))
-        self.db.execute("""
-            CREATE TABLE response_tokens (
-                checkpoint_id VARCHAR, problem_id VARCHAR, settings_id VARCHAR, response_id VARCHAR,
-                token_logps FLOAT[], token_entropies FLOAT[])""")
-        self.db.execute(files("diagnostics.store").joinpath("views.sql").read_text(encoding="utf-8"))
+        self.db = duckdb.connect(str(place))
+        self.db.execute("BEGIN")
         self._fill(rows, scores)
         for checkpoint, problem, text, logps, entropies in panel_logps:
             self._score(checkpoint, problem, f"panel {problem} {text}", logps, entropies)
@@ -124,6 +130,7 @@ class World:
             self.db.execute("INSERT INTO second_logps VALUES (?, ?, 'settings', ?, ?)", row)
         for checkpoint, kernel in (kernels or {}).items():
             self._couple(checkpoint, kernel)
+        self.db.execute("COMMIT")
 
     def _couple(self, checkpoint: str, kernel: WorldKernel | str) -> None:
         if isinstance(kernel, str):
@@ -253,8 +260,22 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def world() -> Callable[..., World]:
-    return World
+def world(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., World]:
+    """Makes a ``World``. Tables and views are made once and copied: to make them takes longer than most tests."""
+    folder, number = tmp_path_factory.mktemp("worlds"), itertools.count()
+    with duckdb.connect(str(folder / "empty.duckdb")) as empty:
+        empty.execute(_script("tables.sql"))
+        empty.execute("""
+            CREATE TABLE response_tokens (
+                checkpoint_id VARCHAR, problem_id VARCHAR, settings_id VARCHAR, response_id VARCHAR,
+                token_logps FLOAT[], token_entropies FLOAT[])""")
+        empty.execute(_script("views.sql").replace("TEMP VIEW", "VIEW"))  # those of one connection would not be kept
+
+    @functools.wraps(World)
+    def make(*arguments: object, **named: object) -> World:
+        return World(*arguments, **named, place=shutil.copy(folder / "empty.duckdb", folder / f"{next(number)}.duckdb"))
+
+    return make
 
 
 @pytest.fixture(scope="session")

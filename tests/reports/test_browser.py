@@ -23,6 +23,8 @@ from reports.records import Cell, Column, Page, Table
 from reports.render import render_page
 from tests.reports.parts import section, with_series
 
+pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 TABLE = '[aria-label="All problems: grpo"] > table'

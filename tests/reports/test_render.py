@@ -26,6 +26,8 @@ from reports.records import Cell, Column, Course, Table
 from reports.render import parsed_columns, render_page, write_atomically
 from tests.reports.parts import section
 
+pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
+
 
 class Elements(HTMLParser):
     """Every start tag with its attributes, and the raw text of styles and scripts."""

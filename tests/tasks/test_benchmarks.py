@@ -16,6 +16,8 @@ from diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE
 from diagnostics.tasks.benchmarks import BENCHMARKS, LETTER_REQUEST, AnswerForm, benchmark_answer, lettered_options
 from diagnostics.verifiers import Verifiers
 
+pytestmark = pytest.mark.xdist_group("benchmarks")  # they share what takes seconds to make
+
 COPIES = Path(__file__).parent / "benchmarks"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 

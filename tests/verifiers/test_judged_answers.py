@@ -9,6 +9,8 @@ from diagnostics.verifiers.math import MathVerifier
 from diagnostics.verifiers.reading.units import DROPPED
 from tests.verifiers.judged_answers import NO_GOLDS, rows
 
+pytestmark = pytest.mark.xdist_group("judged answers")  # they share what takes seconds to make
+
 ROWS = rows()
 
 
