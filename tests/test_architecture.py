@@ -55,6 +55,7 @@ ROOMS_OF_TRAINERS = (
     "trainers.sft",
     "trainers.checking",
     "trainers.step",
+    "trainers.validation",
     "trainers.starting",
     "trainers.loop",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +28,11 @@ from trainers.rollouts.memory_network import require_same_tokens
 from trainers.run.checkpointing import checkpoint_path, save_checkpoint
 from trainers.seeds import stream_seed
 
+#: Problems to validate on where nobody names a file.
+_VALIDATED = 100
+#: Of a prompt, so many characters are said.
+_MOST_SHOWN = 60
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
@@ -39,10 +44,12 @@ class Outline:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The problems of a run, and the token ids that ask them, in one order."""
+    """The problems of a run, and the token ids that ask them, in one order; those to validate on too."""
 
     problems: tuple[Problem, ...]
     prompts: list[list[int]]
+    validation: tuple[Problem, ...]
+    validation_prompts: list[list[int]]
 
 
 #: Opens a model by its path or hub name.
@@ -89,8 +96,14 @@ def checked_start(
     as_policy = "--model " if policy == config.model else ""
     with _said_of(as_policy):
         own = outline(policy)
+    with _said_of("--validation: "):
+        validation = validation_problems(config)
+        _require_untrained(validation, problems)
     asked = Asked(
-        problems=problems, prompts=[encode_prompt(own.loaded.tokenizer, problem, config) for problem in problems]
+        problems=problems,
+        prompts=[encode_prompt(own.loaded.tokenizer, problem, config) for problem in problems],
+        validation=validation,
+        validation_prompts=[encode_prompt(own.loaded.tokenizer, problem, config) for problem in validation],
     )
     _require_room(config, asked, own)
     if config.reference is not None:
@@ -216,10 +229,43 @@ def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> 
     return problems
 
 
+def validation_problems(config: TrainConfig) -> tuple[Problem, ...]:
+    """The problems to validate on: none unless the run validates, and neither trained on nor audited by default.
+
+    Raises an ``OversharpError`` for a file that cannot be read.
+    """
+    if config.validate_every is None:
+        return ()
+    if config.validation is not None:
+        return load_problems(config.validation, None, limit=None, seed=0)
+    if config.trains_on_countdown:
+        audited = countdown.problems(split="audit")
+        return countdown.problems(split="held_out", limit=len(audited) + _VALIDATED)[len(audited) :]
+    seed = stream_seed(config.seed, "validation problems") % 2**31
+    return load_problems(None, config.task, limit=_VALIDATED, seed=seed)
+
+
+def _require_untrained(validation: Sequence[Problem], trained: Sequence[Problem]) -> None:
+    ids = {problem.problem_id for problem in trained}
+    seen = [problem for problem in validation if problem.problem_id in ids]
+    if seen:
+        raise ConfigError(
+            f"{plural(len(seen), 'problem')} of {len(validation)} are trained on too (the first asks "
+            f"{_shown(seen[0].prompt)!r}); name others, or leave them out of the training"
+        )
+
+
+def _shown(prompt: str) -> str:
+    line = " ".join(prompt.split())
+    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
+
+
 def _require_room(config: TrainConfig, asked: Asked, model: Outline) -> None:
-    longest_first = sorted(
-        zip(asked.problems, asked.prompts, strict=True), key=lambda problem_ids: len(problem_ids[1]), reverse=True
+    every = (
+        *zip(asked.problems, asked.prompts, strict=True),
+        *zip(asked.validation, asked.validation_prompts, strict=True),
     )
+    longest_first = sorted(every, key=lambda problem_ids: len(problem_ids[1]), reverse=True)
     for problem, prompt_ids in longest_first:
         require_fit(model.loaded, problem, prompt_ids, n_response=config.used_max_tokens)
 

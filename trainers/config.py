@@ -21,7 +21,11 @@ from trainers import objectives
 #: Updates per batch where an objective is another one only off policy, and nobody says how many.
 _MOST_UPDATES = 4
 
+#: What the names of generators begin with.
+GENERATED = "reasoning_gym:"
+
 Engine = Literal["own", "vllm"]
+Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["float32", "bfloat16"]
 Tracker = Literal["tensorboard", "wandb", "trackio"]
 
@@ -55,7 +59,12 @@ class TrainConfig:
     group_size
         Rollouts per prompt; these form the group that rewards are compared in.
     learning_rate
-        Constant AdamW learning rate (betas .9 and .999).
+        AdamW learning rate (betas .9 and .999): constant, or the highest of --warmup-steps and --schedule.
+    warmup_steps
+        Optimizer steps in which the learning rate rises to it, in equal parts.
+    schedule
+        How the learning rate goes on: constant, or down to nearly 0 at --max-steps, linear or as a cosine. A run with
+        such a schedule cannot be made longer.
     weight_decay
         Decoupled weight decay.
     max_grad_norm
@@ -76,6 +85,14 @@ class TrainConfig:
         Wrap the prompt in the tokenizer's chat template.
     save_every
         Steps between checkpoints; step 0 and the last step are always saved.
+    validate_every
+        Steps between validations: pass@1, pass@n and entropy on problems that are not trained on, as val_… in the
+        metrics. Default: none.
+    validation
+        JSONL or Parquet file of the problems to validate on. Default: for countdown 100 that are neither trained on nor
+        audited, for a generator 100 of its own.
+    validation_samples
+        Samples of each of these problems, n.
     seed
         Reaches the order of problems and every sampled token.
     updates_per_batch
@@ -121,6 +138,8 @@ class TrainConfig:
     batch_prompts: int = 32
     group_size: int = 8
     learning_rate: float = 2e-4
+    warmup_steps: int = 0
+    schedule: Schedule = "constant"
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     temperature: float = 1.0
@@ -130,6 +149,9 @@ class TrainConfig:
     system_prompt: str = ""
     chat: bool = False
     save_every: int = 20
+    validate_every: int | None = None
+    validation: Path | None = None
+    validation_samples: int = 8
     seed: int = 0
     updates_per_batch: int | None = None
     reference: str | None = None
@@ -164,9 +186,15 @@ class TrainConfig:
             ("--max-tokens", self.max_tokens),
             ("--micro-batch", self.micro_batch),
             ("--updates-per-batch", self.updates_per_batch),
+            ("--validate-every", self.validate_every),
+            ("--validation-samples", self.validation_samples),
         ):
             _at_least(flag, number, 1)
         _at_least("--seed", self.seed, 0)
+        _at_least("--warmup-steps", self.warmup_steps, 0)
+        if self.warmup_steps >= self.max_steps:
+            raise ConfigError(f"--warmup-steps {self.warmup_steps}: must be fewer than --max-steps {self.max_steps}")
+        self._require_validation()
         _positive("--learning-rate", self.learning_rate)
         _positive("--max-grad-norm", self.max_grad_norm)
         _positive("--temperature", self.temperature)
@@ -186,6 +214,13 @@ class TrainConfig:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:
             raise ConfigError("--system-prompt needs --chat")
+
+    def _require_validation(self) -> None:
+        if self.validation is not None and self.validate_every is None:
+            raise ConfigError(f"--validation {self.validation} needs --validate-every")
+        generated = self.task is not None and self.task.startswith(GENERATED)
+        if self.validate_every is not None and self.validation is None and not (self.trains_on_countdown or generated):
+            raise ConfigError("--validate-every needs --validation FILE: problems that are not trained on")
 
     @cached_property
     def used_updates_per_batch(self) -> int:

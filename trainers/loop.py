@@ -16,6 +16,7 @@ from trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollout
 from trainers.run.trackers import open_tracker, require_tracker
 from trainers.starting import prepare, save, states
 from trainers.step import train_step
+from trainers.validation import validated
 from trainers.warning_signs import FIRST_STEPS, NOTHING_CORRECT, new_signs
 
 
@@ -51,6 +52,8 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
                     wall_s = time.perf_counter() - started
                     samples_per_s = outcome.metrics["samples_drawn"] / wall_s
                     metrics = {**outcome.metrics, "wall_s": wall_s, "samples_per_s": samples_per_s}
+                    if config.validate_every is not None and step % config.validate_every == 0:
+                        metrics |= validated(learner, step, verifiers)
                     metrics_log.append(metrics)
                     for sign in new_signs(metrics_log.course):
                         says.note(sign.text)

@@ -61,7 +61,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     # passes that hold other rows round otherwise: a run that goes on takes the size that it began with
     state = None if done is None else checkpointing.load_state(run, done)
     rows_per_pass = None if state is None else cast("int | None", state.get("rows_per_pass"))
-    longest_prompt = max(map(len, asked.prompts))
+    longest_prompt = max(map(len, (*asked.prompts, *asked.validation_prompts)))
     network = policy_network(config, policy)
     plan = plan_device_memory(
         measure_footprint(network, forward_settings(config, rows_per_pass=None)),
@@ -87,6 +87,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         config=config,
         objective=objective,
         problems=asked.problems,
+        validation=asked.validation,
         policy=policy,
         network=network,
         optimizer=optimizer,

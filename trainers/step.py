@@ -34,14 +34,16 @@ from trainers.warning_signs import step_variety
 class Learner:
     """All that a step works on.
 
-    ``network`` and ``reference_network`` say how policy and reference are run; the latter is None unless the objective
-    needs a reference. ``rehearsal_engine`` draws the reference's samples, from the policy without its adapter where
-    that is the reference; it and ``memory_network`` are None unless the objective has such a part.
+    ``validation`` are problems that are not trained on, none unless the run validates. ``network`` and
+    ``reference_network`` say how policy and reference are run; the latter is None unless the objective needs a
+    reference. ``rehearsal_engine`` draws the reference's samples, from the policy without its adapter where that is the
+    reference; it and ``memory_network`` are None unless the objective has such a part.
     """
 
     config: TrainConfig
     objective: Objective
     problems: Sequence[Problem]
+    validation: Sequence[Problem]
     policy: LoadedModel
     network: Network
     optimizer: torch.optim.Optimizer
@@ -80,6 +82,8 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     """Rollouts, rewards, advantages, updates. Raises ``TrainingError`` if a loss or gradient is not finite."""
     config, objective = learner.config, learner.objective
     started = time.perf_counter()
+    for group in learner.optimizer.param_groups:
+        group["lr"] = learning_rate(step, config)
     drawn = draw(learner, step, verifiers)
     generated = time.perf_counter()
     rollouts = drawn.rollouts
@@ -136,7 +140,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "loss": sum(report.loss for report in reports) / len(reports),
         "grad_norm": max(grad_norms),
         "clip_fraction": sum(report.clip_fraction for report in reports) / len(reports),
-        "learning_rate": config.learning_rate,
+        "learning_rate": learning_rate(step, config),
         "token_entropy_nats": float(rollouts.entropy_sum_B.double().sum()) / n_tokens,
         "response_tokens_mean": n_tokens / n_rows,
         "truncation_rate": float(rollouts.truncated_B.double().mean()),
@@ -163,6 +167,21 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     if memory_network_loss is not None:
         metrics["memory_network_loss"] = memory_network_loss
     return StepOutcome(metrics=metrics, rows=rollout_rows(step, drawn, credit, rewards))
+
+
+def learning_rate(step: int, config: TrainConfig) -> float:
+    """The learning rate of ``step``, counted from 1: a linear rise, then constant or down, as in transformers.
+
+    >>> config = TrainConfig(learning_rate=1.0, warmup_steps=2, max_steps=6, schedule="linear")
+    >>> [learning_rate(step, config) for step in range(1, 7)]
+    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    warmup = config.warmup_steps
+    if step <= warmup:
+        return config.learning_rate * step / warmup
+    progress = (step - warmup - 1) / (config.max_steps - warmup)
+    left = {"constant": 1.0, "linear": 1.0 - progress, "cosine": (1.0 + math.cos(math.pi * progress)) / 2}
+    return config.learning_rate * left[config.schedule]
 
 
 def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:

@@ -66,7 +66,7 @@ def held_step(config: TrainConfig | SftConfig) -> int | None:
     # a setting that the run was written without had its default: settings that came later change no old run
     differing = differing_keys({**_defaults(type(config)), **written}, settings_of(config))
     # a constant learning rate makes a longer run the continuation of a shorter one; a schedule does not
-    if isinstance(config, TrainConfig):
+    if isinstance(config, TrainConfig) and config.schedule == "constant":
         differing = [key for key in differing if key != "max_steps"]
     if differing:
         raise TrainingError(
