@@ -473,6 +473,7 @@ def test_only_problems_that_earlier_checkpoints_decided_get_fewer_samples(
     store.allocate(key, "hash20", 2)
     assert planned_samples(store, key, "hash20") == {PROBLEM.problem_id: n_planned}
     assert store.frame("SELECT n_planned FROM problem_counts")["n_planned"].tolist() == [n_planned] * 2
+    assert store.frame("SELECT n FROM sampled_counts ORDER BY step")["n"].tolist() == [4, min(2, n_planned)]
 
 
 def test_the_last_finished_audit_tells_how_many_samples_there_are(store: Store) -> None:
