@@ -149,10 +149,11 @@ def checked_objective(config: TrainConfig) -> Objective:
     except ValueError as error:
         raise ConfigError(f"--algorithm {config.algorithm} with --group-size {config.group_size}: {error}") from error
     off_policy = off_policy_part(objective)
-    if off_policy is not None and config.used_updates_per_batch == 1:
+    if off_policy is not None and not config.is_off_policy:
         raise ConfigError(
             f"--algorithm {config.algorithm}: {off_policy} has no effect with one update per batch, where every ratio "
-            "is 1; pass --updates-per-batch 2 or more, of which --batch-prompts is a multiple, or leave it out"
+            "is 1; pass --updates-per-batch 2 or more, of which --batch-prompts is a multiple, or "
+            "--epochs-per-batch 2, or leave it out"
         )
     if config.reference is not None and not needs_reference(objective):
         raise ConfigError(

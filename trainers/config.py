@@ -98,6 +98,8 @@ class TrainConfig:
     updates_per_batch
         Optimizer steps per batch of rollouts; above 1 the batch is split by prompts and the surrogate's clip acts.
         Default: 1, or up to 4 for an objective that is another one only then (gspo, cispo, dapo, other clips).
+    epochs_per_batch
+        Times that every batch of rollouts is gone through; above 1 the surrogate's clip acts from the second on.
     reference
         Reference policy, for parts that need one: a directory or a hub name, with the policy's tokens. Default: the
         model that the run started from.
@@ -154,6 +156,7 @@ class TrainConfig:
     validation_samples: int = 8
     seed: int = 0
     updates_per_batch: int | None = None
+    epochs_per_batch: int = 1
     reference: str | None = None
     engine: Engine = "own"
     lora_rank: int = 0
@@ -186,6 +189,7 @@ class TrainConfig:
             ("--max-tokens", self.max_tokens),
             ("--micro-batch", self.micro_batch),
             ("--updates-per-batch", self.updates_per_batch),
+            ("--epochs-per-batch", self.epochs_per_batch),
             ("--validate-every", self.validate_every),
             ("--validation-samples", self.validation_samples),
         ):
@@ -229,9 +233,14 @@ class TrainConfig:
             return self.updates_per_batch
         from trainers.objectives.composition import off_policy_part
 
-        if off_policy_part(objectives.parse(self.algorithm)) is None:
+        if self.epochs_per_batch > 1 or off_policy_part(objectives.parse(self.algorithm)) is None:
             return 1
         return max(n for n in range(1, _MOST_UPDATES + 1) if self.batch_prompts % n == 0)
+
+    @property
+    def is_off_policy(self) -> bool:
+        """Whether a batch is learned from after it has moved the policy. Loads torch."""
+        return self.used_updates_per_batch * self.epochs_per_batch > 1
 
     @property
     def trains_on_countdown(self) -> bool:

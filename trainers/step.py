@@ -89,7 +89,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     rollouts = drawn.rollouts
 
     old_logp_BT = None
-    if config.used_updates_per_batch > 1 or objective.correction is not None:
+    if config.is_off_policy or objective.correction is not None:
         old_logp_BT = frozen_logps(learner.network, rollouts, learner.forward)
     reference_logp_BT = None
     if objective.asks_for("reference_logp") and learner.reference_network is not None:
@@ -106,7 +106,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     reports = []
     grad_norms = []
     per_update = config.batch_prompts // config.used_updates_per_batch
-    for first in range(0, config.batch_prompts, per_update):
+    for first in [*range(0, config.batch_prompts, per_update)] * config.epochs_per_batch:
         last = first + per_update
         rows = slice(first * config.group_size, last * config.group_size)
         batch = UpdateBatch(
@@ -136,7 +136,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "advantage_abs_mean": float(credit.advantage_PG.abs().mean()),
         "samples_drawn": drawn.n_drawn,
         "samples_kept": n_rows,
-        "samples_skipped": n_rows - sum(report.n_used for report in reports),
+        "samples_skipped": n_rows - sum(report.n_used for report in reports) // config.epochs_per_batch,
         "loss": sum(report.loss for report in reports) / len(reports),
         "grad_norm": max(grad_norms),
         "clip_fraction": sum(report.clip_fraction for report in reports) / len(reports),

@@ -97,6 +97,7 @@ def test_what_lives_off_the_ratio_gets_several_updates_and_one_is_refused_by_nam
         return
     with pytest.raises(ConfigError, match=r"has no effect with one update per batch.*--updates-per-batch 2 or more"):
         checked_objective(one)
+    assert checked_objective(replace(one, epochs_per_batch=2))
 
 
 def test_a_response_must_find_room_behind_the_longest_prompt(config: TrainConfig) -> None:

@@ -30,9 +30,12 @@ def test_every_part_trains(config: TrainConfig, name: str) -> None:
 def test_several_updates_per_batch_move_the_ratio_and_the_clip_sees_it(config: TrainConfig, tmp_path: Path) -> None:
     fast = replace(config, learning_rate=3e-2, max_steps=2)
     once = train(replace(fast, output_dir=tmp_path / "once"))
-    thrice = train(replace(fast, output_dir=tmp_path / "thrice", updates_per_batch=3))
     assert [line["clip_fraction"] for line in metrics(once)] == [0.0, 0.0]
-    assert max(line["clip_fraction"] for line in metrics(thrice)) > 0
+    for name in ("updates_per_batch", "epochs_per_batch"):
+        thrice = metrics(train(replace(fast, output_dir=tmp_path / name, **{name: 3})))
+        assert max(line["clip_fraction"] for line in thrice) > 0
+        # the rows are those of one pass: the first batch is the same
+        assert thrice[0]["samples_skipped"] == metrics(once)[0]["samples_skipped"]
 
 
 def test_dynamic_sampling_draws_on_until_groups_are_mixed(config: TrainConfig, tmp_path: Path) -> None:
