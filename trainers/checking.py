@@ -223,7 +223,9 @@ def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> 
     # a stream of its own: problems generated for the audit come from its plain seed and stay unseen
     seed = stream_seed(config.seed, "problems") % 2**31
     repeated: list[str] = []
-    problems = load_problems(config.problems, config.task, limit=config.limit, seed=seed, repeated=repeated)
+    problems = load_problems(
+        config.problems, config.task, limit=config.limit, seed=seed, repeated=repeated, verifier=config.verifier
+    )
     if repeated and says is not None:
         n = plural(len(repeated), "problem")
         says.note(f"{config.problems}: left out {n} that the file holds already (the first: {repeated[0]})")

@@ -16,6 +16,7 @@ from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
+from diagnostics.verifiers.own_file import is_own, pinned
 from trainers import objectives
 
 #: Updates per batch where an objective is another one only off policy, and nobody says how many.
@@ -74,6 +75,8 @@ class TrainConfig:
     max_tokens
         Longest response in tokens, the end token included; behind the longest prompt it must fit into the model's
         context. Default: what the task asks for, else 1024.
+    verifier
+        Who rewards, in place of what the problems name: a verifier, or FILE.py:function, code of yours that is run.
     correct_above
         A sample is correct if its reward exceeds this: for verifiers of partial rewards, and parts that act on correct
         samples (iac, nsr, …). Default: what the verifier calls correct, a reward of 1.
@@ -146,6 +149,7 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     max_tokens: int | None = None
+    verifier: str | None = None
     correct_above: float | None = None
     prompt_template: str = "{prompt}"
     system_prompt: str = ""
@@ -172,6 +176,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         make_paths(self)
+        if self.verifier is not None and is_own(self.verifier):  # a run goes on with the code that it began with
+            object.__setattr__(self, "verifier", pinned(self.verifier))
         if self.algorithm == "sft":
             raise ConfigError("--algorithm sft: not an RL objective; leave --model out and the base is trained first")
         objectives.terms(self.algorithm)
@@ -179,6 +185,8 @@ class TrainConfig:
             raise ConfigError("pass either --problems FILE.jsonl or --task NAME, not both")
         if self.model is None and not self.trains_on_countdown:
             raise ConfigError("--model is missing: give the checkpoint to train on these problems")
+        if self.verifier is not None and self.trains_on_countdown:
+            raise ConfigError("--verifier: the built-in task lists what is correct; name --problems, or leave it out")
         for flag, number in (
             ("--max-steps", self.max_steps),
             ("--group-size", self.group_size),

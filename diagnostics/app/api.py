@@ -19,7 +19,6 @@ token_entropy: Token entropy
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 from diagnostics.app.repair import repair as repair
 from diagnostics.app.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
+from diagnostics.records.names import listed
+from diagnostics.records.provenance import call_of
 from diagnostics.records.version import version as version
 
 if TYPE_CHECKING:
@@ -134,12 +135,12 @@ def audit(
         result = oversharp.audit("runs/grpo", config, progress=oversharp.ConsoleProgress())
         print(result.verdict.sentence)
     """
-    from diagnostics.app.report import write_report
+    from diagnostics.app.report import require_report_place, write_report
     from diagnostics.audit.audit import audit as run
 
-    paths = _listed(series)
-    _require_report_place(config.out / "audit.duckdb")
-    result = run(paths, config, command=command or _call("audit", paths, config), progress=progress)
+    paths = listed(series)
+    require_report_place(config.out / "audit.duckdb")
+    result = run(paths, config, command=command or call_of("audit", paths, config), progress=progress)
     write_report(result.store_path, result.report_path)
     return result
 
@@ -159,9 +160,9 @@ def audit_shard(
     from diagnostics.audit.audit import audit_shard as run
     from diagnostics.records.shard import Shard
 
-    paths = _listed(series)
+    paths = listed(series)
     part = Shard.from_text("--shard", shard)
-    return run(paths, config, part, command=command or _call("audit_shard", paths, config), progress=progress)
+    return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
 def import_samples(
@@ -182,12 +183,12 @@ def import_samples(
     paths
         Files, or folders that are searched through.
     """
-    from diagnostics.app.report import write_report
+    from diagnostics.app.report import require_report_place, write_report
     from diagnostics.ingest.ingest import import_samples as run
 
-    listed = _listed(paths)
-    _require_report_place(config.store)
-    result = run(listed, config, command=command or _call("import_samples", listed, config), progress=progress)
+    given = listed(paths)
+    require_report_place(config.store)
+    result = run(given, config, command=command or call_of("import_samples", given, config), progress=progress)
     if result.report_path is not None:
         write_report(result.store_path, result.report_path)
     return result
@@ -296,17 +297,17 @@ def regrade(
     store
         The audit.duckdb file.
     verifier
-        Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, or one of another package.
+        Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
     series
         Name of the series to grade again; needed where there are several.
     guess_rate
         Of wrong responses, the share that this verifier accepts, from 0 to 1. Default: what the verifier knows, else an
         assumed one.
     """
-    from diagnostics.app.report import write_report
+    from diagnostics.app.report import require_report_place, write_report
     from diagnostics.audit.regrade import regrade as run
 
-    _require_report_place(Path(store))
+    require_report_place(Path(store))
     said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
     result = run(Path(store), verifier, series=series, guess_rate=guess_rate, command=command, progress=progress)
@@ -339,9 +340,8 @@ def report(
     """
     from reports import build_report
 
-    path = Path(store)
-    target = path.parent / "report.html" if out is None else Path(out)
-    return build_report(path, target, series=tuple(series) if series else None, allow=allow, replace=replace)
+    target = Path(store).parent / "report.html" if out is None else Path(out)
+    return build_report(Path(store), target, series=tuple(series) if series else None, allow=allow, replace=replace)
 
 
 def export(
@@ -448,20 +448,3 @@ def compare(
 
     comparison = read_comparison(Path(config), None if out is None else Path(out))
     return run(comparison, command=command or f"oversharp.compare({str(config)!r})", progress=progress)
-
-
-def _listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
-    return [paths] if isinstance(paths, str | Path) else list(paths)
-
-
-def _require_report_place(store_path: Path) -> None:
-    """Raise ``ConfigError`` where the report beside the store would replace another file: before any work."""
-    from reports import require_place
-
-    require_place(store_path, store_path.parent / "report.html")
-
-
-def _call(verb: str, paths: Sequence[Path | str], config: Any) -> str:
-    """The call as one would type it, for the record: settings at their default are left out."""
-    told = [f"{one.name}={value!r}" for one in fields(config) if (value := getattr(config, one.name)) != one.default]
-    return f"oversharp.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"

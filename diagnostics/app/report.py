@@ -19,7 +19,7 @@ from diagnostics.store.derivations import (
     recorded_derivations,
     relation_states,
 )
-from reports import build_report
+from reports import build_report, require_place
 
 _WHAT = "report"
 #: Taken as the code is loaded, as for findings.
@@ -35,6 +35,11 @@ def write_report(store_path: Path, report_path: Path) -> None:
     build_report(store_path, report_path)
     if made_from is not None and (made := _derivation(report_path, made_from)) is not None:
         record_derivation(store_path, _WHAT, made)
+
+
+def require_report_place(store_path: Path) -> None:
+    """Raise ``ConfigError`` where the report beside the store would replace another file: before any work."""
+    require_place(store_path, store_path.parent / "report.html")
 
 
 def _made_from(code: str, store_path: Path, report_path: Path) -> str:

@@ -60,12 +60,15 @@ class ProblemsConfig:
     cluster
         Further field of the problems that says which are related, as variants of a template or questions of one
         document: those of one value are. none: each stands for itself. Default: cluster, else group.
+    verifier
+        Who grades, in place of what the problems name: a verifier, or FILE.py:function, code of yours that is run.
     """
 
     problems: Annotated[Path | None, PROBLEMS] = None
     task: Annotated[str | None, PROBLEMS] = None
     limit: Annotated[int | None, PROBLEMS] = None
     cluster: Annotated[str | None, PROBLEMS] = None
+    verifier: Annotated[str | None, PROBLEMS] = None
 
     def __post_init__(self) -> None:
         if (self.problems is None) == (self.task is None):
@@ -391,6 +394,8 @@ class ConfirmConfig(EngineConfig):
         Where the base model lies now, if it was moved after the audit and is not in the run directory.
     out
         Where to write the report. Default: report.html beside the store.
+    verifier
+        Where the audit was graded by code of yours: FILE.py:function again, unchanged.
     """
 
     series: Annotated[str | None, SERIES] = None
@@ -399,6 +404,7 @@ class ConfirmConfig(EngineConfig):
     path: Annotated[Path | None, SERIES] = None
     base: Annotated[Path | None, SERIES] = None
     out: Annotated[Path | None, SERIES] = None
+    verifier: Annotated[str | None, SERIES] = None
 
     def __post_init__(self) -> None:
         make_paths(self)

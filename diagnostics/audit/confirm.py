@@ -39,6 +39,7 @@ from diagnostics.store import Store
 from diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
 from diagnostics.store.missing import missing_samples, ungraded_drawn
 from diagnostics.verdict.power import window_size
+from diagnostics.verifiers import Verifiers, named_verifier
 
 _COUNTS = """
 SELECT
@@ -140,6 +141,7 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
         settings = fresh_settings(stored_settings(store, key.settings_id))
         listed = _with_tested(store, _shortlist(store, key, config.most), settings)
         problems = stored_problems(store, list(listed.changes))
+        _require_verifiers(problems, config)
         fresh = config.fresh or listed.fresh or key.n_base
         if listed.fresh not in (None, fresh):
             raise ConfigError(
@@ -169,6 +171,15 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
 def confirm_report_path(store_path: Path, config: ConfirmConfig) -> Path:
     """Where the report of a confirmation goes."""
     return config.out or store_path.parent / "report.html"
+
+
+def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> None:
+    """Raise ``ConfigError`` or ``VerifierError`` where the problems cannot be graded here, before anything is drawn."""
+    if config.verifier is not None:
+        named_verifier(config.verifier)
+    with Verifiers() as verifiers:
+        for problem in problems:
+            verifiers.of(problem)
 
 
 def _require_checkpoints(store: Store, key: AuditKey) -> None:

@@ -64,7 +64,9 @@ def prepare(
 ) -> PreparedAudit:
     """Find, choose and register; the store and the engine stay open as long as ``stack``."""
     _require_device(config)
-    every_problem = load_problems(config.problems, config.task, limit=config.limit, seed=config.seed)
+    every_problem = load_problems(
+        config.problems, config.task, limit=config.limit, seed=config.seed, verifier=config.verifier
+    )
     clusters = clusters_of(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
     if not problems:

@@ -21,7 +21,7 @@ from diagnostics.store import Store
 from diagnostics.store.load import chosen_series, left_out_checkpoints, stored_clusters, stored_key, stored_problems
 from diagnostics.store.missing import ungraded
 from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import Verifiers, get_verifier
+from diagnostics.verifiers import Verifiers, get_verifier, named_verifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,7 @@ def regrade(
         StoreError: no such store or audit, or another series has the name of the second one.
     """
     progress = progress or SilentProgress()
+    verifier = named_verifier(verifier)
     get_verifier(verifier)  # before the store is touched
     require_share("--guess-rate", guess_rate)
     if not store_path.is_file():

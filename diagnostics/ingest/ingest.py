@@ -25,7 +25,7 @@ from diagnostics.store.load import stored_problems
 from diagnostics.store.missing import ungraded
 from diagnostics.tasks.clusters import clusters_of
 from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+from diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
 from diagnostics.verifiers.names import RECORDED
 
 #: Most memory for queries while a dump is imported; what needs more goes to files beside the store.
@@ -100,6 +100,7 @@ def import_samples(
         OversharpError: bad input; what was imported before stays in the store.
     """
     progress = progress or SilentProgress()
+    config = replace(config, verifier=named_verifier(config.verifier))
     if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
         get_verifier(config.verifier)  # says which there are
     plan = plan_import(paths, config)

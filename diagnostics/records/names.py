@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -35,6 +36,15 @@ def slugs(texts: Iterable[str]) -> Mapping[str, str]:
         taken.add(name.casefold())
         made[text] = name
     return made
+
+
+def listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
+    """Paths as people give them: one, or several.
+
+    >>> listed("runs/a"), listed(("a", "b"))
+    (['runs/a'], ['a', 'b'])
+    """
+    return [paths] if isinstance(paths, str | Path) else list(paths)
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
+from pathlib import Path
 from platform import machine, python_version
+from typing import Any
 
 from diagnostics.records.version import version
 
@@ -24,3 +27,9 @@ def provenance(
             continue
     made = {"command": command, "versions": versions, "machine": machine(), "left_out": dict(left_out)}
     return {**made, **(more or {})}
+
+
+def call_of(verb: str, paths: Sequence[Path | str], config: Any) -> str:
+    """The call of a verb from Python as one would type it: settings at their default are left out."""
+    told = [f"{one.name}={value!r}" for one in fields(config) if (value := getattr(config, one.name)) != one.default]
+    return f"oversharp.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"

@@ -14,6 +14,7 @@ from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.names import nearest_names
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Problem
+from diagnostics.verifiers import named_verifier
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
@@ -29,13 +30,15 @@ def load_problems(
     limit: int | None = None,
     seed: int = 0,
     repeated: list[str] | None = None,
+    verifier: str | None = None,
 ) -> tuple[Problem, ...]:
     """Problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
 
     Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
     generators, and to benchmarks of which a limit draws problems at random. What a file holds twice is an error, or
-    with a list ``repeated`` left out and told there. Raises ``ProblemError``, and ``ConfigError`` for a broken or
+    with a list ``repeated`` left out and told there. ``verifier``, as a flag names it, grades in place of the problems'
+    own. Raises ``ProblemError``, and ``ConfigError`` for a broken or
     clashing plugin; never returns an empty tuple.
 
     >>> load_problems(None, "contdown")
@@ -46,12 +49,17 @@ def load_problems(
         raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), and not both")
     if limit is not None and limit < 1:
         raise ProblemError(f"the limit on problems is {limit}; give at least 1")
+    named = None if verifier is None else named_verifier(verifier)
     if problems_file is not None:
         from diagnostics.tasks.files import problems_of_file
 
-        return problems_of_file(problems_file, limit=limit, repeated=repeated)
+        return problems_of_file(problems_file, limit=limit, repeated=repeated, verifier=named)
     assert task is not None
     problems = tuple(_problems_of_task(task, limit=limit, seed=seed))
+    if named is not None:
+        from diagnostics.tasks.files import graded_by
+
+        problems = tuple(_checked((graded_by(problem, named) for problem in problems), task))
     if not problems:
         raise ProblemError(f"task {task!r} has no problems")
     return problems

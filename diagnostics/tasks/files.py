@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,19 @@ class Row:
     fields: Mapping[str, Any]
 
 
-def problems_of_file(path: Path, *, limit: int | None = None, repeated: list[str] | None = None) -> tuple[Problem, ...]:
+def problems_of_file(
+    path: Path, *, limit: int | None = None, repeated: list[str] | None = None, verifier: str | None = None
+) -> tuple[Problem, ...]:
     """The problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
 
     A problem that comes again is an error; with a list ``repeated`` it is left out, and the list told where it stands.
+    ``verifier`` grades in place of those that the file names.
     Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for whatever cannot be graded as it stands.
     """
     with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
-        return checked_problems(islice(rows, limit), source=str(path), task=path.stem, repeated=repeated)
+        return checked_problems(
+            islice(rows, limit), source=str(path), task=path.stem, repeated=repeated, verifier=verifier
+        )
 
 
 def read_rows(path: Path) -> Generator[Row, None, None]:
@@ -71,11 +76,16 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
 
 
 def checked_problems(
-    rows: Iterable[Row], *, source: str, task: str, repeated: list[str] | None = None
+    rows: Iterable[Row],
+    *,
+    source: str,
+    task: str,
+    repeated: list[str] | None = None,
+    verifier: str | None = None,
 ) -> tuple[Problem, ...]:
     """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not.
 
-    See ``problems_of_file`` for ``repeated``. Without it an id must not come twice either.
+    See ``problems_of_file`` for ``repeated`` and ``verifier``. Without it an id must not come twice either.
     """
     problems: list[Problem] = []
     place_of_id: dict[str, str] = {}
@@ -91,6 +101,7 @@ def checked_problems(
             if problem.source_id is not None and repeated is None:
                 _refuse_twice(place_of_id, problem.source_id, row, f"id {problem.source_id!r}")
             try:
+                problem = problem if verifier is None else graded_by(problem, verifier)
                 verifiers.check_gold(problem)
             except (ProblemError, VerifierError) as error:
                 raise ProblemError(f"{row.where}: {error}") from error
@@ -138,6 +149,13 @@ def _parquet_rows(path: Path) -> Generator[Row, None, None]:
                     yield Row(where=f"{path} row {number}", place=f"row {number}", fields=fields)
     except (pyarrow.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         raise ProblemError(f"{path}: not a readable Parquet file ({_first_words(error)})") from error
+
+
+def graded_by(problem: Problem, verifier: str) -> Problem:
+    """The same problem under another verifier. ``ProblemError`` for one whose accepted responses are listed."""
+    if problem.modes:
+        raise ProblemError(f"its modes are listed, and they decide what is correct; leave out --verifier {verifier}")
+    return replace(problem, verifier=verifier)
 
 
 def problem_of_row(row: Row, task: str) -> Problem:

@@ -2,7 +2,7 @@
 
 Outside packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments
 that returns an object with the methods of ``diagnostics.verifiers.contract.Verifier`` (and ``close()`` if it holds
-worker processes).
+worker processes). A function in a file is one too, where the user names it: ``named_verifier``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from diagnostics.records.errors import VerifierError
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers.contract import Verifier
+from diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"
 
@@ -49,7 +50,8 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
     """A fresh verifier. ``timeout_s`` (wall seconds per response) and ``workers`` concern those with processes.
 
     Whoever asks for one with a ``close()`` method calls it; ``Verifiers`` does so by itself.
-    Raises ``VerifierError`` for an unknown name, and ``ConfigError`` for a broken or clashing plugin.
+    Raises ``VerifierError`` for an unknown name, and ``ConfigError`` for a broken or clashing plugin, or for a function
+    in a file that this process's user did not name.
 
     >>> get_verifier("modes").name
     'modes'
@@ -60,11 +62,21 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
         build = getattr(import_module(module), class_name)
         verifier: Verifier = build(timeout_s=timeout_s, workers=workers) if name in _WITH_WORKERS else build()
         return verifier
+    if is_own(name):
+        return OwnFileVerifier(name)
     if name not in outside:
         near = get_close_matches(name, verifier_names(), n=3) or verifier_names()
         raise VerifierError(f"verifier {name!r} is unknown; use one of: {', '.join(near)}")
     built: Verifier = load_callable(outside[name])()
     return built
+
+
+def named_verifier(given: str) -> str:
+    """The name of the verifier that a flag names: as given, or that of the function in a file, which is then loaded.
+
+    To be called with what the user typed alone: it runs the file. Raises ``ConfigError`` where that cannot work.
+    """
+    return named_by_user(given) if is_own(given) else given
 
 
 def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | None]:

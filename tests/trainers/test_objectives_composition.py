@@ -16,6 +16,7 @@ from trainers.objectives.contract import GroupedRewards, Objective, TokenLogps
 EXPRESSIONS = {name: "overlong:length=6" if name == "overlong" else name for name in objectives.names()}
 #: Its only setting is void there, as ``test_what_is_void_is_refused_with_its_reason`` says: w_reinforce:weight=0.
 VOID_SETTINGS = {frozenset({"w_reinforce", other}) for other in ("negative_only", "grpo_n", "gspo_n")}
+VOID_SETTINGS |= {frozenset({"iac_paper", "negative_only"})}  # of the preset IAC is idle then, its KL is not
 
 Effect = tuple[torch.Tensor, tuple[object, ...]]
 
@@ -163,7 +164,8 @@ def test_what_is_void_only_where_every_reward_is_0_or_1_is_said_and_not_refused(
     assert caution.startswith("if all rewards are 0 or 1, every advantage is 0")
     (caution,) = composition.cautions(objectives.parse("reinforce_pp_baseline"))
     assert caution.startswith("groups of equal rewards are not silent here")
-    assert composition.cautions(objectives.parse("iac+kl")) == []
+    for silent in ("iac+kl", "reinforce_pp_baseline:over=samples"):
+        assert composition.cautions(objectives.parse(silent)) == []
 
 
 def test_every_shaping_and_calibration_says_what_it_acts_on() -> None:

@@ -71,6 +71,12 @@ UNEQUAL = rewards_of([[1.0, 0.0], [0.0, 0.0]], n_tokens=[[1, 3], [2, 2]])
         ("reinforce_pp_baseline", rewards_of([[1.0, 0.0]]), [[HALF, -HALF]]),
         # centred 1/2, -1/2 | 0, 0; mean over tokens -1/8, unbiased variance 1/8: what is all wrong moves up
         ("reinforce_pp_baseline", UNEQUAL, [[5 * HALF / 2, -3 * HALF / 2], [HALF / 2, HALF / 2]]),
+        # 4 samples: the same mean and variance, however long they are; and centred, what is all wrong stays where it is
+        ("reinforce_pp:over=samples", MIXED, [[THREE_HALVES, 0.0, -THREE_HALVES, 0.0]]),
+        # rewards 1, 0, 0, 0: mean 1/4, unbiased variance 1/4
+        ("reinforce_pp:over=samples", UNEQUAL, [[1.5, -0.5], [-0.5, -0.5]]),
+        # centred 1/2, -1/2, 0, 0: unbiased variance 1/6
+        ("reinforce_pp_baseline:over=samples", UNEQUAL, [[THREE_HALVES, -THREE_HALVES], [0.0, 0.0]]),
         ("w_reinforce", MIXED, [[0.1, 0.1, -1.0, 0.1]]),
         # it asks the verifier and not the reward
         ("w_reinforce:weight=0.5", rewards_of([[-0.5, 1.0]], correct=[[True, False]]), [[0.5, -1.0]]),

@@ -1,11 +1,13 @@
-"""REINFORCE++ with baseline: rewards centred within the group, then whitened over all tokens of the batch.
+"""REINFORCE++ with baseline: rewards centred within the group, then whitened over the batch.
 
-    c_i = r_i - mean of its group       A_i = (c_i - m) / sqrt(v + 1e-8)      m, v: of c over all response tokens
+    c_i = r_i - mean of its group
+    over=tokens    A_i = (c_i - m) / sqrt(v + 1e-8)      m, v: of c over all response tokens
+    over=samples   A_i = c_i / (s + 1e-8)                s: unbiased deviation of c over the samples, whose mean is 0
 
-**A group of equal rewards is not silent here.** Its c is 0, but m is a mean over *tokens*: where right and wrong
+**Over tokens a group of equal rewards is not silent.** Its c is 0, but m is a mean over *tokens*: where right and wrong
 answers differ in length m is not 0, and every sample of the group gets the same advantage -m / sqrt(v). If wrong
-answers are longer, m < 0, and groups that are all wrong are pushed *up*. That is verl's form. In the paper's, m and v
-are over the samples of the batch, where m is 0; ``dr_grpo`` and ``grpo`` have no such term either.
+answers are longer, m < 0, and groups that are all wrong are pushed *up*. That is verl's form, and the default. In the
+paper's, over samples, m is 0; ``dr_grpo`` and ``grpo`` have no such term either.
 
 Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.2, Eq 6 and 7, and appendix B.2; verl 0.9
 ``reinforce_plus_plus_baseline``. The paper adds KL as a loss: ``reinforce_pp_baseline+kl:kind=k2``.
@@ -21,12 +23,15 @@ from torch import Tensor
 
 from trainers.objectives.contract import GroupedRewards, PartDefaults
 from trainers.objectives.estimators.dr_grpo import centred
-from trainers.objectives.estimators.reinforce_pp import whitened_over_tokens
+from trainers.objectives.estimators.reinforce_pp import Over, whitened
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePpBaseline(PartDefaults):
-    """Group-centred rewards, whitened over the tokens of the batch; groups of equal rewards are not silent."""
+    """Group-centred rewards, whitened ``over`` the tokens of the batch, as verl does, or its samples, as the paper.
+
+    Over tokens groups of equal rewards are not silent.
+    """
 
     title: ClassVar[str] = "REINFORCE++ with baseline"
     source: ClassVar[str] = "arXiv 2501.03262 v9, Eq 6 and 7; verl"
@@ -34,16 +39,23 @@ class ReinforcePpBaseline(PartDefaults):
         "groups of equal rewards are not silent here: all-wrong groups are pushed up where wrong answers are longer"
     )
 
+    over: Over = "tokens"
+
+    def __post_init__(self) -> None:
+        if self.over == "samples":
+            object.__setattr__(self, "caution", "")  # it holds of the other form alone
+
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """Group-centred rewards, whitened. ``ValueError`` for groups of one.
 
         >>> import torch
         >>> reward_PG = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
-        >>> whitened_over_tokens(centred(reward_PG), torch.tensor([[1, 3], [2, 2]]))  # the second group is all wrong
+        >>> n_tokens_PG = torch.tensor([[1, 3], [2, 2]])
+        >>> whitened(centred(reward_PG), n_tokens_PG, "tokens")  # the second group is all wrong
         tensor([[ 1.7678, -1.0607],
                 [ 0.3536,  0.3536]])
         """
-        return whitened_over_tokens(centred(rewards.reward_PG), rewards.n_tokens_PG)
+        return whitened(centred(rewards.reward_PG), rewards.n_tokens_PG, self.over)
 
 
 PART = ReinforcePpBaseline
