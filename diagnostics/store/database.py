@@ -27,6 +27,8 @@ from diagnostics.store.older import as_today
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
 SCHEMA_VERSION = 9
 
+#: A statement goes on with the comments of the next.
+_CREATED = re.compile(r"CREATE OR REPLACE VIEW (\w+) AS\s(.*?)(?:;\s.*|;)?\Z", re.DOTALL)
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
 _TOKEN_LISTS = ("token_logps", "token_entropies")
@@ -52,6 +54,7 @@ class Database:
                 or written by a newer oversharp.
         """
         self.path = path
+        self._read_only = read_only
         self._tokens_seen = self._token_views_made = False
         self._damaged: set[str] = set()
         _require_place(path)
@@ -182,6 +185,14 @@ class Database:
         finally:
             self._connection.execute("DETACH held")
 
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Database errors leave as ``StoreError``."""
+        try:
+            yield
+        except (duckdb.Error, OSError) as error:
+            raise _explain(error, self.path) from error
+
     def _own_name(self) -> str:
         return str(self.rows("SELECT current_database()")[0][0])
 
@@ -256,6 +267,10 @@ class Database:
         with self.transaction():
             self._connection.execute(kept)
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
+
+    def see_views_again(self) -> None:
+        """Have the views that were there when the store was opened, after others had their names."""
+        self._see_views(read_only=self._read_only)
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
         """Add a Parquet file of token scores, inside a transaction: only a committed file is ever read.
@@ -404,6 +419,17 @@ def _view_scripts() -> tuple[str, str]:
     return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
 
 
+def view_query(view: str) -> str:
+    """What a kept view of ``views.sql`` selects. Raises ``KeyError`` for one that is not there."""
+    return _view_queries()[view]
+
+
+@cache
+def _view_queries() -> dict[str, str]:
+    statements = (_CREATED.search(statement.query) for statement in duckdb.extract_statements(_script("views.sql")))
+    return {found[1]: found[2] for found in statements if found}
+
+
 def _require_place(path: Path) -> None:
     """Refuse a path that cannot be a store's. Raises ``StoreError``."""
     if any(character in str(path.resolve()) for character in "*?["):
@@ -431,6 +457,11 @@ def _explain(error: Exception, path: Path) -> StoreError:
         return StoreError(
             f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
             "what was committed is kept"
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(
+            f"{path}: the query needs more memory than it may take, and there is no room for files beside the store "
+            f"({text[:120]}); end other programs, free space on that disk, or import with a larger --memory-gib"
         )
     if "not a valid duckdb" in lowered:
         return StoreError(

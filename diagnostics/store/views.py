@@ -142,6 +142,7 @@ RELATIONS: tuple[Relation, ...] = (
             "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
             "reason": _means("why the state is not ok"),
             "n_boxed": _means(_BOXED, "answers"),
+            "strategy": _means("code where the text matches the audit's strategy pattern, else prose"),
             "common": _means("whether it is one of the first n_common: as many at every checkpoint"),
             "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
             "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),

@@ -10,15 +10,18 @@ import codecs
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
 
 from diagnostics.ingest.formats.contract import Fault
 from diagnostics.records.errors import ImportFileError, first_line
+
+if TYPE_CHECKING:
+    import pyarrow
 
 NOT_JSON = "not valid JSON (cut short?)"
 NOT_UTF8 = "not UTF-8 text"
@@ -243,19 +246,31 @@ def parsed(text: bytes) -> tuple[Any] | str:
 def _parquet(
     path: Path, columns: Sequence[str] | None, rows_at_once: int
 ) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
+    return parquet_parts(path, columns, lambda first, part: enumerate(part.to_pylist(), start=first), rows_at_once)
+
+
+def parquet_parts(
+    path: Path,
+    columns: Sequence[str] | None,
+    read: Callable[[int, pyarrow.RecordBatch], Iterable[T]],
+    rows_at_once: int = ROWS_PER_BATCH,
+) -> Iterator[T]:
+    """What ``read`` makes of a Parquet file's rows, so many at once, given the number of the first; as ``records``.
+
+    Of ``columns`` those are read that the file has.
+    """
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
-                for fields in batch.to_pylist():
-                    number += 1
-                    yield number, fields
+            first = 1
+            for part in file.iter_batches(batch_size=rows_at_once, columns=columns):
+                yield from read(first, part)
+                first += len(part)
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # of dates no calendar has, too
-        first = first_line(error)
-        raise ImportFileError(f"{path}: not a readable Parquet file ({first}); cut short? copy it again") from error
+        why = first_line(error)
+        raise ImportFileError(f"{path}: not a readable Parquet file ({why}); cut short? copy it again") from error
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
