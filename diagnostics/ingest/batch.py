@@ -180,7 +180,7 @@ class GradedPairs:
     """Which (problem, response) were written before, by two numbers of 64 bits for each: of 5 million, 80 MB."""
 
     def __init__(self) -> None:
-        self._runs: list[_Run] = []  # sorted, each less than half as long as the one before
+        self._runs: list[_SortedPairs] = []  # sorted, each less than half as long as the one before
 
     def seen_or_new(self, grades: pa.Table) -> tuple[Bool[np.ndarray, " grade"], Bool[np.ndarray, " grade"]]:
         """Which were surely not seen before, and which nobody can tell; no two grades are of one pair.
@@ -189,7 +189,7 @@ class GradedPairs:
         """
         mark_N, response_N = _marks(grades)
         order_N = np.argsort(mark_N, kind="stable")
-        run = _Run(mark_N[order_N], response_N[order_N])
+        run = _SortedPairs(mark_N[order_N], response_N[order_N])
         same_mark_N = np.zeros(len(mark_N), dtype=bool)
         seen_N = np.zeros(len(mark_N), dtype=bool)
         for earlier in self._runs:
@@ -203,16 +203,16 @@ class GradedPairs:
         new_N[order_N], unsure_N[order_N] = ~same_mark_N, same_mark_N & ~seen_N
         return new_N, unsure_N
 
-    def _add(self, run: _Run) -> None:
+    def _add(self, run: _SortedPairs) -> None:
         while self._runs and len(self._runs[-1].mark) < 2 * len(run.mark):
             earlier = self._runs.pop()
             mark = np.concatenate([earlier.mark, run.mark])
             order = np.argsort(mark, kind="stable")
-            run = _Run(mark[order], np.concatenate([earlier.response, run.response])[order])
+            run = _SortedPairs(mark[order], np.concatenate([earlier.response, run.response])[order])
         self._runs.append(run)
 
 
-class _Run(NamedTuple):
+class _SortedPairs(NamedTuple):
     """Pairs in the order of their marks. The response's own number tells pairs of one mark apart."""
 
     mark: UInt64[np.ndarray, " pair"]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from diagnostics.store.database import Database, view_query
 
 #: Samples that are joined at once.
-SAMPLES_PER_PART = 1_500_000
+SAMPLES_PER_PART = 3_000_000
 
 #: What the kept ``graded_samples`` has: nothing that is as long as a response.
 KEPT_COLUMNS = (

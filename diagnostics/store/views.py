@@ -239,6 +239,7 @@ RELATIONS: tuple[Relation, ...] = (
             "rules": _means("by which rules of the verifier; NULL of another tool's or package's, or an older store's"),
             "verifier": _means("whose grade counts in this series"),
             "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
+            "strategy_regex": _means("a response that matches is of the strategy code"),
             "n_planned": _means(
                 "samples of this problem and role that the audit wants from this checkpoint", "samples"
             ),
