@@ -607,3 +607,12 @@ def test_a_report_does_not_replace_the_store_it_is_made_of(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="is the store itself"):
         build_report(path, tmp_path / "." / "audit.duckdb")
     assert path.read_bytes() == before
+
+
+def test_a_query_that_outgrows_its_memory_says_what_to_do(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        store._database.rows("SET temp_directory = ''")
+        store.bound_memory(0.125)
+        with pytest.raises(StoreError, match=r"needs more memory .* end other programs, .* --memory-gib") as raised:
+            store.frame("SELECT list(range) FROM range(100_000_000)")
+    assert "\n" not in str(raised.value)

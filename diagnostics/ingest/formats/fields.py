@@ -245,6 +245,13 @@ def sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, flo
 # value is not of the type that most dumps have: then the rows are read one by one, which says what is wrong with which.
 
 
+def plain_column(column: pyarrow.Array) -> pyarrow.Array:
+    """Its values one by one, where they are kept as places in a dictionary."""
+    import pyarrow as pa
+
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def text_column(column: pyarrow.Array) -> list[str] | None:
     """As ``text``."""
     import pyarrow as pa

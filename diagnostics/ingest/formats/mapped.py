@@ -34,6 +34,7 @@ from diagnostics.ingest.formats.fields import (
     numeric_column,
     optional_text,
     optional_text_column,
+    plain_column,
     text,
     text_column,
     whole,
@@ -135,7 +136,7 @@ def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> list[Iterab
     columns: list[Iterable[Any]] = []
     for ours, read_column in _COLUMNS.items():
         n = held[names[ours]] if ours in names else 0
-        values = read_column(part.column(names[ours])) if n == 1 else repeat(None)
+        values = read_column(plain_column(part.column(names[ours]))) if n == 1 else repeat(None)
         if values is None or n > 1 or (not n and ours in names and ours in (*_NEEDED, "reward")):
             return None
         columns.append(values)
