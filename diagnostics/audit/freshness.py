@@ -96,7 +96,7 @@ def findings_and_verdict(
 
     from diagnostics.audit.measure import conclude, measure  # they bring scipy
 
-    with store.keeping(key.series):
+    with store.kept.of(key.series):
         measure(store, key, failed, progress)
         verdict = conclude(store, key, failed, skipped, progress)
     if evidence is not None:

@@ -57,7 +57,7 @@ OF_FIRST_SERIES = "not computed for samples that were graded again; see the seri
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
     """Compute every measure from the store and put the findings in place of the earlier ones."""
-    with store.keeping(key.series):
+    with store.kept.of(key.series):
         _measure(store, key, failed, progress)
 
 
@@ -133,7 +133,7 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
         chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
         in_vain = view == _LARGEST and all(_lacks(one, frames) for one in asking)
         limit = " LIMIT 0" if in_vain else ""
-        with store.not_keeping() if view == _LARGEST and chosen == "*" else nullcontext():
+        with store.kept.hidden() if view == _LARGEST and chosen == "*" else nullcontext():
             frames[view] = store.frame(
                 f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL{limit}", series=key.series
             )
@@ -162,7 +162,7 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
         return _unknown(measure, _expected(measure, evidence))
     available = {"series": key.series, "strategy_regex": key.strategy_regex}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
-    with store.not_keeping() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
+    with store.kept.hidden() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
         rows = store.frame(measure.sql, **used)
     present = list(evidence.checkpoints["checkpoint_id"])
     rows = rows[rows["checkpoint_id"].isin(present)]

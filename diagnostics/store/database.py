@@ -20,6 +20,7 @@ from pyarrow import parquet
 from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
 
 from diagnostics.records.errors import StoreError
+from diagnostics.records.names import require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.older import as_today
@@ -27,8 +28,6 @@ from diagnostics.store.older import as_today
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
 SCHEMA_VERSION = 9
 
-#: A statement goes on with the comments of the next.
-_CREATED = re.compile(r"CREATE OR REPLACE VIEW (\w+) AS\s(.*?)(?:;\s.*|;)?\Z", re.DOTALL)
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
 _TOKEN_LISTS = ("token_logps", "token_entropies")
@@ -57,7 +56,7 @@ class Database:
         self._read_only = read_only
         self._tokens_seen = self._token_views_made = False
         self._damaged: set[str] = set()
-        _require_place(path)
+        require_store_place(path)
         if read_only:
             _require_file(path)
         try:
@@ -65,7 +64,7 @@ class Database:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
-        try:
+        with self.explained():
             self._connection = duckdb.connect(str(path), read_only=read_only)
             # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
             self._connection.execute(
@@ -74,11 +73,9 @@ class Database:
             if read_only and self._can_reach_files():
                 # a reader can neither write nor read any file: COPY, EXPORT, INSTALL and read_csv are off
                 self._connection.execute("SET enable_external_access = false")
-        except (duckdb.Error, OSError) as error:
-            raise _explain(error, path) from error
         try:
             self._require_schema(read_only=read_only)
-            self._see_views(read_only=read_only)
+            self.see_views()
             damaged = self._without_damaged(read_only=read_only)
             if not read_only:
                 self._forget_uncommitted_tokens()
@@ -150,15 +147,14 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; database errors leave as ``StoreError``, what was committed before stays."""
-        try:
-            self._connection.execute("BEGIN")
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException as error:
-            self._rollback()
-            if isinstance(error, (duckdb.Error, OSError)):
-                raise _explain(error, self.path) from error
-            raise
+        with self.explained():
+            try:
+                self._connection.execute("BEGIN")
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._rollback()
+                raise
 
     @contextmanager
     def attached(self, path: Path) -> Iterator[int]:
@@ -166,13 +162,11 @@ class Database:
 
         The schema of that store is given. Raises ``StoreError`` as opening it for reading, older schemas apart.
         """
-        _require_place(path)
+        require_store_place(path)
         _require_file(path)
         text = str(path.resolve()).replace("'", "''")
-        try:
+        with self.explained(path):
             self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
-        except (duckdb.Error, OSError) as error:
-            raise _explain(error, path) from error
         try:
             found = self._schema_of("held", path)
             self._connection.execute("ATTACH ':memory:' AS other")
@@ -186,12 +180,12 @@ class Database:
             self._connection.execute("DETACH held")
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Database errors leave as ``StoreError``."""
+    def explained(self, path: Path | None = None) -> Iterator[None]:
+        """Database errors leave as ``StoreError``, of this store or of that at ``path``."""
         try:
             yield
         except (duckdb.Error, OSError) as error:
-            raise _explain(error, self.path) from error
+            raise _explain(error, path or self.path) from error
 
     def _own_name(self) -> str:
         return str(self.rows("SELECT current_database()")[0][0])
@@ -255,22 +249,18 @@ class Database:
             )
         return int(found or 0)
 
-    def _see_views(self, *, read_only: bool) -> None:
+    def see_views(self) -> None:
         """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""
         kept, _ = _view_scripts()
         current = content_hash(kept)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
-        if read_only:
+        if self._read_only:
             self._connection.execute(kept.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
             return
         with self.transaction():
             self._connection.execute(kept)
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
-
-    def see_views_again(self) -> None:
-        """Have the views that were there when the store was opened, after others had their names."""
-        self._see_views(read_only=self._read_only)
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
         """Add a Parquet file of token scores, inside a transaction: only a committed file is ever read.
@@ -417,27 +407,6 @@ def _view_scripts() -> tuple[str, str]:
     queries = [statement.query for statement in duckdb.extract_statements(_script("views.sql"))]
     of_tokens = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
     return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
-
-
-def view_query(view: str) -> str:
-    """What a kept view of ``views.sql`` selects. Raises ``KeyError`` for one that is not there."""
-    return _view_queries()[view]
-
-
-@cache
-def _view_queries() -> dict[str, str]:
-    statements = (_CREATED.search(statement.query) for statement in duckdb.extract_statements(_script("views.sql")))
-    return {found[1]: found[2] for found in statements if found}
-
-
-def _require_place(path: Path) -> None:
-    """Refuse a path that cannot be a store's. Raises ``StoreError``."""
-    if any(character in str(path.resolve()) for character in "*?["):
-        raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
-    if path.is_dir():
-        raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
-    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
-        raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
 
 
 def _require_file(path: Path) -> None:

@@ -8,10 +8,13 @@ what is kept takes about 30 bytes a sample.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
-from diagnostics.store.database import Database, view_query
+from diagnostics.store.database import Database
 
 #: Samples that are joined at once.
 SAMPLES_PER_PART = 3_000_000
@@ -138,7 +141,10 @@ class KeptSamples:
 
     @contextmanager
     def of(self, series: str) -> Iterator[None]:
-        """Keep ``series`` inside the block; nothing happens where a block around this one keeps it."""
+        """Keep ``series`` inside the block; nothing happens where a block around this one keeps it.
+
+        Raises ``StoreError`` where the store cannot be read.
+        """
         if series in self._kept:
             yield
             return
@@ -204,13 +210,13 @@ class KeptSamples:
         if not self._kept:
             for view in (*_ON_TOP, *_KEPT):
                 self._database.rows(f"DROP VIEW IF EXISTS temp.{view}")
-            self._database.see_views_again()
+            self._database.see_views()
             return
         for view, kept in _KEPT.items():
             parts = [kept.format(**tables) for tables in self._kept.values()]
             self._make(view, " UNION ALL BY NAME ".join([*parts, self._others(view)]))
         for view in _ON_TOP:
-            self._make(view, view_query(view))
+            self._make(view, _view_queries()[view])
 
     def _make(self, view: str, query: str) -> None:
         self._database.rows(f"CREATE OR REPLACE TEMP VIEW {view} AS {query}")
@@ -219,8 +225,16 @@ class KeptSamples:
         """The rows of all series that are not kept."""
         columns = ", ".join(KEPT_COLUMNS) if view == "graded_samples" else "*"
         # the name stands for what is kept: here it has to be all of them, with all columns
-        query = view_query(view).replace("FROM graded_samples", f"FROM ({view_query('graded_samples')})")
+        whole = _view_queries()["graded_samples"]
+        query = _view_queries()[view].replace("FROM graded_samples", f"FROM ({whole})")
         return f"SELECT {columns} FROM ({query}) WHERE series NOT IN ({_texts(list(self._kept))})"
+
+
+@cache
+def _view_queries() -> dict[str, str]:
+    """What every view of ``views.sql`` selects, by its name."""
+    script = (Path(__file__).parent / "views.sql").read_text(encoding="utf-8")
+    return dict(re.findall(r"^CREATE OR REPLACE (?:TEMP )?VIEW (\w+) AS\n(.*?);$", script, re.MULTILINE | re.DOTALL))
 
 
 def _texts(values: Sequence[str]) -> str:

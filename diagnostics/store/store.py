@@ -7,8 +7,7 @@ what was not is simply missing and is asked for again by the ``missing_*`` metho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -64,7 +63,8 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._kept = KeptSamples(database)
+        #: What is joined once for many queries.
+        self.kept = KeptSamples(database)
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Store:
@@ -102,21 +102,6 @@ class Store:
             StoreError: the statement is wrong or the file cannot be read.
         """
         return self._database.frame(sql, parameters)
-
-    @contextmanager
-    def keeping(self, series: str) -> Iterator[None]:
-        """Join the samples of ``series`` with their grades once, for all queries inside the block; see ``kept.py``.
-
-        The views say the same, but ``graded_samples`` has ``KEPT_COLUMNS`` alone. Raises ``StoreError``.
-        """
-        with self._kept.of(series):
-            yield
-
-    @contextmanager
-    def not_keeping(self) -> Iterator[None]:
-        """Inside a block of ``keeping``: the views with all their columns again."""
-        with self._kept.hidden():
-            yield
 
     def columns(self) -> pd.DataFrame:
         """Every public table and view with its columns and types."""

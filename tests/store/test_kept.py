@@ -59,11 +59,11 @@ def rows(store: Store, view: str) -> pd.DataFrame:
 def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: Store, view: str) -> None:
     before = rows(store, view)
     assert set(before["series"]) == {"run", "other"}
-    with store.keeping("run"):
+    with store.kept.of("run"):
         pd.testing.assert_frame_equal(rows(store, view), before)
-        with store.keeping("other"), store.keeping("run"):
+        with store.kept.of("other"), store.kept.of("run"):
             pd.testing.assert_frame_equal(rows(store, view), before)
-        with store.not_keeping():
+        with store.kept.hidden():
             assert len(store.frame("SELECT text FROM graded_samples"))
         pd.testing.assert_frame_equal(rows(store, view), before)
     pd.testing.assert_frame_equal(rows(store, view), before)
@@ -72,7 +72,7 @@ def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: St
 def test_what_is_kept_is_said_and_nothing_is_left_of_it(store: Store) -> None:
     columns = set(store.frame("FROM graded_samples LIMIT 0"))
     assert columns == {*KEPT_COLUMNS, *NOT_KEPT}
-    with store.keeping("run"), pytest.raises(StoreError, match="text"):
+    with store.kept.of("run"), pytest.raises(StoreError, match="text"):
         store.frame("SELECT text FROM graded_samples")
     assert set(store.frame("FROM graded_samples LIMIT 0")) == columns
     left = store.frame("SELECT table_name AS name FROM duckdb_tables() WHERE table_name LIKE 'kept%'")
