@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 #: How the head of every report goes on, within so many bytes.
@@ -35,7 +36,11 @@ def build_report(
     from reports.render import render_page, write_atomically
 
     require_place(store_path, out_path, replace=replace)
-    with Store.open(store_path, read_only=True) as store:
+    with Store.open(store_path, read_only=True) as store, ExitStack() as kept:
+        store.bound_memory()
+        for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]:
+            if series is None or name in series:
+                kept.enter_context(store.kept.of(str(name)))
         page = load_page(
             store,
             tuple(all_measures().values()),

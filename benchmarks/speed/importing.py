@@ -63,7 +63,6 @@ def write_dump(path: Path, gib: float, n_words: int, seed: int = 0) -> int:
 def import_one(path: Path, store: Path) -> None:
     """From the file to the store, without the audit."""
     from diagnostics.ingest.config import ImportConfig
-    from diagnostics.ingest.ingest import MEMORY_GIB
     from diagnostics.ingest.plan import plan_import
     from diagnostics.ingest.read import SeriesReader
     from diagnostics.store import Store
@@ -72,7 +71,7 @@ def import_one(path: Path, store: Path) -> None:
     config = ImportConfig(store=store)
     (file,) = plan_import([path], config).files
     with Store.open(store) as opened, Verifiers() as verifiers:
-        opened.bound_memory(MEMORY_GIB)
+        opened.bound_memory()
         SeriesReader(opened, file.series, config, verifier=None).read(file, verifiers)
 
 

@@ -44,6 +44,7 @@ def require_report_place(store_path: Path) -> None:
 
 def _made_from(code: str, store_path: Path, report_path: Path) -> str:
     with Store.open(store_path, read_only=True) as store:
+        store.bound_memory()
         tables = store.frame("SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY table_name")
         states = relation_states(store, [f'FROM "{name}" AS r' for name in tables["table_name"]])
     return digest(code, states, os.path.relpath(store_path.resolve(), report_path.resolve().parent))

@@ -106,6 +106,11 @@ def judge(
 
 def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
     """Read what a verdict on the series of ``key`` is made of. Raises ``StoreError``."""
+    with store.kept.of(key.series):
+        return _read_counts(store, key, failed, skipped)
+
+
+def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
     planned = store.frame(_PLANNED, series=key.series)
     problems = store.frame(_PROBLEMS, audit_id=key.audit_id)
     counts = store.frame(_COUNTS, series=key.series)

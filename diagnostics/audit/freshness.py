@@ -1,6 +1,6 @@
 """Computes findings and verdict, only where they are not up to date.
 
-They are made from every row of the public relations of their series (samples with their text, grades, scores, token
+They are made from every row of their series in the tables (samples with their text, grades, scores, token
 log-probabilities, kernels, training responses, …), the settings of the audit, what was left out and why, the source of
 oversharp and the versions of the packages it computes with. They are up to date while all of that, and they themselves,
 are what is on record. Whatever cannot be told is computed anew: without a record, with findings that somebody changed,
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple
+from types import MappingProxyType
 
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey
@@ -27,24 +28,56 @@ from diagnostics.store.derivations import (
 from diagnostics.verdict.record import Verdict
 
 _RESULTS = ("findings", "verdicts", "verdict_looks")
-#: Relations that say nothing more: counts of ``graded_samples``, parts of the verdict, and the audit's settings, which
-#: its key has, what the verdict is told of it too.
-_NO_EVIDENCE = (
-    "answer_counts",
-    "audit_samples",
-    "base_responses",
-    "grade_disagreements",
-    "greedy_grades",
-    "own_samples",
-    "problem_counts",
-    "sampled_counts",
-    "verdict_claims",
-    "audits",
-    "checkpoint_verdicts",
-    "current_audits",
-    "shipping",
-    *_RESULTS,
+
+_OF_SERIES = "series = $series"
+_OF_AUDIT = "audit_id = $audit_id"
+_OF_CHECKPOINTS = "checkpoint_id IN (SELECT checkpoint_id FROM series_checkpoints WHERE series = $series)"
+_OF_PROBLEMS = "problem_id IN (SELECT problem_id FROM audit_problems WHERE audit_id = $audit_id)"
+_OF_KERNELS = "kernel_id IN (SELECT kernel_id FROM audit_kernels WHERE audit_id = $audit_id)"
+_OF_SETTINGS = """settings_id IN (
+    SELECT unnest([settings_id, panel_settings_id]) FROM audits WHERE audit_id = $audit_id
+    UNION ALL
+    SELECT settings_id FROM audit_controls WHERE audit_id = $audit_id
+)"""
+_OF_VERIFIERS = """verifier IN (
+    SELECT unnest([a.verifier, p.verifier])
+    FROM audits AS a
+    JOIN audit_problems AS ap USING (audit_id)
+    JOIN problems AS p USING (problem_id)
+    WHERE a.audit_id = $audit_id
+)"""
+#: Which rows of each table findings and verdict may rest on: a view joins them, and would be hashed for longer.
+EVIDENCE: Mapping[str, str] = MappingProxyType(
+    {
+        "series": _OF_SERIES,
+        "series_checkpoints": _OF_SERIES,
+        "checkpoints": _OF_CHECKPOINTS,
+        "training_metrics": _OF_SERIES,
+        "training_responses": _OF_SERIES,
+        "imports": _OF_SERIES,
+        "import_faults": _OF_SERIES,
+        "audit_problems": _OF_AUDIT,
+        "problems": _OF_PROBLEMS,
+        "modes": _OF_PROBLEMS,
+        "settings": _OF_SETTINGS,
+        "allocations": _OF_AUDIT,
+        "audit_controls": _OF_AUDIT,
+        "confirmations": _OF_AUDIT,
+        "samples": f"{_OF_CHECKPOINTS} AND {_OF_PROBLEMS} AND {_OF_SETTINGS}",
+        "grades": f"{_OF_PROBLEMS} AND {_OF_VERIFIERS}",
+        "response_logps": f"{_OF_CHECKPOINTS} AND {_OF_SETTINGS}",
+        "second_logps": f"{_OF_CHECKPOINTS} AND {_OF_SETTINGS}",
+        "response_tokens": f"{_OF_CHECKPOINTS} AND {_OF_SETTINGS}",
+        "audit_kernels": _OF_AUDIT,
+        "kernels": _OF_KERNELS,
+        "kernel_rows": _OF_KERNELS,
+        "kernel_roles": _OF_KERNELS,
+        "kernel_values": _OF_KERNELS,
+    }
 )
+#: Tables that are none: results, what was logged, the audit's settings, which its key has, and what stands for
+#: ``response_tokens``.
+NO_EVIDENCE = ("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events")
 #: Taken as the code is loaded, not when it has run for hours: what somebody edits meanwhile is not what ran.
 _CODE = code_hash("diagnostics")
 
@@ -63,8 +96,9 @@ def findings_and_verdict(
 
     from diagnostics.audit.measure import conclude, measure  # they bring scipy
 
-    measure(store, key, failed, progress)
-    verdict = conclude(store, key, failed, skipped, progress)
+    with store.kept.of(key.series):
+        measure(store, key, failed, progress)
+        verdict = conclude(store, key, failed, skipped, progress)
     if evidence is not None:
         record_derivation(store.path, what, _results(store, key, evidence))
     return verdict
@@ -73,25 +107,9 @@ def findings_and_verdict(
 def _evidence(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> str | None:
     if _CODE is None:
         return None
-    relations = store.frame(
-        """
-        SELECT DISTINCT table_name
-        FROM duckdb_columns()
-        WHERE NOT internal AND column_name = 'series'
-        ORDER BY table_name
-        """
-    )
-    names = [name for name in relations["table_name"] if name not in _NO_EVIDENCE]
-    states = relation_states(
-        store,
-        [
-            *(f'FROM "{name}" AS r WHERE series = $series' for name in names),
-            "FROM (FROM audit_problems JOIN problems USING (problem_id) WHERE audit_id = $audit_id) AS r",
-        ],
-        series=key.series,
-        audit_id=key.audit_id,
-    )
-    return digest(_CODE, astuple(key), sorted(failed.items()), sorted(skipped.items()), names, states)
+    sources = [f"FROM {table} AS r WHERE {rows}" for table, rows in EVIDENCE.items()]
+    states = relation_states(store, sources, series=key.series, audit_id=key.audit_id)
+    return digest(_CODE, astuple(key), sorted(failed.items()), sorted(skipped.items()), states)
 
 
 def _results(store: Store, key: AuditKey, evidence: str) -> Derivation:

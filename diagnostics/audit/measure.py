@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey, Finding
 from diagnostics.statistics.units import NOT_RELATED
 from diagnostics.store import Store
+from diagnostics.store.kept import NOT_KEPT
 from diagnostics.store.load import is_recorded
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Verdict
@@ -41,6 +44,10 @@ _OF_WEIGHTS = frozenset(
 NEEDS_CHECKPOINTS = (
     "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
 )
+_OF_TOKENS = frozenset({"panel_tokens", "own_tokens", "training_tokens"})
+#: The view with a row for every sample.
+_LARGEST = "graded_samples"
+_NAMES_WHAT_IS_NOT_KEPT = re.compile(rf"\b({'|'.join(NOT_KEPT)})\b")
 #: Responses to the trainer's own prompts.
 _OF_TRAINING = frozenset({"training_tokens"})
 #: What only the series that was graded first has: it does not depend on the verifier.
@@ -50,6 +57,11 @@ OF_FIRST_SERIES = "not computed for samples that were graded again; see the seri
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
     """Compute every measure from the store and put the findings in place of the earlier ones."""
+    with store.kept.of(key.series):
+        _measure(store, key, failed, progress)
+
+
+def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
     checkpoints = store.frame(
         """
         SELECT checkpoint_id, checkpoint, step, is_base
@@ -114,13 +126,30 @@ def conclude(
 def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[str, pd.DataFrame]:
     """The views that computed measures need, each with the columns that some measure reads."""
     frames: dict[str, pd.DataFrame] = {}
-    for view in sorted({view for one in computed for view in (*one.needs, *one.also)}):
-        read = [one.columns.get(view) for one in computed if view in (*one.needs, *one.also)]
+    views = {view for one in computed for view in (*one.needs, *one.also)}
+    for view in sorted(views, key=lambda view: (view == _LARGEST, view)):
+        asking = [one for one in computed if view in (*one.needs, *one.also)]
+        read = [one.columns.get(view) for one in asking]
         chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
-        frames[view] = store.frame(
-            f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL", series=key.series
-        )
+        in_vain = view == _LARGEST and all(_lacks(one, frames) for one in asking)
+        limit = " LIMIT 0" if in_vain else ""
+        with store.kept.hidden() if view == _LARGEST and chosen == "*" else nullcontext():
+            frames[view] = store.frame(
+                f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL{limit}", series=key.series
+            )
     return frames
+
+
+def _is_vain(store: Store, key: AuditKey, measure: Measure) -> bool:
+    """Whether a view that it needs is empty for a reason that is known sooner than the view itself tells it."""
+    if _OF_TOKENS & set(measure.needs) and not store.has_tokens():
+        return True
+    return key.verifier is None and "regraded_samples" in measure.needs
+
+
+def _lacks(measure: Measure, frames: Mapping[str, pd.DataFrame]) -> bool:
+    """Whether one of the views that it needs is known to be empty: then nothing is computed from the others."""
+    return any(view in frames and frames[view].empty for view in measure.needs)
 
 
 def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
@@ -129,9 +158,12 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
             return _unknown(measure, _expected(measure, evidence))
         return measure.compute(evidence)
     assert measure.sql is not None  # Measure holds exactly one of the two
+    if _is_vain(store, key, measure):
+        return _unknown(measure, _expected(measure, evidence))
     available = {"series": key.series, "strategy_regex": key.strategy_regex}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
-    rows = store.frame(measure.sql, **used)
+    with store.kept.hidden() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
+        rows = store.frame(measure.sql, **used)
     present = list(evidence.checkpoints["checkpoint_id"])
     rows = rows[rows["checkpoint_id"].isin(present)]
     known = [

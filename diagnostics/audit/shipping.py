@@ -66,6 +66,7 @@ def ship(
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
+        store.bound_memory()
         reads = [_read(store, name) for name in _names(store, series)]
         return tuple(
             _with_paths(store, _over(group, allow_loss_points / 100, held_out=held_out)) for group in _comparable(reads)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ BYTES_PER_COMMIT = 256 << 20
 SAMPLES_PER_BLOCK = 512
 CHARACTERS_PER_BLOCK = 1 << 20
 #: Odd numbers of 64 bits without a pattern.
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], dtype=np.uint64)
+_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 
 
 @dataclass(kw_only=True)
@@ -49,8 +49,8 @@ class Placed:
 class Texts:
     """Texts in UTF-8 one after the other, in memory that is used again: fresh memory costs more than a copy."""
 
-    def __init__(self) -> None:
-        self._bytes = np.empty(BYTES_PER_COMMIT, dtype=np.uint8)
+    def __init__(self, n_bytes: int = BYTES_PER_COMMIT) -> None:
+        self._bytes = np.empty(n_bytes, dtype=np.uint8)
         self.clear()
 
     def clear(self) -> None:
@@ -177,32 +177,56 @@ class _Rows:
 
 
 class GradedPairs:
-    """Which (problem, response) were written before, by a number of 64 bits for each: of 5 million, 40 MB."""
+    """Which (problem, response) were written before, by two numbers of 64 bits for each: of 5 million, 80 MB."""
 
     def __init__(self) -> None:
-        self._marks = np.empty(0, dtype=np.uint64)
+        self._runs: list[_SortedPairs] = []  # sorted, each less than half as long as the one before
 
-    def surely_new(self, grades: pa.Table) -> Bool[np.ndarray, " grade"]:
-        """False where it may have been seen before, as two may share a number; all have been seen after this."""
-        mark_N = _marks(grades)
-        sorted_M, first_M = np.unique(mark_N, return_index=True)
-        place_M = np.searchsorted(self._marks, sorted_M)
-        known_M = np.zeros(len(sorted_M), dtype=bool)
-        inside_M = place_M < len(self._marks)
-        known_M[inside_M] = self._marks[place_M[inside_M]] == sorted_M[inside_M]
-        new_N = np.zeros(len(mark_N), dtype=bool)
-        new_N[first_M[~known_M]] = True
-        self._marks = np.sort(np.concatenate([self._marks, sorted_M[~known_M]]), kind="stable")
-        return new_N
+    def seen_or_new(self, grades: pa.Table) -> tuple[Bool[np.ndarray, " grade"], Bool[np.ndarray, " grade"]]:
+        """Which were surely not seen before, and which nobody can tell; no two grades are of one pair.
+
+        All have been seen after this.
+        """
+        mark_N, response_N = _marks(grades)
+        order_N = np.argsort(mark_N, kind="stable")
+        run = _SortedPairs(mark_N[order_N], response_N[order_N])
+        same_mark_N = np.zeros(len(mark_N), dtype=bool)
+        seen_N = np.zeros(len(mark_N), dtype=bool)
+        for earlier in self._runs:
+            place_N = np.minimum(np.searchsorted(earlier.mark, run.mark), len(earlier.mark) - 1)
+            same_N = earlier.mark[place_N] == run.mark
+            same_mark_N |= same_N
+            seen_N |= same_N & (earlier.response[place_N] == run.response)
+        if len(run.mark):
+            self._add(run)
+        new_N, unsure_N = np.empty_like(seen_N), np.empty_like(seen_N)
+        new_N[order_N], unsure_N[order_N] = ~same_mark_N, same_mark_N & ~seen_N
+        return new_N, unsure_N
+
+    def _add(self, run: _SortedPairs) -> None:
+        while self._runs and len(self._runs[-1].mark) < 2 * len(run.mark):
+            earlier = self._runs.pop()
+            mark = np.concatenate([earlier.mark, run.mark])
+            order = np.argsort(mark, kind="stable")
+            run = _SortedPairs(mark[order], np.concatenate([earlier.response, run.response])[order])
+        self._runs.append(run)
 
 
-def _marks(grades: pa.Table) -> UInt64[np.ndarray, " grade"]:
-    """A number for each pair; equal pairs have equal ones. Both ids are of 16 characters."""
-    words = []
+class _SortedPairs(NamedTuple):
+    """Pairs in the order of their marks. The response's own number tells pairs of one mark apart."""
+
+    mark: UInt64[np.ndarray, " pair"]
+    response: UInt64[np.ndarray, " pair"]
+
+
+def _marks(grades: pa.Table) -> tuple[UInt64[np.ndarray, " grade"], UInt64[np.ndarray, " grade"]]:
+    """A number for each pair and that of its response: together they are the pair, as both ids are 16 hex digits."""
+    numbers = []
     for name in ("problem_id", "response_id"):
-        ids = grades.column(name).combine_chunks()
-        words.append(np.frombuffer(ids.buffers()[2], dtype=np.uint64).reshape(-1, 2)[ids.offset :][: len(ids)])
-    return (np.hstack(words) * _FACTORS).sum(axis=1, dtype=np.uint64)
+        digits = "".join(grades.column(name).to_pylist())
+        numbers.append(np.frombuffer(bytes.fromhex(digits), dtype=">u8").astype(np.uint64))
+    problem_N, response_N = numbers
+    return problem_N * _FACTORS[0] + response_N * _FACTORS[1], response_N
 
 
 @contextmanager

@@ -132,7 +132,7 @@ def partial_rewards(
     store: Store, series: str, settings_id: str, verifier: str, config: ImportConfig
 ) -> list[PartialRewards]:
     """Tasks with rewards strictly between the least one (or 0) and a full one; none where ``correct_at`` is told."""
-    if config.correct_at is not None:
+    if config.correct_at is not None or not _has_partial(store, verifier, config):
         return []
     rows = store.frame(
         """
@@ -164,6 +164,13 @@ def partial_rewards(
                 )
             )
     return found
+
+
+def _has_partial(store: Store, verifier: str, config: ImportConfig) -> bool:
+    """Whether any grade of the tool lies between: to find whose, and how many, takes a look at every sample."""
+    rewards = store.frame("SELECT DISTINCT reward FROM grades WHERE verifier = $verifier", verifier=verifier)["reward"]
+    least, full = min(0.0, rewards.min()), max(config.least_correct, rewards.max())
+    return bool(((rewards > least) & (rewards < full)).any())
 
 
 # ---------------------------------------------------------------- what the tool says

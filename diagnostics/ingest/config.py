@@ -79,6 +79,9 @@ class ImportConfig(VerdictConfig):
         Longest response in tokens, for the record.
     strategy_regex
         A response that matches is counted as strategy "code", any other as "prose".
+    memory_gib
+        Most memory for queries, in GiB; what needs more goes to files beside the store. Default: 1, or half of what is
+        free if that is less.
     allow_pickle
         Read files that can run code when they are read. Only for files that you made.
     dry_run
@@ -109,6 +112,7 @@ class ImportConfig(VerdictConfig):
     top_p: float | None = None
     max_tokens: int | None = None
     strategy_regex: str = CODE_BLOCK
+    memory_gib: float | None = None
     allow_pickle: Annotated[bool, Parameter(negative=())] = False
     dry_run: Annotated[bool, Parameter(negative=())] = False
 
@@ -142,6 +146,8 @@ class ImportConfig(VerdictConfig):
             raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
         if not math.isfinite(self.least_correct):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
+        if self.memory_gib is not None and not 0 < self.memory_gib < math.inf:
+            raise ConfigError(f"--memory-gib {self.memory_gib:g}: must be a number above 0")
         require_name(self.name)
         VerdictConfig.__post_init__(self)
 

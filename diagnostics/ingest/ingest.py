@@ -28,9 +28,6 @@ from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
 from diagnostics.verifiers.names import RECORDED
 
-#: Most memory for queries while a dump is imported; what needs more goes to files beside the store.
-MEMORY_GIB = 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSeries:
@@ -107,11 +104,12 @@ def import_samples(
     files: list[FileResult] = []
     series: list[ImportedSeries] = []
     with Store.open(config.store) as store:
-        store.bound_memory(MEMORY_GIB)
+        store.bound_memory(config.memory_gib)
         for name, planned in plan.by_series.items():
             terms = settled_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
             results = _read_all(reader, planned, progress)
+            reader.close()
             files += results
             if reader.settings is None or reader.verifier is None or not held_steps(store, name):
                 series.append(_without_audit(name, _nothing_usable(results)))
@@ -241,8 +239,9 @@ def _audit(
     store.require_regex("--strategy-regex", config.strategy_regex)
     clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
-    pending = ungraded(store, key)
-    if len(pending):
+    # a reward is committed with its sample
+    pending = None if imported.verifier.startswith(RECORDED) else ungraded(store, key)
+    if pending is not None and len(pending):
         grade_responses(
             store, stored_problems(store, sorted(pending["problem_id"].unique())), pending, key=key, progress=progress
         )

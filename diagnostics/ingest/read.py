@@ -63,6 +63,10 @@ class SeriesReader:
         self._texts = Texts()
         self._graded: GradedPairs | None = None  # None: what was graded before is not known here
 
+    def close(self) -> None:
+        """Let go of the memory that reading takes."""
+        self._texts, self._graded = Texts(0), None
+
     @property
     def verifier(self) -> str | None:
         """Who grades the samples; None: no sample was seen yet."""
@@ -246,7 +250,10 @@ class SeriesReader:
         if self._graded is None and not store.has_grades(verifier):
             self._graded = GradedPairs()
         grades = part.grades
-        new_N = np.zeros(len(grades), dtype=bool) if self._graded is None else self._graded.surely_new(grades)
+        if self._graded is None:
+            new_N, unsure_N = np.zeros(len(grades), dtype=bool), np.ones(len(grades), dtype=bool)
+        else:
+            new_N, unsure_N = self._graded.seen_or_new(grades)
         store.add_recorded(
             Recording(
                 series=self.series,
@@ -262,7 +269,7 @@ class SeriesReader:
                 problems=part.problems,
                 samples=part.samples,
                 new_grades=grades.filter(pa.array(new_N)),
-                other_grades=grades.filter(pa.array(~new_N)),
+                other_grades=grades.filter(pa.array(unsure_N)),
                 faults=reading.faults,
             )
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -125,6 +126,10 @@ def scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
     return whole if len(tasks) < 2 else whole + [(f"task:{task}", task_P == task) for task in tasks]
 
 
+#: What measures read of ``answer_counts``, which may have a row for every sample.
+OF_ANSWERS: Mapping[View, tuple[str, ...]] = MappingProxyType(
+    {"answer_counts": ("checkpoint_id", "problem_id", "answer", "mode", "correct", "n", "n_planned")}
+)
 #: Said where modes are named and yet nothing can be counted.
 ONE_MODE = (
     "no problem shows a second correct mode at any checkpoint: the grader may take all correct answers for one, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from diagnostics.measures._counts import GroupedCounts, answers_by_checkpoint
+from diagnostics.measures._counts import OF_ANSWERS, GroupedCounts, answers_by_checkpoint
 from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -45,6 +45,7 @@ def _of_answers(
         missing="no graded samples",
         plot=plot,
         compute=compute,
+        columns=OF_ANSWERS,
         doc=doc,
     )
     return measure

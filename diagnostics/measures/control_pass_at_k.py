@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._counts import pass_at_k_of, sampled_counts
+from diagnostics.measures._counts import OF_ANSWERS, pass_at_k_of, sampled_counts
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures._frontier import EXPONENTS, controls
 from diagnostics.measures.contract import Evidence, Measure, Plot
@@ -75,4 +75,5 @@ MEASURE = Measure(
     missing="not drawn at another temperature: --controls does",
     plot=Plot(x="step", group="scope", y_label="pass@k", y_range=(0.0, 1.0)),
     compute=compute,
+    columns=OF_ANSWERS,
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diagnostics.measures._counts import ONE_MODE, correct_modes_by_checkpoint, shows_a_second_mode
+from diagnostics.measures._counts import OF_ANSWERS, ONE_MODE, correct_modes_by_checkpoint, shows_a_second_mode
 from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -74,4 +74,5 @@ MEASURE = Measure(
     missing="no graded samples",
     plot=Plot(x="step", y_label="effective number of correct modes"),
     compute=compute,
+    columns=OF_ANSWERS,
 )

@@ -25,6 +25,7 @@ Source: temperature as a control is ours; power sampling is arXiv 2510.14901; is
 
 from __future__ import annotations
 
+from diagnostics.measures._counts import OF_ANSWERS
 from diagnostics.measures._frontier import findings
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -45,6 +46,7 @@ MEASURE = Measure(
     missing="no graded samples",
     plot=Plot(x="step", group="scope", y_label="pass@1 − sharpened base"),
     compute=compute,
+    columns=OF_ANSWERS,
     signed=True,
     of_base=False,
 )

@@ -22,6 +22,7 @@ Source: ours; see ``frontier_gain``.
 
 from __future__ import annotations
 
+from diagnostics.measures._counts import OF_ANSWERS
 from diagnostics.measures._frontier import findings
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -42,6 +43,7 @@ MEASURE = Measure(
     missing="no graded samples",
     plot=Plot(x="step", group="scope", y_label="pass@k − sharpened base"),
     compute=compute,
+    columns=OF_ANSWERS,
     signed=True,
     of_base=False,
 )

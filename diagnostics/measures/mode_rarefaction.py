@@ -23,7 +23,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._counts import ONE_MODE, has_interval, reasons, shows_a_second_mode, too_few_samples
+from diagnostics.measures._counts import (
+    OF_ANSWERS,
+    ONE_MODE,
+    has_interval,
+    reasons,
+    shows_a_second_mode,
+    too_few_samples,
+)
 from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
@@ -76,4 +83,5 @@ MEASURE = Measure(
     missing="no graded samples",
     plot=Plot(x="k", group="checkpoint", y_label="distinct correct modes", log_x=True),
     compute=compute,
+    columns=OF_ANSWERS,
 )

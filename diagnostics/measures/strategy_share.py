@@ -10,9 +10,8 @@ Source: [C] (The Reasoning Boundary Paradox), appendix I (code against natural l
 
 >>> import duckdb, pandas as pd
 >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
-...     "problem_id": "q", "text": ["```python```", "so it is 4", "hence 4", "thus 4"]})
->>> rows = duckdb.execute(MEASURE.sql, {"series": "run", "strategy_regex": "```"}).fetchall()
->>> [(row[1], row[3]) for row in rows]
+...     "problem_id": "q", "strategy": ["code", "prose", "prose", "prose"]})
+>>> [(row[1], row[3]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
 [('code', 0.25), ('prose', 0.75)]
 """
 
@@ -26,7 +25,7 @@ WITH shares AS (
         checkpoint_id,
         step,
         problem_id,
-        avg(regexp_matches(text, $strategy_regex)::INTEGER) AS code
+        avg((strategy = 'code')::INTEGER) AS code
     FROM graded_samples
     WHERE series = $series AND NOT greedy
     GROUP BY ALL

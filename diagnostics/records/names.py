@@ -1,4 +1,4 @@
-"""Names that people give: the nearest known one, and file names made of them."""
+"""Names that people give: the nearest known one, file names made of them, and where a store can lie."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+
+from diagnostics.records.errors import StoreError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -56,3 +58,13 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
+
+
+def require_store_place(path: Path) -> None:
+    """Refuse a path that cannot be a store's. Raises ``StoreError``."""
+    if any(character in str(path.resolve()) for character in "*?["):
+        raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
+    if path.is_dir():
+        raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
+    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
+        raise StoreError(f"{path}: by its name no store; name it audit.duckdb")

@@ -20,6 +20,7 @@ from pyarrow import parquet
 from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
 
 from diagnostics.records.errors import StoreError
+from diagnostics.records.names import require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.older import as_today
@@ -52,9 +53,10 @@ class Database:
                 or written by a newer oversharp.
         """
         self.path = path
+        self._read_only = read_only
         self._tokens_seen = self._token_views_made = False
         self._damaged: set[str] = set()
-        _require_place(path)
+        require_store_place(path)
         if read_only:
             _require_file(path)
         try:
@@ -62,7 +64,7 @@ class Database:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
-        try:
+        with self.explained():
             self._connection = duckdb.connect(str(path), read_only=read_only)
             # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
             self._connection.execute(
@@ -71,11 +73,9 @@ class Database:
             if read_only and self._can_reach_files():
                 # a reader can neither write nor read any file: COPY, EXPORT, INSTALL and read_csv are off
                 self._connection.execute("SET enable_external_access = false")
-        except (duckdb.Error, OSError) as error:
-            raise _explain(error, path) from error
         try:
             self._require_schema(read_only=read_only)
-            self._see_views(read_only=read_only)
+            self.see_views()
             damaged = self._without_damaged(read_only=read_only)
             if not read_only:
                 self._forget_uncommitted_tokens()
@@ -147,15 +147,14 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; database errors leave as ``StoreError``, what was committed before stays."""
-        try:
-            self._connection.execute("BEGIN")
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException as error:
-            self._rollback()
-            if isinstance(error, (duckdb.Error, OSError)):
-                raise _explain(error, self.path) from error
-            raise
+        with self.explained():
+            try:
+                self._connection.execute("BEGIN")
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._rollback()
+                raise
 
     @contextmanager
     def attached(self, path: Path) -> Iterator[int]:
@@ -163,13 +162,11 @@ class Database:
 
         The schema of that store is given. Raises ``StoreError`` as opening it for reading, older schemas apart.
         """
-        _require_place(path)
+        require_store_place(path)
         _require_file(path)
         text = str(path.resolve()).replace("'", "''")
-        try:
+        with self.explained(path):
             self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
-        except (duckdb.Error, OSError) as error:
-            raise _explain(error, path) from error
         try:
             found = self._schema_of("held", path)
             self._connection.execute("ATTACH ':memory:' AS other")
@@ -181,6 +178,14 @@ class Database:
                 self._connection.execute("DETACH other")
         finally:
             self._connection.execute("DETACH held")
+
+    @contextmanager
+    def explained(self, path: Path | None = None) -> Iterator[None]:
+        """Database errors leave as ``StoreError``, of this store or of that at ``path``."""
+        try:
+            yield
+        except (duckdb.Error, OSError) as error:
+            raise _explain(error, path or self.path) from error
 
     def _own_name(self) -> str:
         return str(self.rows("SELECT current_database()")[0][0])
@@ -244,13 +249,13 @@ class Database:
             )
         return int(found or 0)
 
-    def _see_views(self, *, read_only: bool) -> None:
+    def see_views(self) -> None:
         """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""
         kept, _ = _view_scripts()
         current = content_hash(kept)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
-        if read_only:
+        if self._read_only:
             self._connection.execute(kept.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
             return
         with self.transaction():
@@ -404,16 +409,6 @@ def _view_scripts() -> tuple[str, str]:
     return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
 
 
-def _require_place(path: Path) -> None:
-    """Refuse a path that cannot be a store's. Raises ``StoreError``."""
-    if any(character in str(path.resolve()) for character in "*?["):
-        raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
-    if path.is_dir():
-        raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
-    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
-        raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
-
-
 def _require_file(path: Path) -> None:
     if not path.is_file():
         raise StoreError(f"{path}: no such store; run `oversharp audit … --out {path.parent}` first")
@@ -431,6 +426,11 @@ def _explain(error: Exception, path: Path) -> StoreError:
         return StoreError(
             f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
             "what was committed is kept"
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(
+            f"{path}: the query needs more memory than it may take, and there is no room for files beside the store "
+            f"({text[:120]}); end other programs, free space on that disk, or import with a larger --memory-gib"
         )
     if "not a valid duckdb" in lowered:
         return StoreError(

@@ -65,12 +65,16 @@ def record_derivation(store_path: Path, what: str, derivation: Derivation) -> No
 
 
 def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> list[tuple[str, str]]:
-    """Of each source ``FROM … AS r``: how many rows, and the sum of their hashes, so that their order has no say."""
-    parts = [
-        f"SELECT {i} AS i, count(*)::VARCHAR AS n, sum(hash(r))::VARCHAR AS state {s}" for i, s in enumerate(sources)
-    ]
-    frame = store.frame(" UNION ALL ".join(parts) + " ORDER BY i", **parameters)
-    return [(str(row.n), str(row.state)) for row in frame.itertuples()]
+    """Of each source ``FROM … AS r``: how many rows, and the sum of their hashes, so that their order has no say.
+
+    One after the other: what a query holds in memory is that of one source. Of ``parameters`` each gets what it names.
+    """
+    states = []
+    for source in sources:
+        bound = {name: value for name, value in parameters.items() if f"${name}" in source}
+        row = store.frame(f"SELECT count(*)::VARCHAR AS n, sum(hash(r))::VARCHAR AS state {source}", **bound).iloc[0]
+        states.append((str(row["n"]), str(row["state"])))
+    return states
 
 
 def code_hash(*packages: str) -> str | None:

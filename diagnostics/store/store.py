@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.memory import free_bytes
 from diagnostics.records.types import (
     AuditKey,
     Confirmation,
@@ -32,6 +33,7 @@ from diagnostics.records.types import (
     response_id,
 )
 from diagnostics.store.database import Database
+from diagnostics.store.kept import KeptSamples
 from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
@@ -50,12 +52,19 @@ from diagnostics.store.write_verdict import record_look, record_verdict
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.record import Verdict
 
+#: Most memory for queries over all samples: they read them in parts, and more would make none of them faster.
+MEMORY_GIB = 1.0
+#: With less DuckDB cannot even read a part.
+_LEAST_GIB = 0.125
+
 
 class Store:
     """A store on disk. Use as a context manager: ``with Store.open(path) as store: …``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        #: What is joined once for many queries.
+        self.kept = KeptSamples(database)
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Store:
@@ -160,9 +169,18 @@ class Store:
         """Whether there is any grade by ``verifier``."""
         return bool(len(self.frame("SELECT 1 FROM grades WHERE verifier = $verifier LIMIT 1", verifier=verifier)))
 
-    def bound_memory(self, gib: float) -> None:
-        """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
-        self._database.rows(f"SET memory_limit = '{gib:g}GiB'")
+    def has_tokens(self) -> bool:
+        """Whether token scores were ever written; without any, the views of them are empty."""
+        return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
+
+    def bound_memory(self, gib: float | None = None) -> None:
+        """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store.
+
+        Default: ``MEMORY_GIB``, or half of what is free if that is less.
+        """
+        if gib is None:
+            gib = min(MEMORY_GIB, free_bytes() / 2 / 2**30)
+        self._database.rows(f"SET memory_limit = '{max(gib, _LEAST_GIB):.3f}GiB'")
 
     def begin_audit(
         self,

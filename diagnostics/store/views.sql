@@ -41,7 +41,7 @@ SELECT
     w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
     'own' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
     coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-    w.n_planned, w.n_common, a.panel, a.entropy_samples
+    w.n_planned, w.n_common, a.panel, a.entropy_samples, a.strategy_regex
 FROM planned_samples AS w
 JOIN audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
@@ -65,7 +65,7 @@ WITH panel AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'panel' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        a.panel AS n_planned, a.panel AS n_common, a.panel, a.entropy_samples
+        a.panel AS n_planned, a.panel AS n_common, a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN series_checkpoints AS c
         ON c.series = a.series
@@ -88,7 +88,7 @@ control AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'control' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        o.n AS n_planned, o.n AS n_common, a.panel, a.entropy_samples
+        o.n AS n_planned, o.n AS n_common, a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN audit_controls AS o USING (audit_id)
     JOIN series_checkpoints AS c
@@ -135,6 +135,7 @@ SELECT
     CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN s.state END AS state,  -- another tool does not tell
     s.reason,
     s.n_boxed,
+    CASE WHEN regexp_matches(s.text, s.strategy_regex) THEN 'code' ELSE 'prose' END AS strategy,
     s.sample_index < s.n_common AS common,  -- one of the first n_common: as many at every checkpoint
     s.n_planned,
     s.n_common

@@ -78,13 +78,15 @@ texts AS (
         first(left(text, $cap) ORDER BY sample_index) AS text,
         first(length(text) ORDER BY sample_index) AS n_characters,
         bool_or(correct) AS correct,
-        first(state ORDER BY sample_index) AS state,
+        -- another tool does not tell
+        first(CASE WHEN verifier NOT LIKE 'recorded:%' THEN state END ORDER BY sample_index) AS state,
         first(reason ORDER BY sample_index) AS reason,
         min(sample_index) AS first_index,
         count(*) AS n
-    FROM graded_samples
+    FROM audit_samples
     SEMI JOIN wanted USING (problem_id)
-    WHERE NOT greedy AND series = $series AND (is_base OR step = $last_step)
+    WHERE role = 'own' AND correct IS NOT NULL
+      AND NOT greedy AND series = $series AND (is_base OR step = $last_step)
     GROUP BY ALL
 ),
 ranked AS (

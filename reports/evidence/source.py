@@ -205,6 +205,7 @@ def read_source(
     Raises ``StoreError`` without such an audit.
     """
     audits = store.frame(_AUDITS)
+    regraded = len(store.frame("SELECT 1 FROM current_audits WHERE verifier IS NOT NULL LIMIT 1"))
     names = tuple(str(name) for name in audits["series"]) if series is None else tuple(dict.fromkeys(series))
     known = {str(name) for name in audits["series"]}
     if not names:
@@ -237,7 +238,7 @@ def read_source(
         findings=possible_differences(only(store.frame(_FINDINGS)), only(checkpoints)),
         problem_counts=only(counts),
         last_counts=_last_counts(store, sources),
-        disagreements=only(store.frame(_DISAGREEMENTS)),
+        disagreements=only(store.frame(_DISAGREEMENTS if regraded else f"{_DISAGREEMENTS} LIMIT 0")),
         problems=store.frame(_PROBLEMS),
         training=only(store.frame(_TRAINING)),
         events=only(store.frame(_EVENTS)),

@@ -114,6 +114,13 @@ def test_any_change_of_evidence_or_result_is_seen(tmp_path: Path, key: AuditKey,
     assert _made(tmp_path, key) != before
 
 
+def test_every_table_is_evidence_or_named_as_none(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        tables = set(store.frame("SELECT table_name FROM duckdb_tables() WHERE NOT internal")["table_name"])
+    assert set(freshness.NO_EVIDENCE) == tables - set(freshness.EVIDENCE)
+    assert set(freshness.EVIDENCE) - tables == {"response_tokens"}
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -82,15 +82,19 @@ def test_texts_outgrow_their_memory_and_use_it_again(monkeypatch: pytest.MonkeyP
 
 def test_pairs_are_new_once() -> None:
     pairs = GradedPairs()
-    assert pairs.surely_new(grades((1, 1), (1, 2), (2, 1))).all()
-    assert pairs.surely_new(grades((2, 1), (2, 2), (1, 1), (3, 3))).tolist() == [False, True, False, True]
-    assert pairs.surely_new(grades()).tolist() == []
+    new_N, unsure_N = pairs.seen_or_new(grades((1, 1), (1, 2), (2, 1)))
+    assert (new_N.all(), unsure_N.any()) == (True, False)
+    new_N, unsure_N = pairs.seen_or_new(grades((2, 1), (2, 2), (1, 1), (3, 3)))
+    assert (new_N.tolist(), unsure_N.any()) == ([False, True, False, True], False)
+    assert pairs.seen_or_new(grades())[0].tolist() == []
     many = [(problem, response) for problem in range(100) for response in range(100)]
-    assert int(pairs.surely_new(grades(*many)).sum()) == 10_000 - 5
+    assert int(pairs.seen_or_new(grades(*many))[0].sum()) == 10_000 - 5
+    assert not pairs.seen_or_new(grades(*many))[0].any()
 
 
-def test_pairs_that_share_a_number_are_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_FACTORS", np.zeros(4, dtype=np.uint64))
+def test_nobody_can_tell_of_a_pair_that_shares_a_number_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_FACTORS", np.zeros(2, dtype=np.uint64))
     pairs = GradedPairs()
-    assert pairs.surely_new(grades((1, 1), (2, 2))).tolist() == [True, False]
-    assert pairs.surely_new(grades((3, 3))).tolist() == [False]
+    assert pairs.seen_or_new(grades((1, 1), (2, 2)))[0].all()  # whoever wrote them knows that they are two
+    new_N, unsure_N = pairs.seen_or_new(grades((3, 3), (1, 1)))
+    assert (new_N.any(), unsure_N.tolist()) == (False, [True, False])

@@ -628,3 +628,12 @@ def test_a_report_takes_the_place_of_reports_and_of_empty_files_alone(
     out.rename(tmp_path / "report.html")
     with pytest.raises(ConfigError, match="no report of oversharp"):  # before a run is looked for
         oversharp.audit("no such run", oversharp.AuditConfig(task="countdown", out=tmp_path))
+
+
+def test_a_query_that_outgrows_its_memory_says_what_to_do(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        store._database.rows("SET temp_directory = ''")
+        store.bound_memory(0.125)
+        with pytest.raises(StoreError, match=r"needs more memory .* end other programs, .* --memory-gib") as raised:
+            store.frame("SELECT list(range) FROM range(100_000_000)")
+    assert "\n" not in str(raised.value)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from diagnostics.records import memory
 from diagnostics.records.errors import TrainingError
 from trainers.model.forward import ForwardSettings, autocast
 from trainers.model.head import LOGITS_PER_CHUNK
@@ -207,16 +207,7 @@ def free_bytes(device: torch.device) -> float:
         # what torch holds in reserve is ours too
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
-    limits = []
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        limits.append(float(lines["MemAvailable"].split()[0]) * 1024)
-    group = Path("/sys/fs/cgroup")
-    if (group / "memory.max").is_file() and (most := (group / "memory.max").read_text().strip()) != "max":
-        limits.append(float(most) - float((group / "memory.current").read_text()))
-    # elsewhere nobody says, and a refusal would be a guess
-    return min(limits, default=float("inf"))
+    return memory.free_bytes()  # infinite where nobody says: a refusal would be a guess
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,11 @@ W&B and TensorBoard).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, defstruct
 
@@ -29,13 +31,21 @@ from diagnostics.ingest.formats.fields import (
     finish_reason,
     known_finish,
     numeric,
+    numeric_column,
     optional_text,
+    optional_text_column,
+    plain_column,
     text,
+    text_column,
     whole,
+    whole_column,
 )
-from diagnostics.ingest.formats.rows import records, typed_records
+from diagnostics.ingest.formats.rows import parquet_parts, records, rows_of, typed_records
 from diagnostics.records.errors import ConfigError, ImportFileError
 from diagnostics.records.names import nearest_names
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _Text = FilledText | Annotated[int, Meta(ge=-(2**53), le=2**53)]
 #: Our fields, and the types that theirs have in most dumps.
@@ -54,6 +64,22 @@ _TYPES: Mapping[str, Any] = {
     "cluster": _Text,
     "greedy": PlainNumber,
 }
+#: How a column of Parquet is read whose values are of these types, in the order of ``Recorded``.
+_COLUMNS: Mapping[str, Callable[[Any], list[Any] | None]] = {
+    "prompt": text_column,
+    "response": text_column,
+    "gold": optional_text_column,
+    "reward": numeric_column,
+    "step": whole_column,
+    "problem": optional_text_column,
+    "index": whole_column,
+    "answer": optional_text_column,
+    "greedy": numeric_column,
+    "n_tokens": whole_column,
+    "finish_reason": optional_text_column,
+    "task": optional_text_column,
+    "cluster": optional_text_column,
+}
 _NEEDED = ("prompt", "response")
 _STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
 
@@ -71,6 +97,10 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
         names["reward"] = options.reward
     if not names.keys() >= set(_NEEDED):
         raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map prompt=…,response=…,reward=…")
+    if path.suffix.lower() == ".parquet" and not any("." in name for name in names.values()):
+        fields = list(dict.fromkeys(names.values()))
+        yield from parquet_parts(path, fields, lambda first, part: _part(first, part, names))
+        return
     kind = _kind(names)
     for record in records(path) if kind is None else typed_records(path, kind):
         if isinstance(record, Fault):
@@ -90,6 +120,51 @@ def _kind(names: Mapping[str, str]) -> type[Any] | None:
     optional = [(ours, _TYPES[ours] | None, None) for ours in names if ours not in (*_NEEDED, "reward")]
     unnamed = dict.fromkeys(_TYPES.keys() - names.keys())
     return defstruct("Line", [*needed, *rewarded, *optional], rename=dict(names), namespace=unnamed, gc=False)
+
+
+def _part(first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]) -> Iterable[Recorded | Fault]:
+    """Rows of Parquet, column by column where all values are of the usual types: that takes a fourth of the time."""
+    columns = _columns(part, names)
+    if columns is None:
+        return (_sample(line, fields, names) for line, fields in enumerate(rows_of(part), start=first))
+    return map(_of_columns, range(first, first + len(part)), *columns)
+
+
+def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> list[Iterable[Any]] | None:
+    """One of each of ``_COLUMNS``; None where one that must be there is not, or holds something else."""
+    held = Counter(part.schema.names)
+    columns: list[Iterable[Any]] = []
+    for ours, read_column in _COLUMNS.items():
+        n = held[names[ours]] if ours in names else 0
+        values = read_column(plain_column(part.column(names[ours]))) if n == 1 else repeat(None)
+        if values is None or n > 1 or (not n and ours in names and ours in (*_NEEDED, "reward")):
+            return None
+        columns.append(values)
+    return columns
+
+
+def _of_columns(  # the order of _COLUMNS
+    line: int,
+    prompt: str,
+    response: str,
+    gold: str | None,
+    reward: float | None,
+    step: int | None,
+    problem: str | None,
+    index: int | None,
+    answer: str | None,
+    greedy: float | None,
+    n_tokens: int | None,
+    finish: str | None,
+    task: str | None,
+    cluster: str | None,
+) -> Recorded:
+    is_greedy = greedy == 1.0
+    finish_reason = None if finish is None else known_finish(finish)
+    return Recorded(
+        line, prompt, response, gold, reward, step, problem, index, answer, is_greedy, n_tokens, finish_reason,
+        None, None, task, cluster,
+    )  # fmt: skip
 
 
 def _plain(line: int, fields: Any) -> Recorded:

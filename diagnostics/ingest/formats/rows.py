@@ -11,7 +11,7 @@ import csv
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -253,25 +253,37 @@ def parsed(text: bytes) -> tuple[Any] | str:
 def _parquet(
     path: Path, columns: Sequence[str] | None, rows_at_once: int
 ) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
+    return parquet_parts(path, columns, lambda first, part: enumerate(rows_of(part), start=first), rows_at_once)
+
+
+def parquet_parts(
+    path: Path,
+    columns: Sequence[str] | None,
+    read: Callable[[int, pyarrow.RecordBatch], Iterable[T]],
+    rows_at_once: int = ROWS_PER_BATCH,
+) -> Iterator[T]:
+    """What ``read`` makes of a Parquet file's rows, so many at once, given the number of the first; as ``records``.
+
+    Of ``columns`` those are read that the file has.
+    """
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             _require_once(path, file.schema_arrow.names)
-            number = 0
-            for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
-                for fields in _rows(batch):
-                    number += 1
-                    yield number, fields
+            first = 1
+            for part in file.iter_batches(batch_size=rows_at_once, columns=columns):
+                yield from read(first, part)
+                first += len(part)
     except MemoryError as error:  # a text that is held once and meant in every row fills it from a file of kilobytes
         raise ImportFileError(f"{path}: {rows_at_once:,} of its rows do not fit into the memory; split it") from error
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # of dates no calendar has, too
-        first = first_line(error)
-        raise ImportFileError(f"{path}: not a readable Parquet file ({first}); cut short? copy it again") from error
+        why = first_line(error)
+        raise ImportFileError(f"{path}: not a readable Parquet file ({why}); cut short? copy it again") from error
 
 
-def _rows(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
+def rows_of(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
     """The rows of a batch as ``to_pylist`` has them; a text that is held once for many of them stays one."""
     columns = [_values(column) for column in batch.columns]
     return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))

@@ -107,3 +107,37 @@ def test_a_field_that_one_record_of_one_file_has_is_known(tmp_path: Path) -> Non
     write_lines(tmp_path / "20.jsonl", record, record | {"doc": {"template": "sum"}})
     fields = {"prompt": "q", "response": "a", "reward": "right", "cluster": "doc.template"}
     assert len(plan_import([tmp_path], ImportConfig(map=fields)).files) == 2
+
+
+#: Columns of Parquet: read at once where all values are usual, row by row where one is not.
+COLUMNS: dict[str, Any] = {
+    "q": pa.array(["1+1?", "1+2?"]), "a": pa.array(["2", ""]), "right": pa.array([True, None]),
+    "step": pa.array([0, 40], pa.uint16()), "gold": pa.array([2, None]), "greedy": pa.array([0.0, 1.0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "by_columns"),
+    [
+        ({}, True),
+        ({"gold": pa.array(["", "x"]), "right": pa.array([0, 3])}, True),
+        ({"right": pa.array([0.5, 1e300]), "q": pa.array(["ü", "\n"], pa.large_string())}, True),
+        ({"step": None, "gold": None}, True),
+        ({"gold": pa.array(["a", None]).dictionary_encode(), "q": pa.array(["b", "b"]).dictionary_encode()}, True),
+        ({"right": pa.array([0.5, float("nan")])}, False),
+        ({"right": pa.array(["0.5", "true"])}, False),
+        ({"right": None}, False),
+        ({"a": pa.array(["2", None])}, False),
+        ({"q": pa.array([[{"role": "user", "content": "1+1?"}]] * 2)}, False),
+        ({"step": pa.array([1, -1])}, False),
+        ({"step": pa.array([40.0, 1.5])}, False),
+        ({"gold": pa.array([0.5, None])}, False),
+    ],
+)
+def test_columns_of_parquet_say_what_its_rows_say(tmp_path: Path, changed: dict[str, Any], by_columns: bool) -> None:
+    table = pa.table({name: column for name, column in {**COLUMNS, **changed}.items() if column is not None})
+    parquet.write_table(table, tmp_path / "any.parquet")
+    (part,) = table.to_batches()
+    rows = [mapped._sample(line, fields, FLAT) for line, fields in enumerate(part.to_pylist(), start=1)]
+    assert read(tmp_path / "any.parquet", fields=FLAT) == rows
+    assert (mapped._columns(part, FLAT) is not None) == by_columns

@@ -1,0 +1,146 @@
+"""What a large import costs, and what is asked of its store then: 1,000 problems x 40 steps x 256 short responses.
+
+``python benchmarks/speed/large_import.py`` (several minutes; ``--steps 10`` for a quarter) writes
+``results/large_import.json``. Goals: an import of 120 CPU seconds and 2 GiB, up to verdict and report, with temporary
+files of at most three times the dump; a report of 20 CPU seconds. Every command runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from results import circumstances, digits, write
+
+GOAL_CPU_S, GOAL_GIB, GOAL_TIMES_THE_DUMP, GOAL_REPORT_CPU_S = 120.0, 2.0, 3.0, 20.0
+RUN = "from diagnostics.app.cli import main; main()"
+FIELDS = "prompt=prompt,response=response,reward=correct,step=step,problem=question_id,index=sample"
+COUNTS = "SELECT step, sum(n) AS n, sum(n_correct) AS n_correct FROM problem_counts GROUP BY step ORDER BY step"
+#: Often enough to see a temporary file that matters.
+POLL_S = 0.2
+
+
+def write_dump(path: Path, n_problems: int, n_steps: int, n: int, seed: int = 0) -> None:
+    """A Parquet file of so many samples; the chance of each problem grows from step to step."""
+    rng = np.random.default_rng(seed)
+    chance_P = rng.beta(0.5, 0.8, size=n_problems)
+    ids = np.repeat(np.arange(n_problems), n).tolist()
+    writer = None
+    for step in range(n_steps):
+        now_P = chance_P ** (1 - 0.5 * step / max(1, n_steps - 1))
+        right_PN = rng.random((n_problems, n)) < now_P[:, None]
+        off_PN = np.where(right_PN, 0, rng.zipf(1.5, size=(n_problems, n)) % 900 + 1)
+        answers = (np.arange(n_problems)[:, None] + 10_000 + off_PN).ravel().tolist()
+        taken = rng.integers(1000, size=n_problems * n).tolist()
+        texts = [f"After {steps} steps it is \\boxed{{{one}}}" for steps, one in zip(taken, answers, strict=True)]
+        columns = {
+            "question_id": pa.array([f"q{one}" for one in ids]),
+            "prompt": pa.array([f"Which number is {one}? Put it in a box." for one in ids]),
+            "step": pa.array(np.full(n_problems * n, 10 * step, dtype=np.int32)),
+            "sample": pa.array(np.tile(np.arange(n, dtype=np.int32), n_problems)),
+            "response": pa.array(texts),
+            "correct": pa.array(right_PN.ravel()),
+        }
+        table = pa.table(columns)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+def took(folder: Path, *arguments: str) -> dict[str, float]:
+    """One command of ours: seconds, largest memory, and the largest temporary files beside the store."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", RUN, *arguments], cwd=folder, stdout=subprocess.DEVNULL)
+    most_bytes = 0
+    while True:
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        most_bytes = max(most_bytes, _bytes_beside(folder))
+        time.sleep(POLL_S)
+    if status:
+        sys.exit(f"{' '.join(arguments)} failed with {os.waitstatus_to_exitcode(status)}")
+    print(f"{arguments[0]}: {used.ru_utime + used.ru_stime:.1f} CPU s", file=sys.stderr)
+    return {
+        "cpu_s": digits(used.ru_utime + used.ru_stime),
+        "wall_s": digits(time.perf_counter() - start),
+        "peak_gib": digits(used.ru_maxrss / 2**20),
+        "temporary_mb": digits(most_bytes / 1e6),
+    }
+
+
+def _bytes_beside(folder: Path) -> int:
+    n_bytes = 0
+    for path in folder.glob("*.tmp/*"):
+        try:
+            n_bytes += path.stat().st_size
+        except OSError:  # gone meanwhile
+            continue
+    return n_bytes
+
+
+def measure(n_problems: int, n_steps: int, n: int) -> dict[str, Any]:
+    """Import, import again, and what is asked of a store."""
+    with tempfile.TemporaryDirectory(prefix="oversharp-large-import-") as scratch:
+        folder = Path(scratch)
+        write_dump(folder / "dump.parquet", n_problems, n_steps, n)
+        dump_bytes = (folder / "dump.parquet").stat().st_size
+        import_it = ("import", "dump.parquet", "--map", FIELDS, "--store", "audit.duckdb")
+        stages = {
+            "import": took(folder, *import_it),
+            "import again": took(folder, *import_it),
+            "report": took(folder, "report", "audit.duckdb", "--out", "again.html"),
+            "ship": took(folder, "ship", "audit.duckdb"),
+            "sql, findings": took(folder, "sql", "audit.duckdb", "FROM findings"),
+            "sql, counts by step": took(folder, "sql", "audit.duckdb", COUNTS),
+        }
+        store_bytes = (folder / "audit.duckdb").stat().st_size
+    first, report = stages["import"], stages["report"]
+    return {
+        "samples": n_problems * n_steps * n,
+        "dump_mb": digits(dump_bytes / 1e6),
+        "store_mb": digits(store_bytes / 1e6),
+        "stages": stages,
+        "temporary_over_dump": digits(first["temporary_mb"] * 1e6 / dump_bytes),
+        "met": first["cpu_s"] <= GOAL_CPU_S
+        and first["peak_gib"] <= GOAL_GIB
+        and first["temporary_mb"] * 1e6 <= GOAL_TIMES_THE_DUMP * dump_bytes
+        and report["cpu_s"] <= GOAL_REPORT_CPU_S,
+    }
+
+
+def main() -> None:
+    """Measure, write the result file and print it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--n", type=int, default=256)
+    given = parser.parse_args()
+    write(
+        "large_import",
+        {
+            "benchmark": "large_import",
+            "what": "a Parquet dump of short responses to verdict and report, and what is asked of its store then",
+            "goal_cpu_s": GOAL_CPU_S,
+            "goal_peak_gib": GOAL_GIB,
+            "goal_temporary_over_dump": GOAL_TIMES_THE_DUMP,
+            "goal_report_cpu_s": GOAL_REPORT_CPU_S,
+            "steps": given.steps,
+            **measure(given.problems, given.steps, given.n),
+            **circumstances(("oversharp", "duckdb", "pandas", "pyarrow", "numpy")),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A series that is kept has the very rows that its views have, and none of them outlives the block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+from diagnostics.records.errors import StoreError
+from diagnostics.store import Store, kept
+from diagnostics.store.kept import KEPT_COLUMNS, NOT_KEPT
+from tests.audit.test_counts import plant
+
+VIEWS = ("graded_samples", "problem_counts", "sampled_counts", "answer_counts", "greedy_grades", "base_responses")
+#: Letters are correct, capitals are modes; nobody read !, ? and ~.
+RESPONSES = {
+    (0, 0): "ABAa!?~.", (0, 20): "AA.a", (1, 0): "BBBBcccc", (1, 20): "bB!a", (2, 0): "........", (2, 20): "aaaa",
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store of the series "run" and of "other", which shares its checkpoints and is graded by another verifier."""
+    place = tmp_path / "audit.duckdb"
+    with Store.open(place) as store:
+        plant(store, RESPONSES, n=4, n_base=8, planned={(1, 20): 3})
+        run = store._database.rows
+        run("INSERT INTO samples SELECT * REPLACE (true AS greedy) FROM samples WHERE sample_index = 0")
+        run("UPDATE samples SET text = '```' || text WHERE text = 'A'")
+        run("INSERT INTO series SELECT * REPLACE ('other' AS series) FROM series")
+        run("INSERT INTO series_checkpoints SELECT * REPLACE ('other' AS series) FROM series_checkpoints")
+        run("INSERT INTO audits SELECT * REPLACE ('other' AS series, 'b' AS audit_id, 'v' AS verifier) FROM audits")
+        run("INSERT INTO audit_problems SELECT * REPLACE ('b' AS audit_id) FROM audit_problems")
+        run("INSERT INTO grades SELECT * REPLACE ('v' AS verifier, true AS correct) FROM grades WHERE answer <> '~'")
+    return place
+
+
+@pytest.fixture(params=[False, True], ids=["writer", "reader of a store with other views"])
+def store(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Joined in parts of one problem or two."""
+    monkeypatch.setattr(kept, "SAMPLES_PER_PART", 24)
+    if request.param:
+        with duckdb.connect(path) as connection:
+            connection.execute("UPDATE schema_version SET views_hash = 'older'")
+            connection.execute("CREATE OR REPLACE VIEW graded_samples AS SELECT 1 AS one")
+    with Store.open(path, read_only=request.param) as opened:
+        yield opened
+
+
+def rows(store: Store, view: str) -> pd.DataFrame:
+    columns = ", ".join(KEPT_COLUMNS) if view == "graded_samples" else "*"
+    return store.frame(f"SELECT {columns} FROM {view} ORDER BY ALL")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: Store, view: str) -> None:
+    before = rows(store, view)
+    assert set(before["series"]) == {"run", "other"}
+    with store.kept.of("run"):
+        pd.testing.assert_frame_equal(rows(store, view), before)
+        with store.kept.of("other"), store.kept.of("run"):
+            pd.testing.assert_frame_equal(rows(store, view), before)
+        with store.kept.hidden():
+            assert len(store.frame("SELECT text FROM graded_samples"))
+        pd.testing.assert_frame_equal(rows(store, view), before)
+    pd.testing.assert_frame_equal(rows(store, view), before)
+
+
+def test_what_is_kept_is_said_and_nothing_is_left_of_it(store: Store) -> None:
+    columns = set(store.frame("FROM graded_samples LIMIT 0"))
+    assert columns == {*KEPT_COLUMNS, *NOT_KEPT}
+    with store.kept.of("run"), pytest.raises(StoreError, match="text"):
+        store.frame("SELECT text FROM graded_samples")
+    assert set(store.frame("FROM graded_samples LIMIT 0")) == columns
+    left = store.frame("SELECT table_name AS name FROM duckdb_tables() WHERE table_name LIKE 'kept%'")
+    assert left.empty
+
+
+def test_the_strategy_follows_the_pattern_of_its_audit(store: Store) -> None:
+    shares = "SELECT text LIKE '```%' AS fenced, strategy FROM graded_samples GROUP BY ALL ORDER BY ALL"
+    assert store.frame(shares).to_numpy().tolist() == [[False, "prose"], [True, "code"]]
