@@ -103,10 +103,7 @@ RELATIONS: tuple[Relation, ...] = (
             "change": _means("its pass@k less the base's; NULL if unknown", "probability"),
             "low": _means("lower end of the interval of the change; NULL where it has none", "probability"),
             "high": _means("upper end of the interval of the change; NULL where it has none", "probability"),
-            "cause": _means(
-                "what else explains a loss: format, guessing, or unread where too little was read to tell; NULL where "
-                "nothing does, or where the window fell, and nobody asked"
-            ),
+            "cause": _means("what else may explain a loss: format, guessing, unread; NULL: nothing, or nobody asked"),
             "why": _means("why nothing is said of it; NULL where something is"),
         },
     ),
