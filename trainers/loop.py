@@ -31,8 +31,8 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     objective = checked_objective(config)
     for caution in composition.cautions(objective):
         says.note(f"{config.algorithm}: {caution}")
-    if caution := uncorrected(config, objective):
-        says.note(caution)
+    if rounding := uncorrected(config, objective):
+        says.note(rounding)
     with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:
         done = checkpointing.committed_step(run)
         if done is not None and done >= config.max_steps:

@@ -229,7 +229,7 @@ def _label(found: Ruling, seen: SeenCounts) -> Label:
     causes = [found.cause if found.fell else None, found.modes_cause, *steps]
     explained = next((one for one in causes if one not in (None, "unread")), None)
     if explained is not None:
-        return explained
+        return explained  # type: ignore[return-value]  # "unread" is not among them
     return "no_loss" if found.least_change is not None and found.least_change > -MARGIN else "inconclusive"
 
 
