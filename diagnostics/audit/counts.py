@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.audit.dependence import correlation_in_order
+from diagnostics.audit.dependence import dependence_in_order
 from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.records.types import AuditKey
 from diagnostics.series.layouts import REPAIRED
@@ -155,7 +155,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         if rows.empty
         else _sharper(store, key.series, checkpoints[base], float(rows["own_temperature"].iloc[0]), controls, index),
         controls=controls,
-        correlation=correlation_in_order(store, key.series, [one.step for one in checkpoints if one.why is None]),
+        dependence=dependence_in_order(store, key.series, [one.step for one in checkpoints if one.why is None]),
         is_repaired=series_layout(store, key.series) == REPAIRED,
     )
 

@@ -1,74 +1,103 @@
 """Finds samples of a problem that are no independent draws, though none is a copy: batches that share something.
 
-Of independent draws, any order is as likely as any other. So right and wrong ones follow one another in as many runs
-as chance makes (Wald and Wolfowitz 1940, Ann. Math. Stat. 11:147): of n samples, c of them right, 1 + 2 c (n - c) / n
-on average, with variance 2 c (n - c) (2 c (n - c) - n) / (n^2 (n - 1)). Where many fewer are seen, neighbours are
-alike. Samples that were shuffled afterwards do not show it.
+Of independent draws, any order is as likely as any other. So as many of a problem's right samples stand in one block of
+its samples as in another, but for chance: of n samples, c of them right, the counts x of the m blocks of b have
+sum (x - c / m)^2 = c (n - c) (m - 1) / (m (n - 1)) on average. Over that, times m - 1, and summed over problems and
+checkpoints it is about a chi-squared number. It is asked at every block size that is a half, a quarter, … of the
+samples, or 2: what batches share shows in blocks of their size and above. Samples that were shuffled afterwards do not
+show it.
+
+It matters beyond scatter: pass@k is unbiased for independent draws alone, and the more biased the fewer batches there
+are, which differ between the base and a later checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
+from scipy.stats import chi2
 
 from diagnostics.store import Store
 
-#: So many standard errors of the number of runs are not taken for chance: one audit in three million.
-_BEYOND_CHANCE = 5.0
-#: Where so large a part of the problems that can tell has all its right samples in a row, they were sorted.
+#: What is less likely than this, at any block size, is not taken for chance: once in so many audits.
+_CHANCE = 1e-6
+#: Where all right samples of so large a part of the problems stand in a row, they were sorted.
 _SORTED = 0.5
-#: A problem can tell where chance makes so many runs.
-_TELLING_RUNS = 6.0
 
-_RUNS = """
-WITH samples AS (
-    SELECT
-        s.checkpoint_id,
-        s.problem_id,
-        s.correct,
-        s.correct IS DISTINCT FROM
-            lag(s.correct) OVER (PARTITION BY s.checkpoint_id, s.problem_id ORDER BY s.sample_index) AS starts
-    FROM graded_samples AS s
-    WHERE s.series = $series AND NOT s.greedy AND s.correct IS NOT NULL AND list_contains($steps::INTEGER[], s.step)
-)
-SELECT count(*) AS n, count(*) FILTER (correct) AS n_correct, count(*) FILTER (starts) AS n_runs
-FROM samples
-GROUP BY checkpoint_id, problem_id
-HAVING n_correct > 0 AND n_correct < n
-ORDER BY checkpoint_id, problem_id
+_RIGHT = """
+SELECT list(s.correct ORDER BY s.sample_index) AS correct
+FROM graded_samples AS s
+WHERE s.series = $series AND s.step = $step AND NOT s.greedy AND s.correct IS NOT NULL
+GROUP BY s.checkpoint_id, s.problem_id
+HAVING bool_or(s.correct) AND NOT bool_and(s.correct)
+ORDER BY s.problem_id
 """
 
-
-def correlation_in_order(store: Store, series: str, steps: Sequence[int]) -> float | None:
-    """See ``correlation``, of the checkpoints of ``steps`` together. Raises ``StoreError``."""
-    rows = store.frame(_RUNS, series=series, steps=list(steps))
-    return correlation(*(rows[name].to_numpy(dtype=np.int64) for name in ("n", "n_correct", "n_runs")))
+#: Of problems with right and wrong samples, whether each sample is right, in the order of their index.
+Right = Bool[np.ndarray, "problem sample"]
 
 
-def correlation(
-    n_X: Int[np.ndarray, " problem"], correct_X: Int[np.ndarray, " problem"], runs_X: Int[np.ndarray, " problem"]
-) -> float | None:
-    """How far neighbouring samples agree in being right, a correlation; None where chance makes them agree as much.
+def dependence_in_order(store: Store, series: str, steps: Sequence[int]) -> str | None:
+    """See ``dependence``, of the checkpoints of ``steps`` together. Raises ``StoreError``."""
+    found: list[Right] = []
+    for step in steps:
+        by_length: dict[int, list[np.ndarray]] = {}
+        for right in store.frame(_RIGHT, series=series, step=step)["correct"]:
+            by_length.setdefault(len(right), []).append(np.asarray(right, dtype=bool))
+        found += [np.stack(rows) for rows in by_length.values()]
+    return dependence(found)
 
-    Of every problem: its samples, the right ones, and the runs in which right and wrong ones follow one another. None
-    too where the samples were sorted by being right, so that their order says nothing.
 
-    >>> correlation(np.full(50, 64), np.full(50, 32), np.full(50, 26))
-    0.21875
-    >>> print(correlation(np.full(50, 64), np.full(50, 32), np.full(50, 33)))
+def dependence(rights: Sequence[Right]) -> str | None:
+    """How samples that stand together agree in being right, in words; None where chance makes them agree as much.
+
+    None too where they were sorted by being right, so that their order says nothing.
+
+    >>> rng = np.random.default_rng(0)
+    >>> luck = rng.random((50, 8)) < 0.5
+    >>> alone = rng.random((50, 64)) < 0.5
+    >>> print(dependence([alone]))
     None
+    >>> dependence([np.where(rng.random((50, 64)) < 0.5, np.repeat(luck, 8, axis=1), alone)])
+    'their right ones among 16 in a row scatter 2.7 times as much as independent draws'
     """
-    pairs_X = 2.0 * correct_X * (n_X - correct_X)
-    mean_X = 1 + pairs_X / n_X
-    sorted_X = _sorted(mean_X, runs_X)
-    variance = float((pairs_X * (pairs_X - n_X) / (n_X**2 * np.maximum(n_X - 1.0, 1.0))).sum())
-    fewer = float((mean_X - runs_X).sum())
-    if (sorted_X.any() and sorted_X.mean() > _SORTED) or fewer <= _BEYOND_CHANCE * np.sqrt(variance):
+    rights = [one for one in rights if one.shape[1] > 1]
+    if not rights or np.concatenate([_in_a_row(one) for one in rights]).mean() > _SORTED:
         return None
-    return fewer / float((mean_X - 1).sum())
+    scatter: dict[int, list[tuple[float, int]]] = {}
+    for one in rights:
+        for size, part in _scatter(one):
+            scatter.setdefault(size, []).append(part)
+    found = []
+    for size, parts in scatter.items():
+        total, freedom = sum(part[0] for part in parts), sum(part[1] for part in parts)
+        if chi2.sf(total, freedom) < _CHANCE / len(scatter):
+            found.append((total / freedom, size))
+    if not found:
+        return None
+    times, size = max(found)
+    return f"their right ones among {size} in a row scatter {times:.1f} times as much as independent draws"
 
 
-def _sorted(mean_X: Float[np.ndarray, " problem"], runs_X: Int[np.ndarray, " problem"]) -> Bool[np.ndarray, " telling"]:
-    return np.asarray(runs_X[mean_X >= _TELLING_RUNS] <= 2)
+def _in_a_row(right: Right) -> Bool[np.ndarray, " problem"]:
+    """Whether the right samples, or the wrong ones, stand in one row at an end, though there are several of both."""
+    n_right = right.sum(axis=1)
+    several = np.minimum(n_right, right.shape[1] - n_right) > 1
+    return np.asarray((right[:, 1:] != right[:, :-1]).sum(axis=1)[several] == 1)
+
+
+def _scatter(right: Right) -> Iterator[tuple[int, tuple[float, int]]]:
+    """Block size, and what its counts scatter over what chance lets them, with the degrees of freedom."""
+    n = right.shape[1]
+    sizes = {n // parts for parts in (2**power for power in range(1, n.bit_length())) if n // parts >= 2}
+    for size in sorted({2, *sizes} if n >= 4 else set()):
+        blocks = n // size
+        counts = right[:, : blocks * size].reshape(len(right), blocks, size).sum(axis=2)
+        held = counts.sum(axis=1)
+        mean, whole = held / blocks, blocks * size
+        expected = held * (whole - held) / (blocks * (whole - 1))  # of the sum, for each degree of freedom
+        told = expected > 0
+        total = (((counts - mean[:, None]) ** 2).sum(axis=1)[told] / expected[told]).sum()
+        yield size, (float(total), int(told.sum()) * (blocks - 1))

@@ -184,11 +184,11 @@ def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
 def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
     """Which look a verdict is that compares the checkpoints of ``steps`` with the base.
 
-    On the same ones, with as many samples, it is one look; who draws more of them looks again.
+    On the same ones, with as many samples of as many problems, it is one look; who draws more looks again.
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
     compared = store.frame(COMPARED, series=series, steps=list(steps))
-    ids = look_ids(list(zip(compared["checkpoint_id"], compared["n"].astype(int), strict=True)))
+    ids = look_ids([(str(one.checkpoint_id), int(one.n), int(one.n_problems)) for one in compared.itertuples()])
     here = looks.loc[looks["look_id"].isin(ids), "number"]
     return len(looks) + 1 if here.empty else int(here.iloc[0])
 

@@ -8,10 +8,10 @@ from diagnostics.records.types import VerdictTerms, content_hash
 from diagnostics.store.database import Database
 from diagnostics.verdict.record import Verdict
 
-#: The base and the checkpoints of ``$steps``, with their samples per problem. A step that was trained anew is another
-#: checkpoint.
+#: The base and the checkpoints of ``$steps``, with their samples per problem and problems. A step that was trained anew
+#: is another checkpoint.
 COMPARED = """
-SELECT checkpoint_id, min(n_planned) AS n
+SELECT checkpoint_id, min(n_planned) AS n, count(*) AS n_problems
 FROM planned_samples
 WHERE series = $series AND (is_base OR list_contains($steps::INTEGER[], step))
 GROUP BY checkpoint_id, is_base, step
@@ -19,14 +19,12 @@ ORDER BY is_base DESC, step
 """
 
 
-def look_ids(compared: Sequence[tuple[str, int]]) -> tuple[str, str]:
-    """What a look is known by: the base and the checkpoints that it compares, with their samples, as ``COMPARED``.
+def look_ids(compared: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
+    """What a look is known by: the base and the checkpoints that it compares, samples and problems, as ``COMPARED``.
 
-    The second is what it was known by before samples counted: stores of then hold it.
+    The second is what it was known by before these counted: stores of then hold it.
     """
-    return content_hash(*(f"{checkpoint_id} {n}" for checkpoint_id, n in compared)), content_hash(
-        *(checkpoint_id for checkpoint_id, _ in compared)
-    )
+    return content_hash(*(" ".join(map(str, one)) for one in compared)), content_hash(*(one[0] for one in compared))
 
 
 def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:

@@ -120,12 +120,11 @@ def _of_related_remedy(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
 
 
 def _of_order(counts: SeriesCounts) -> Iterator[str]:
-    if counts.correlation is not None:
+    if counts.dependence is not None:
         yield (
-            "Samples of a problem that follow one another agree in being right more than chance would have it "
-            f"(correlation {counts.correlation:.2g}): batches that share something, or rows that are sorted. They are "
-            "not taken for independent draws, so that nothing is said of these very problems alone, nor of lost modes. "
-            "Draw them one by one with seeds of their own, or import them in the order in which they were drawn."
+            f"Samples of a problem hang together: {counts.dependence}. Batches that share something do that, and rows "
+            "that are sorted. pass@k is unbiased for independent draws alone, so that nothing is concluded. Draw them "
+            "one by one with seeds of their own, or import them in the order in which they were drawn."
         )
 
 

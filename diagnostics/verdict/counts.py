@@ -99,9 +99,9 @@ class SeriesCounts:
     None where each stands for itself. ``n_near_duplicates`` are problems whose prompt nearly repeats another's although
     no cluster was named. ``guess_rate`` is the largest share of wrong responses that the graders may accept.
     ``sharper``: the base at lower temperatures, if it was drawn there. ``controls`` are all that was drawn at
-    others, of checkpoints that can be compared. ``correlation`` is that of being right between samples of a problem
-    that follow one another, where chance does not make it so large; else None. ``is_repaired``: the steps are no
-    training, but hundredths of the way from the base to a checkpoint.
+    others, of checkpoints that can be compared. ``dependence`` says how samples of a problem hang together, in words;
+    None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
+    the base to a checkpoint.
     """
 
     series: str
@@ -118,5 +118,5 @@ class SeriesCounts:
     looks: Looks = field(default_factory=Looks)
     sharper: SharperDraws | None = None
     controls: tuple[ControlCounts, ...] = ()
-    correlation: float | None = None
+    dependence: str | None = None
     is_repaired: bool = False

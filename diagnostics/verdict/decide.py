@@ -37,7 +37,7 @@ from diagnostics.verdict.explanations import (
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
 from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share
-from diagnostics.verdict.sentence import largest_fall, sentence_of
+from diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
 from diagnostics.verdict.sharpening import sharpening_of
 from diagnostics.verdict.shipping.choice import recommend
 from diagnostics.verdict.shipping.options import JudgedSeries
@@ -52,6 +52,8 @@ _OF_FEW: Mapping[Label, Label] = {
     "over_sharpened": "over_sharpened_here",
     "no_loss": "inconclusive",
 }
+#: Why nothing is concluded of samples that hang together.
+_DEPENDENT = "the samples of a problem are not independent"
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
 
@@ -69,6 +71,8 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
 def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
     """A series as something to choose a checkpoint of: its counts, and what its verdict says of them."""
     why = verdict.why if verdict.label == "no_verdict" else None
+    if counts.dependence is not None:
+        why = f"{_DEPENDENT}: {counts.dependence}"
     return JudgedSeries(counts=counts, lost=frozenset(one.step for one in verdict.steps if one.lost), why=why)
 
 
@@ -112,14 +116,14 @@ def _judged(counts: SeriesCounts) -> Verdict:
         changes=_changes(base, change_GK, seen.ks),
         least_change=ruling.least_change,
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
-        steps=_step_claims(compared, ruling, _too_few(counts)),
-        sharpening=sharpening_of(counts, window, sharpening_rng),
+        steps=_step_claims(compared, ruling, _too_few(counts) or counts.dependence),
+        sharpening=None if counts.dependence else sharpening_of(counts, window, sharpening_rng),
     )
     said = _with_claims(said, seen, ruling, counts, claim_rng)
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded") and not counts.is_repaired:
         said = _with_decline(said, seen, compared, base.step, decline_rng)
     # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
-    if said.label == "inconclusive" and counts.cluster_P is None:
+    if said.label == "inconclusive" and counts.cluster_P is None and counts.dependence is None:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
     said = replace(said, caveats=tuple(caveats_of(said, counts, window)), warnings=tuple(warnings_of(counts)))
     return _with_sentence(said)
@@ -149,7 +153,7 @@ def _evidence(
         unread=[_unread(base, [one]) for one in compared],
         guess_share=counts.guess_rate.share,
         cluster_P=counts.cluster_P,
-        dependent=counts.correlation is not None,
+        dependent=counts.dependence is not None,
         spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
     )
 
@@ -170,15 +174,16 @@ def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -
 
 
 def _label(ruling: Ruling, counts: SeriesCounts) -> Label:
-    """The label, or what it is worth with few problems that the base solved, or few clusters."""
+    """The label, or what it is worth with few problems that the base solved, few clusters, or dependent samples."""
+    if counts.dependence is not None:
+        return "inconclusive"
     if not _too_few(counts):
         return ruling.label
     # of single checkpoints, and so of what explains their loss, nothing is said then
-    explained = ruling.cause or ruling.modes_cause or "inconclusive"
-    if ruling.label == "lost_at_steps":
-        return "inconclusive" if explained == "unread" else explained
-    of_steps = ruling.label in ("format", "guessing") and explained in ("unread", "inconclusive")
-    return "inconclusive" if of_steps else _OF_FEW.get(ruling.label, ruling.label)
+    if ruling.label not in ("lost_at_steps", "format", "guessing"):
+        return _OF_FEW.get(ruling.label, ruling.label)
+    causes = (ruling.cause, ruling.modes_cause)
+    return "format" if "format" in causes else "guessing" if "guessing" in causes else "inconclusive"
 
 
 def _too_few(counts: SeriesCounts) -> str | None:
@@ -215,10 +220,11 @@ def _with_claims(
     worst = min(said.changes, key=lambda change: change.change)
     size = Estimate(value=worst.change, low=worst.low, high=worst.high)
     few = _too_few(series)
-    why = {LIKE_THESE: few, HERE: "the samples of a problem are not independent" if seen.dependent else None}
+    dependent = _DEPENDENT if seen.dependent else None
+    why = {LIKE_THESE: dependent or few, HERE: dependent}
     said = replace(said, claims=tuple(_claimed(claim, why) for claim in claims_of(seen, ruling, size, rng=rng)))
     found = _fall_of_label(said, seen, ruling)
-    if found is None:
+    if found is None or seen.dependent:
         return said
     fall, step = found
     explanation = Explanation(
@@ -238,18 +244,22 @@ def _with_claims(
 
 def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fall, int | None] | None:
     """What was found that the label speaks of, with the step where that is a single checkpoint; None for nothing."""
-    first = len(ruling.steps) - len(seen.window)
-    lost = [t for t, one in enumerate(ruling.steps) if one.lost and t >= first]
-    if said.label == "lost_at_steps":
-        lost = [t for t in lost if ruling.steps[t].cause is None]
-    elif ruling.fell:
+    cause = said.label if said.label in ("format", "guessing") else None
+    modes = seen.fall_of_modes()
+    if said.label in ("lost_at_steps", "mode_collapse"):
+        of_window, of_modes = False, said.label == "mode_collapse"
+    elif cause is not None:
+        of_window, of_modes = ruling.fell and ruling.cause == cause, ruling.modes_cause == cause
+    else:
+        of_window, of_modes = ruling.fell, ruling.modes_collapsed
+    if of_window:
         return seen.fall_of_window(), None
-    elif ruling.modes_collapsed and (modes := seen.fall_of_modes()) is not None:
+    if of_modes and modes is not None:
         return modes, None
-    elif said.label not in ("format", "guessing"):
+    if cause is None and said.label != "lost_at_steps":
         return None
-    worst = min(lost, key=lambda t: ruling.steps[t].change)
-    return seen.fall_of_step(worst), said.steps[worst].step
+    worst = min(told_steps(said), key=lambda one: one.change)
+    return seen.fall_of_step([one.step for one in said.steps].index(worst.step)), worst.step
 
 
 def _format_part(fall: Fall, k: int, rng: np.random.Generator) -> float | None:

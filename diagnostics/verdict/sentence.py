@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from diagnostics.records.amounts import plural
 from diagnostics.verdict.claims import FELL, FELL_HERE
@@ -232,18 +232,35 @@ def _allowed(found: Explanation) -> str:
 
 
 def _lost_at_steps(verdict: Verdict) -> str:
-    return f"{_fell_at_steps(verdict)}{_other_causes(verdict)}"
+    return _fell_at_steps(verdict)
+
+
+def told_steps(verdict: Verdict) -> list[StepClaim]:
+    """The lost checkpoints of the window that a label of single ones speaks of: those of its cause, or of none."""
+    cause = None if verdict.label == "lost_at_steps" else verdict.label
+    return [one for one in verdict.steps if one.lost and one.cause == cause and one.step >= verdict.window[0]]
 
 
 def _fell_at_steps(verdict: Verdict) -> str:
+    told = told_steps(verdict)
+    fell = f"pass@k fell below the base at {_steps_text(verdict, told)}{_at_worst(told)}, on {_problems(verdict)}"
+    if len(verdict.window) == 1:
+        return f"{fell} and on problems like them"
     together = f"the last third of the checkpoints, taken together ({_steps(verdict)}),"
     beside = f"though {together} does not show it"
-    if holds(verdict, FELL_HERE):
+    if _explained_fall(verdict):
         beside = f"while what {together} shows may have other causes"
-    return (
-        f"pass@k fell below the base at {_ranges(verdict.lost_ranges)}{_at_worst(verdict.steps)}, on "
-        f"{_problems(verdict)} and on problems like them, {beside}"
-    )
+    return f"{fell} and on problems like them, {beside}"
+
+
+def _explained_fall(verdict: Verdict) -> bool:
+    """Whether the window fell, by the exact test, and something else may be why."""
+    return any(claim.name == FELL_HERE and claim.p is not None and claim.p <= claim.level for claim in verdict.claims)
+
+
+def _steps_text(verdict: Verdict, told: Sequence[StepClaim]) -> str:
+    steps = {one.step for one in told}
+    return _ranges(ranges([one.step in steps for one in verdict.steps], [one.step for one in verdict.steps]))
 
 
 #: What is said of a checkpoint that lost something, for what else explains it.
@@ -265,23 +282,32 @@ def _at_worst(steps: Iterable[StepClaim]) -> str:
 def _single_checkpoints(verdict: Verdict) -> str:
     """What single checkpoints lost, where neither the window nor the label says so; what else explains it beside it."""
     lost = [one for one in verdict.steps if one.lost]
-    if verdict.label not in ("no_loss", "inconclusive", "mode_collapse") or not lost:
+    match verdict.label:
+        case "no_loss" | "inconclusive" | "mode_collapse":
+            untold = lost
+        case "lost_at_steps" | "format" | "guessing" if verdict.label == "lost_at_steps" or _step_of(verdict):
+            said = told_steps(verdict)
+            untold = [one for one in lost if one not in said]
+        case "format" | "guessing":  # of the whole window: what was lost before it
+            untold = [one for one in lost if one.step < verdict.window[0]]
+        case _:
+            return ""
+    if not untold:
         return ""
-    late = lost[-1].step >= verdict.window[0]
-    when = "at" if late else "earlier, at"
+    late = untold[-1].step >= verdict.window[0]
     fell = "fell" if late else "had fallen"
-    told = f"; {when} {_ranges(verdict.lost_ranges)}, pass@k {fell} below the base{_at_worst(lost)}"
+    told = f"; {'at' if late else 'earlier, at'} {_steps_text(verdict, untold)}, pass@k {fell} below the base"
+    told += _at_worst(untold)
     # only a window that surely holds the base's level shows that what was lost came back
     if verdict.label == "no_loss" and not late:
         told += ", and came back later"
-    return f"{told}{_other_causes(verdict)}"
+    return f"{told}{_other_causes(verdict, untold)}"
 
 
-def _other_causes(verdict: Verdict) -> str:
+def _other_causes(verdict: Verdict, untold: Sequence[StepClaim]) -> str:
     """What else explains the losses of single checkpoints."""
-    at = {cause: [one.lost and one.cause == cause for one in verdict.steps] for cause in _CAUSES}
-    steps = [one.step for one in verdict.steps]
-    return "".join(f"; at {_ranges(ranges(lost, steps))} {_CAUSES[cause]}" for cause, lost in at.items() if any(lost))
+    at = {cause: [one for one in untold if one.cause == cause] for cause in _CAUSES}
+    return "".join(f"; at {_steps_text(verdict, of)} {_CAUSES[cause]}" for cause, of in at.items() if of)
 
 
 def share_text(share: float) -> str:
@@ -300,7 +326,7 @@ def _ranges(found: tuple[tuple[int, int], ...]) -> str:
 
 
 def _mode_collapse(verdict: Verdict) -> str:
-    held = "no fall of pass@k is shown"
+    held = "what pass@k lost may have other causes" if _explained_fall(verdict) else "no fall of pass@k is shown"
     if verdict.least_change is not None and verdict.least_change > -MARGIN:
         held = f"pass@k fell by no more than {100 * MARGIN:.0f} points"
     seen = _problems(verdict)

@@ -298,7 +298,7 @@ def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
     assert [one.tolist() for one in steps] == [[20], [20, 40], [20, 40, 60]]
 
 
-def test_more_samples_of_the_same_checkpoints_are_another_look(store: Store) -> None:
+def test_more_samples_or_problems_at_the_same_checkpoints_are_another_look(store: Store) -> None:
     def number(n: int) -> int:
         letters = {
             (problem, step): _mixed(("A.B." + "A.B" * n)[:n], problem, step) for problem in range(3) for step in (0, 20)
@@ -310,7 +310,7 @@ def test_more_samples_of_the_same_checkpoints_are_another_look(store: Store) -> 
         conclude(store, key, {}, {}, SilentProgress())
         return seen
 
-    assert [number(4), number(4), number(8), number(4)] == [1, 1, 2, 1]
+    assert [number(4), number(4), number(8), number(4), number(4, 5)] == [1, 1, 2, 1, 3]
 
 
 def test_a_look_of_before_samples_counted_is_the_same_look(store: Store) -> None:

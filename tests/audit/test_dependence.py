@@ -1,4 +1,4 @@
-"""Samples that follow one another are alike where batches share something, and not where they are drawn alone."""
+"""Samples that stand together are alike where batches share something, and not where they are drawn alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diagnostics.audit.counts import read_counts
-from diagnostics.audit.dependence import correlation
+from diagnostics.audit.dependence import dependence
 from diagnostics.store import Store
 from tests.audit.test_counts import plant
 
@@ -19,29 +19,39 @@ def _in_batches(size: int, agreement: float, *, n_problems: int = 100, n: int = 
     rate_P = rng.beta(0.6, 2, n_problems)[:, None]
     own_PN, shared_PB = rng.random((n_problems, n)) < rate_P, rng.random((n_problems, n // size)) < rate_P
     follows_PN = rng.random((n_problems, n)) < np.sqrt(agreement)
-    return np.where(follows_PN, np.repeat(shared_PB, size, axis=1), own_PN)
+    right = np.where(follows_PN, np.repeat(shared_PB, size, axis=1), own_PN)
+    return right[right.any(axis=1) & ~right.all(axis=1)]
 
 
-def _of(right_PN: np.ndarray) -> float | None:
-    told = right_PN[right_PN.any(axis=1) & ~right_PN.all(axis=1)]
-    runs_P = 1 + (told[:, 1:] != told[:, :-1]).sum(axis=1)
-    return correlation(np.full(len(told), told.shape[1]), told.sum(axis=1), runs_P)
+@pytest.mark.parametrize(
+    ("size", "agreement", "times"),
+    [
+        (8, 0.1, 1.7),  # 1 + (8 - 1) 0.1 in blocks of the batches' size
+        (64, 0.1, 7.3),
+        (64, 0.02, 2.3),
+        (2, 0.3, 1.3),
+    ],
+)
+def test_batches_that_share_their_luck_are_seen_by_how_their_blocks_scatter(
+    size: int, agreement: float, times: float
+) -> None:
+    found = dependence([_in_batches(size, agreement, seed=seed) for seed in range(4)])
+    assert found is not None
+    told = float(found.split(" scatter ")[1].split(" times")[0])
+    assert told == pytest.approx(times, rel=0.25)
 
 
-def test_batches_that_share_their_luck_are_seen_and_their_correlation_is_right() -> None:
-    # 7 of 8 neighbours are of one batch
-    assert _of(_in_batches(8, 0.1)) == pytest.approx(0.1 * 7 / 8, abs=0.02)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_independent_samples_are_not_accused(seed: int) -> None:
-    assert _of(_in_batches(8, 0.0, seed=seed)) is None
+@pytest.mark.parametrize("n", [256, 30, 5, 1])
+def test_independent_samples_are_not_accused(n: int) -> None:
+    for seed in range(50):
+        assert dependence([_in_batches(1, 0.0, n=n, seed=seed), _in_batches(1, 0.0, n=n, seed=1000 + seed)]) is None
+    assert dependence([]) is None
 
 
 def test_what_was_sorted_or_shuffled_tells_nothing() -> None:
     batches = _in_batches(8, 0.1)
-    assert _of(np.sort(batches, axis=1)) is None
-    assert _of(np.random.default_rng(0).permuted(batches, axis=1)) is None
+    assert dependence([np.sort(batches, axis=1)]) is None
+    assert dependence([np.random.default_rng(0).permuted(batches, axis=1)]) is None
 
 
 @pytest.mark.parametrize(("agreement", "seen"), [(0.3, True), (0.0, False)])
@@ -49,8 +59,8 @@ def test_the_store_is_read_in_the_order_of_the_samples(tmp_path: Path, agreement
     letters = {
         (problem, step): "".join("a" if right else "." for right in row)
         for step in (0, 20)
-        for problem, row in enumerate(_in_batches(8, agreement, n_problems=20, n=64, seed=step))
+        for problem, row in enumerate(_in_batches(8, agreement, n_problems=40, n=64, seed=step)[:20])
     }
     with Store.open(tmp_path / "audit.duckdb") as store:
         counts = read_counts(store, plant(store, letters, n=64), {}, {})
-    assert (counts.correlation is not None) == seen
+    assert (counts.dependence is not None) == seen
