@@ -58,7 +58,7 @@ def show_audit(result: AuditResult, as_json: bool) -> int:
     _warn_left_out(result.left_out)
     for label, reason in result.without_kernel.items():
         _warn(f"no gradient kernel of {label}: {reason}")
-    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel else 0
+    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel or result.verdict.left_out else 0
 
 
 def show_shard(result: ShardResult, as_json: bool) -> int:

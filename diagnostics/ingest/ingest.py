@@ -68,7 +68,8 @@ class ImportResult:
     def incomplete(self) -> bool:
         """Whether a record, a file, a step or a series was left out, or the steps of a file or grades are doubtful."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
-            one.left_out or one.why or one.doubts for one in self.series
+            one.left_out or one.why or one.doubts or (one.verdict is not None and one.verdict.left_out)
+            for one in self.series
         )
 
 

@@ -170,10 +170,10 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
 
 
 def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:
-    """Checkpoints that cannot be compared: those that never were read, then the others in step order."""
+    """Checkpoints that cannot be compared: those that never were read, then the base and the others in step order."""
     known = {
         one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
-        for one in counts.trained
+        for one in (counts.base, *counts.trained)
         if one.why is not None
     }
     unread = {name: LeftOut(checkpoint=name, step=None, why=why) for name, why in counts.skipped.items()}

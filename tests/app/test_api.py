@@ -49,7 +49,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import oversharp")
     ours = {name for name in loaded_by("import oversharp; oversharp.audit") if name.startswith("diagnostics")}
     app = {"app", "app.api", "app.repair", "app.shipping"}
-    records = {"records", "records.errors", "records.version"}
+    records = {"records", "records.errors", "records.names", "records.provenance", "records.version"}
     assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
     assert not heavy & (plain | loaded_by("import oversharp; oversharp.audit"))

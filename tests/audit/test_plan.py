@@ -74,7 +74,8 @@ def _plant(
         ids = [problem.problem_id for problem in problems]
         clusters = {one: str(place // related) for place, one in enumerate(ids)} if related > 1 else {}
         store.begin_audit(key, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids, clusters=clusters)
-        grades = {text: Grade(answer=text, mode=text, reward=float(text)) for text in "01"}
+        # the last sample of each problem is wrong in a way of its own: no number divides all counts, as in copies
+        grades = {text: Grade(answer=text, mode=text, reward=float(text)) for text in ("0", "00", "1")}
         store.add_grades((one, response_id(text), "exact", grade) for one in ids for text, grade in grades.items())
         for checkpoint, correct_P in zip(checkpoints, correct_TP, strict=True):
             n = n_base if checkpoint.step == 0 else n_base // 2
@@ -86,7 +87,7 @@ def _plant(
                         problem_id=problem_id,
                         sample_index=index,
                         greedy=False,
-                        text="1" if index < correct else "0",
+                        text="1" if index < correct else "00" if index == n - 1 else "0",
                         token_ids=(1, 2, 3),
                         finish_reason="stop",
                         logp_sum_raw=-1.0,
