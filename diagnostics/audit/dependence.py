@@ -64,7 +64,8 @@ def dependence(rights: Sequence[Right]) -> str | None:
     'their right ones among 16 in a row scatter 2.7 times as much as independent draws'
     """
     rights = [one for one in rights if one.shape[1] > 1]
-    if not rights or np.concatenate([_in_a_row(one) for one in rights]).mean() > _SORTED:
+    in_a_row = np.concatenate([_in_a_row(one) for one in rights]) if rights else np.zeros(0, dtype=bool)
+    if in_a_row.any() and in_a_row.mean() > _SORTED:
         return None
     scatter: dict[int, list[tuple[float, int]]] = {}
     for one in rights:

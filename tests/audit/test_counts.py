@@ -299,9 +299,11 @@ def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
 
 
 def test_more_samples_or_problems_at_the_same_checkpoints_are_another_look(store: Store) -> None:
-    def number(n: int) -> int:
+    def number(n: int, n_problems: int = 3) -> int:
         letters = {
-            (problem, step): _mixed(("A.B." + "A.B" * n)[:n], problem, step) for problem in range(3) for step in (0, 20)
+            (problem, step): _mixed(("A.B." + "A.B" * n)[:n], problem, step)
+            for problem in range(n_problems)
+            for step in (0, 20)
         }
         for table in ("samples", "grades", "audit_problems", "audits"):
             store._database.rows(f"DELETE FROM {table}")

@@ -46,6 +46,7 @@ def test_independent_samples_are_not_accused(n: int) -> None:
     for seed in range(50):
         assert dependence([_in_batches(1, 0.0, n=n, seed=seed), _in_batches(1, 0.0, n=n, seed=1000 + seed)]) is None
     assert dependence([]) is None
+    assert dependence([np.eye(4, dtype=bool)]) is None  # one right sample each: nothing can stand together
 
 
 def test_what_was_sorted_or_shuffled_tells_nothing() -> None:
