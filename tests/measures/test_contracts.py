@@ -336,7 +336,7 @@ def test_a_measure_reads_only_the_views_it_asks_for(measure, full_world):
         assert all(view in measure.sql for view in measure.needs)
         return
     evidence = full_world.evidence()
-    assert set(measure.columns) <= set(measure.needs)
+    assert set(measure.columns) <= {*measure.needs, *measure.also}
     frames = {view: evidence.frames[view] for view in (*measure.needs, *measure.also)}
     read = {view: frame[list(measure.columns.get(view, frame.columns))] for view, frame in frames.items()}
     assert list(measure.compute(replace(evidence, frames=read))) == list(measure.compute(evidence))
