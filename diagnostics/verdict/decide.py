@@ -22,7 +22,7 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
 from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, warnings_of
-from diagnostics.verdict.claims import HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
+from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
@@ -209,6 +209,13 @@ def _claimed(claim: Claim, why: Mapping[str, str | None]) -> Claim:
     return replace(claim, holds=False, otherwise=(), why=why[claim.scope])
 
 
+def _agreed(claim: Claim, ruling: Ruling) -> Claim:
+    """The claim, unless it says of problems like these what the exact test of these very ones does not show."""
+    if claim.name != FELL or not claim.holds or ruling.fell:
+        return claim
+    return replace(claim, holds=False, otherwise=(), why="these very problems do not show it")
+
+
 def _with_claims(
     said: Verdict,
     seen: SeenCounts,
@@ -222,7 +229,8 @@ def _with_claims(
     few = _too_few(series)
     dependent = _DEPENDENT if seen.dependent else None
     why = {LIKE_THESE: dependent or few, HERE: dependent}
-    said = replace(said, claims=tuple(_claimed(claim, why) for claim in claims_of(seen, ruling, size, rng=rng)))
+    claims = (_agreed(_claimed(claim, why), ruling) for claim in claims_of(seen, ruling, size, rng=rng))
+    said = replace(said, claims=tuple(claims))
     found = _fall_of_label(said, seen, ruling)
     if found is None or seen.dependent:
         return said

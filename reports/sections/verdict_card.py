@@ -64,9 +64,14 @@ def _scope(verdict: Verdict) -> tuple[str, ...]:
     lines[0] += " Nothing is said about larger k."
     lines.append(
         f"Scope: one training seed; {correct_means(verdict.graders)}; {numbers.plural(verdict.n_problems, 'problem')}"
-        + (" and problems like them." if verdict.label in _BEYOND else ".")
+        + (" and problems like them." if _is_of_others(verdict) else ".")
     )
     return tuple(lines)
+
+
+def _is_of_others(verdict: Verdict) -> bool:
+    """Whether the verdict speaks of problems like these; what is said of a single checkpoint always does."""
+    return verdict.label in _BEYOND or (verdict.explanation is not None and verdict.explanation.step is not None)
 
 
 def _overturn(verdict: Verdict, series: SeriesSource) -> str:

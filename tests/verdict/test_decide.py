@@ -496,3 +496,13 @@ def test_a_collapse_of_modes_does_not_deny_a_fall_that_something_else_explains()
     )
     assert verdict.label == "mode_collapse"
     assert "what pass@k lost may have other causes, but correct answers outside" in verdict.sentence
+
+
+@pytest.mark.usefixtures("no_remedy")
+def test_a_fall_over_problems_like_these_is_not_claimed_where_these_do_not_show_it() -> None:
+    # all fall by the same hair, which 256 samples of each do not show, though they leave no spread between problems
+    verdict = verdict_of(_series(_checkpoint(0, np.full(60, 128)), _checkpoint(20, np.full(60, 126))))
+    assert verdict.label == "inconclusive"
+    fell = next(claim for claim in verdict.claims if claim.name == FELL)
+    assert fell.p <= fell.level
+    assert (fell.holds, fell.why) == (False, "these very problems do not show it")
