@@ -103,7 +103,7 @@ class CompareResult:
         return (
             f"report  {self.report_path}",
             f"store   {self.store_path}",
-            *(f"verdict of {one.series}: {one.verdict.title}" for one in self.audits),
+            *(f"verdict of {one.series}: {one.verdict.heading}" for one in self.audits),
             *(f"left out {name}: {reason}" for name, reason in self.left_out.items()),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
@@ -241,6 +241,28 @@ class Verdict:
         return TITLES[self.label]
 
     @property
+    def heading(self) -> str:
+        """The label in words with the checkpoints that lost something, where it is about them or passes over them.
+
+        >>> lost = StepClaim(step=40, checkpoint="c", lost=True, kept=False, p=0.0, k=1, change=-0.1, low=-0.2, high=0)
+        >>> seen = Verdict(series="run", label="no_loss", sentence="", window=(80,), steps=(lost,))
+        >>> seen.heading
+        'No loss found at the end, loss at step 40'
+        """
+        lost = [one for one in self.steps if one.lost and one.cause is None]
+        if self.label == "lost_at_steps":
+            return f"Loss at {self.steps_text([one for one in lost if one.step >= self.window[0]])}"
+        if self.label in ("no_loss", "inconclusive") and lost:
+            return f"{self.title} at the end, loss at {self.steps_text(lost)}"
+        return self.title
+
+    def steps_text(self, told: Sequence[StepClaim]) -> str:
+        """Some of its checkpoints in words, neighbours as a range."""
+        steps = {one.step for one in told}
+        found = ranges([one.step in steps for one in self.steps], [one.step for one in self.steps])
+        return ranges_text(found)
+
+    @property
     def positive(self) -> bool:
         """Whether something was lost."""
         return self.label in POSITIVE
@@ -312,6 +334,17 @@ def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:
         return None
     estimates = {name: Estimate(**fields[name]) for name in ("rise", "gain", "loss", "share")}
     return Sharpening(**{**fields, **estimates})
+
+
+def ranges_text(found: Sequence[tuple[int, int]]) -> str:
+    """Ranges of steps, (first, last), in words.
+
+    >>> ranges_text([(20, 40), (80, 80)]), ranges_text([(160, 160)])
+    ('steps 20–40, 80', 'step 160')
+    """
+    told = [str(first) if first == last else f"{first}–{last}" for first, last in found]
+    word = "step" if len(found) == 1 and found[0][0] == found[0][1] else "steps"
+    return f"{word} {', '.join(told)}"
 
 
 def points_text(probability: float) -> str:

@@ -17,9 +17,9 @@ from diagnostics.verdict.record import (
     Verdict,
     bounds_text,
     points_text,
+    ranges_text,
 )
 from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.steps import ranges
 
 
 def sentence_of(verdict: Verdict) -> str:
@@ -37,7 +37,7 @@ def sentence_of(verdict: Verdict) -> str:
     if verdict.label == "no_verdict":
         return f"{verdict.title}: {verdict.why}."
     said = _SAID[verdict.label](verdict)
-    return f"{verdict.title}: up to k = {verdict.k_most}, {said}{_single_checkpoints(verdict)}."
+    return f"{verdict.heading}: up to k = {verdict.k_most}, {said}{_single_checkpoints(verdict)}."
 
 
 def checkpoints_text(verdict: Verdict) -> str:
@@ -51,8 +51,8 @@ def checkpoints_text(verdict: Verdict) -> str:
     """
     if not verdict.steps:
         return ""
-    kept = f"at {_ranges(verdict.kept_ranges)}" if verdict.kept_ranges else "at no checkpoint"
-    lost = f", lost at some k at {_ranges(verdict.lost_ranges)}" if verdict.lost_ranges else ""
+    kept = f"at {ranges_text(verdict.kept_ranges)}" if verdict.kept_ranges else "at no checkpoint"
+    lost = f", lost at some k at {ranges_text(verdict.lost_ranges)}" if verdict.lost_ranges else ""
     return f"pass@k surely kept to within {100 * MARGIN:.0f} points {kept}{lost}"
 
 
@@ -243,7 +243,7 @@ def told_steps(verdict: Verdict) -> list[StepClaim]:
 
 def _fell_at_steps(verdict: Verdict) -> str:
     told = told_steps(verdict)
-    fell = f"pass@k fell below the base at {_steps_text(verdict, told)}{_at_worst(told)}, on {_problems(verdict)}"
+    fell = f"pass@k fell below the base at {verdict.steps_text(told)}{_at_worst(told)}, on {_problems(verdict)}"
     if len(verdict.window) == 1:
         return f"{fell} and on problems like them"
     together = f"the last third of the checkpoints, taken together ({_steps(verdict)}),"
@@ -256,11 +256,6 @@ def _fell_at_steps(verdict: Verdict) -> str:
 def _explained_fall(verdict: Verdict) -> bool:
     """Whether the window fell, by the exact test, and something else may be why."""
     return any(claim.name == FELL_HERE and claim.p is not None and claim.p <= claim.level for claim in verdict.claims)
-
-
-def _steps_text(verdict: Verdict, told: Sequence[StepClaim]) -> str:
-    steps = {one.step for one in told}
-    return _ranges(ranges([one.step in steps for one in verdict.steps], [one.step for one in verdict.steps]))
 
 
 #: What is said of a checkpoint that lost something, for what else explains it.
@@ -296,7 +291,7 @@ def _single_checkpoints(verdict: Verdict) -> str:
         return ""
     late = untold[-1].step >= verdict.window[0]
     fell = "fell" if late else "had fallen"
-    told = f"; {'at' if late else 'earlier, at'} {_steps_text(verdict, untold)}, pass@k {fell} below the base"
+    told = f"; {'at' if late else 'earlier, at'} {verdict.steps_text(untold)}, pass@k {fell} below the base"
     told += _at_worst(untold)
     # only a window that surely holds the base's level shows that what was lost came back
     if verdict.label == "no_loss" and not late:
@@ -307,7 +302,7 @@ def _single_checkpoints(verdict: Verdict) -> str:
 def _other_causes(verdict: Verdict, untold: Sequence[StepClaim]) -> str:
     """What else explains the losses of single checkpoints."""
     at = {cause: [one for one in untold if one.cause == cause] for cause in _CAUSES}
-    return "".join(f"; at {_steps_text(verdict, of)} {_CAUSES[cause]}" for cause, of in at.items() if of)
+    return "".join(f"; at {verdict.steps_text(of)} {_CAUSES[cause]}" for cause, of in at.items() if of)
 
 
 def share_text(share: float) -> str:
@@ -317,12 +312,6 @@ def share_text(share: float) -> str:
     ('0.04 %', '3.1 %')
     """
     return f"{100 * share:.2g} %"
-
-
-def _ranges(found: tuple[tuple[int, int], ...]) -> str:
-    told = [str(first) if first == last else f"{first}–{last}" for first, last in found]
-    word = "step" if len(found) == 1 and found[0][0] == found[0][1] else "steps"
-    return f"{word} {', '.join(told)}"
 
 
 def _mode_collapse(verdict: Verdict) -> str:

@@ -47,6 +47,10 @@ NOTHING_SHOWN = (
 )
 
 
+def nothing_shown(lost: str) -> str:
+    return NOTHING_SHOWN.replace("Inconclusive:", f"Inconclusive at the end, {lost}:")
+
+
 @pytest.mark.parametrize(
     ("verdict", "sentence"),
     [
@@ -139,23 +143,23 @@ NOTHING_SHOWN = (
         ),
         (
             replace(FELL, label="lost_at_steps", steps=(_step(120), _step(140), _step(160, -0.3))),
-            f"Loss at single checkpoints: up to k = 128, pass@k fell below the base at step 160, {MOST_AT}, on these "
+            f"Loss at step 160: up to k = 128, pass@k fell below the base at step 160, {MOST_AT}, on these "
             "100 problems and on problems like them, though the last third of the checkpoints, taken together (steps "
             "120–160), does not show it.",
         ),
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
-            f"No loss found: up to k = 128, pass@k fell by no more than 2 points below the base {WHEN}, on these 100 "
-            "problems and on problems like them (95 % confidence); earlier, at steps 20–40, pass@k had fallen "
-            f"below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back later.",
+            "No loss found at the end, loss at steps 20–40: up to k = 128, pass@k fell by no more than 2 points below "
+            f"the base {WHEN}, on these 100 problems and on problems like them (95 % confidence); earlier, at steps "
+            f"20–40, pass@k had fallen below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back later.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
-            f"{NOTHING_SHOWN}earlier, at step 40, pass@k had fallen below the base, {MOST_AT}.",
+            f"{nothing_shown('loss at step 40')}earlier, at step 40, pass@k had fallen below the base, {MOST_AT}.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
-            f"{NOTHING_SHOWN}at steps 20–160, pass@k fell below the base, "
+            f"{nothing_shown('loss at steps 20–160')}at steps 20–160, pass@k fell below the base, "
             f"{MOST_AT.replace('at k', 'at step 160 and k')}.",
         ),
         (
