@@ -250,8 +250,9 @@ class Verdict:
         'No loss found at the end, loss at step 40'
         """
         lost = [one for one in self.steps if one.lost and one.cause is None]
-        if self.label == "lost_at_steps":
-            return f"Loss at {self.steps_text([one for one in lost if one.step >= self.window[0]])}"
+        late = [one for one in lost if one.step >= self.window[0]]
+        if self.label == "lost_at_steps" and late:
+            return f"Loss at {self.steps_text(late)}"
         if self.label in ("no_loss", "inconclusive") and lost:
             return f"{self.title} at the end, loss at {self.steps_text(lost)}"
         return self.title
