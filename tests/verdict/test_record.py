@@ -151,7 +151,8 @@ def nothing_shown(lost: str) -> str:
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
             "No loss found at the end, loss at steps 20–40: up to k = 128, pass@k fell by no more than 2 points below "
             f"the base {WHEN}, on these 100 problems and on problems like them (95 % confidence); earlier, at steps "
-            f"20–40, pass@k had fallen below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back later.",
+            f"20–40, pass@k had fallen below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back "
+            "later.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
