@@ -242,13 +242,7 @@ class Verdict:
 
     @property
     def heading(self) -> str:
-        """The label in words with the checkpoints that lost something, where it is about them or passes over them.
-
-        >>> lost = StepClaim(step=40, checkpoint="c", lost=True, kept=False, p=0.0, k=1, change=-0.1, low=-0.2, high=0)
-        >>> seen = Verdict(series="run", label="no_loss", sentence="", window=(80,), steps=(lost,))
-        >>> seen.heading
-        'No loss found at the end, loss at step 40'
-        """
+        """The label in words with the checkpoints that lost something, where it is about them or passes over them."""
         lost = [one for one in self.steps if one.lost and one.cause is None]
         late = [one for one in lost if one.step >= self.window[0]]
         if self.label == "lost_at_steps" and late:
