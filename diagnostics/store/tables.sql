@@ -240,10 +240,11 @@ CREATE TABLE audit_verdicts (
     document JSON NOT NULL              -- all of it: the fields of diagnostics.verdict.record.Verdict
 );
 
--- Looks at a series: its verdicts on different sets of checkpoints, or on more samples of the same. What was declared is that of the first.
+-- Looks at a series: its verdicts on different sets of checkpoints, or on more samples or problems at the same. What
+-- was declared is that of the first.
 CREATE TABLE verdict_looks (
     series VARCHAR NOT NULL,            -- name of the series
-    look_id VARCHAR NOT NULL,           -- hash of the base and the checkpoints compared with it, and their samples
+    look_id VARCHAR NOT NULL,           -- hash of the checkpoints that are compared, their samples and problems
     number INTEGER NOT NULL,            -- 1, 2, … in the order in which they were taken
     steps INTEGER[] NOT NULL,           -- of the checkpoints that were compared with the base
     declared INTEGER,                   -- looks that were declared before the first; NULL = any number

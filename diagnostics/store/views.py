@@ -133,7 +133,7 @@ RELATIONS: tuple[Relation, ...] = (
         name="verdict_looks",
         row="a look at a series: a verdict on another set of checkpoints than the looks before (table)",
         columns={
-            "look_id": _means("hash of the base and the checkpoints compared with it, and their samples"),
+            "look_id": _means("hash of the checkpoints that are compared, their samples and problems"),
             "number": _means("1, 2, … in the order in which they were taken"),
             "steps": _means("of the checkpoints that were compared with the base", "steps"),
             "declared": _means("looks that were declared before the first; NULL for any number"),

@@ -32,9 +32,9 @@ SELECT
     min(n_planned) OVER (PARTITION BY audit_id, problem_id) AS n_common
 FROM planned;
 
--- The samples that the current audits drew from every checkpoint, the first n_planned, with their grades, if they have them.
--- A view of their own: DuckDB would plan the other roles too for whoever asks for these, and planning takes longer than the
--- answer.
+-- The samples that the current audits drew from every checkpoint, the first n_planned, with their grades, if they have
+-- them. A view of their own: DuckDB would plan the other roles too for whoever asks for these, and planning takes
+-- longer than the answer.
 -- samples and grades are joined in one SELECT each: across a subquery DuckDB does not reorder joins
 CREATE OR REPLACE VIEW own_samples AS
 SELECT

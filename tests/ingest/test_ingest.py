@@ -363,6 +363,8 @@ def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     assert run()[0] == 0
     assert read().looks == Looks(number=2, declared=3, runs=2)
     assert read().guess_rate.source == "assumed"
+    add(30)  # the very samples of step 0
+    assert run()[0] == 3
 
 
 @pytest.mark.parametrize("wrong", [{"reward": "nosuch"}, {"steps": (30,)}], ids=["reward", "steps"])

@@ -412,6 +412,15 @@ def test_a_single_checkpoint_is_weighed_by_its_own_unread_samples(n_unread: int,
 
 
 @pytest.mark.usefixtures("no_remedy")
+def test_unread_samples_of_the_other_checkpoints_do_not_explain_one_that_was_read() -> None:
+    series = _read_series(KILLED_LAST, np.zeros(300, dtype=np.int64))
+    *early, sixth, seventh, last = series.trained
+    others = [replace(one, unread_P=np.full(300, 100)) for one in (sixth, seventh)]
+    verdict = verdict_of(replace(series, trained=(*early, *others, last)))
+    assert (verdict.label, verdict.steps[-1].cause) == ("lost_at_steps", None)
+
+
+@pytest.mark.usefixtures("no_remedy")
 def test_a_single_checkpoint_names_the_guesses_that_would_explain_it() -> None:
     rng = np.random.default_rng(0)
     none_P = np.zeros(100, dtype=np.int64)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,11 @@ def test_what_it_raises_or_gives_that_is_no_reward_leaves_that_response_ungraded
     assert "gave str, not a number" in grades(named_verifier(f"{code}:words"), "2")[0].reason
 
 
-def test_changed_code_is_another_verifier_and_a_moved_file_the_same(code: Path, tmp_path: Path) -> None:
+def test_changed_code_is_another_verifier_and_a_moved_file_the_same(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    os.utime(code, (1, 1))
     name = named_verifier(f"{code}:half")
     moved = tmp_path / "elsewhere" / "reward.py"
     moved.parent.mkdir()
@@ -72,6 +78,7 @@ def test_changed_code_is_another_verifier_and_a_moved_file_the_same(code: Path, 
     assert named_verifier(f"{moved}:half") == name
     assert name.startswith("reward.py:half@")
     code.write_text(CODE.replace("0.5", "1.0"))
+    os.utime(code, (1, 1))  # bytecode is cached by second and size, which are those of before
     other = named_verifier(f"{code}:half")
     assert other != name
     assert [grades(one, "2")[0].reward for one in (name, other)] == [0.5, 1.0]
