@@ -248,14 +248,18 @@ class Verdict:
         if self.label == "lost_at_steps" and late:
             return f"Loss at {self.steps_text(late)}"
         if self.label in ("no_loss", "inconclusive") and lost:
-            return f"{self.title} at the end, loss at {self.steps_text(lost)}"
+            return f"{self.title} at the {'far ' if self.repaired else ''}end, loss at {self.steps_text(lost)}"
         return self.title
 
     def steps_text(self, told: Sequence[StepClaim]) -> str:
         """Some of its checkpoints in words, neighbours as a range."""
         steps = {one.step for one in told}
         found = ranges([one.step in steps for one in self.steps], [one.step for one in self.steps])
-        return ranges_text(found)
+        return self.places_text(found)
+
+    def places_text(self, found: Sequence[tuple[int, int]]) -> str:
+        """Ranges of its steps, (first, last), in words: of a repaired series as the λ that they are."""
+        return ranges_text(found, repaired=self.repaired)
 
     @property
     def positive(self) -> bool:
@@ -331,13 +335,18 @@ def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:
     return Sharpening(**{**fields, **estimates})
 
 
-def ranges_text(found: Sequence[tuple[int, int]]) -> str:
-    """Ranges of steps, (first, last), in words.
+def ranges_text(found: Sequence[tuple[int, int]], *, repaired: bool = False) -> str:
+    """Ranges of steps, (first, last), in words; ``repaired``: they are hundredths of λ.
 
     >>> ranges_text([(20, 40), (80, 80)]), ranges_text([(160, 160)])
     ('steps 20–40, 80', 'step 160')
+    >>> ranges_text([(25, 50), (75, 75)], repaired=True)
+    'λ = 0.25–0.5, 0.75'
     """
-    told = [str(first) if first == last else f"{first}–{last}" for first, last in found]
+    ends = [[f"{step / 100:g}" if repaired else str(step) for step in dict.fromkeys(both)] for both in found]
+    told = ["–".join(both) for both in ends]
+    if repaired:
+        return f"λ = {', '.join(told)}"
     word = "step" if len(found) == 1 and found[0][0] == found[0][1] else "steps"
     return f"{word} {', '.join(told)}"
 

@@ -17,7 +17,6 @@ from diagnostics.verdict.record import (
     Verdict,
     bounds_text,
     points_text,
-    ranges_text,
 )
 from diagnostics.verdict.rule import MARGIN
 
@@ -51,8 +50,8 @@ def checkpoints_text(verdict: Verdict) -> str:
     """
     if not verdict.steps:
         return ""
-    kept = f"at {ranges_text(verdict.kept_ranges)}" if verdict.kept_ranges else "at no checkpoint"
-    lost = f", lost at some k at {ranges_text(verdict.lost_ranges)}" if verdict.lost_ranges else ""
+    kept = f"at {verdict.places_text(verdict.kept_ranges)}" if verdict.kept_ranges else "at no checkpoint"
+    lost = f", lost at some k at {verdict.places_text(verdict.lost_ranges)}" if verdict.lost_ranges else ""
     return f"pass@k surely kept to within {100 * MARGIN:.0f} points {kept}{lost}"
 
 
@@ -243,7 +242,8 @@ def told_steps(verdict: Verdict) -> list[StepClaim]:
 
 def _fell_at_steps(verdict: Verdict) -> str:
     told = told_steps(verdict)
-    fell = f"pass@k fell below the base at {verdict.steps_text(told)}{_at_worst(told)}, on {_problems(verdict)}"
+    where = f"at {verdict.steps_text(told)}{_at_worst(verdict, told)}"
+    fell = f"pass@k fell below the base {where}, on {_problems(verdict)}"
     if len(verdict.window) == 1:
         return f"{fell} and on problems like them"
     together = f"the last third of the checkpoints, taken together ({_steps(verdict)}),"
@@ -266,11 +266,11 @@ _CAUSES: Mapping[Cause, str] = {
 }
 
 
-def _at_worst(steps: Iterable[StepClaim]) -> str:
+def _at_worst(verdict: Verdict, steps: Iterable[StepClaim]) -> str:
     """Of the checkpoints that lost something the one that lost most, and how much."""
     lost = [one for one in steps if one.lost]
     worst = min(lost, key=lambda one: one.change)
-    where = f"k = {worst.k}" if len(lost) == 1 else f"step {worst.step} and k = {worst.k}"
+    where = f"k = {worst.k}" if len(lost) == 1 else f"{_at(verdict, worst.step)} and k = {worst.k}"
     return f", most at {where}: by {points_text(-worst.change)} points{bounds_text(-worst.high, -worst.low)}"
 
 
@@ -290,11 +290,13 @@ def _single_checkpoints(verdict: Verdict) -> str:
     if not untold:
         return ""
     late = untold[-1].step >= verdict.window[0]
-    fell = "fell" if late else "had fallen"
-    told = f"; {'at' if late else 'earlier, at'} {verdict.steps_text(untold)}, pass@k {fell} below the base"
-    told += _at_worst(untold)
+    # λ is no time: nothing came before or came back
+    earlier = not late and not verdict.repaired
+    fell = "had fallen" if earlier else "fell"
+    told = f"; {'earlier, at' if earlier else 'at'} {verdict.steps_text(untold)}, pass@k {fell} below the base"
+    told += _at_worst(verdict, untold)
     # only a window that surely holds the base's level shows that what was lost came back
-    if verdict.label == "no_loss" and not late:
+    if verdict.label == "no_loss" and earlier:
         told += ", and came back later"
     return f"{told}{_other_causes(verdict, untold)}"
 
@@ -360,8 +362,7 @@ def _not_read(verdict: Verdict) -> str:
 def _when(verdict: Verdict) -> str:
     first, last = verdict.window[0], verdict.window[-1]
     if verdict.repaired:
-        where = f"λ = {last / 100:g}" if first == last else f"λ = {first / 100:g}–{last / 100:g}"
-        return f"at the far end of this repaired series ({where}, where 1 is the checkpoint itself)"
+        return f"at the far end of this repaired series ({_steps(verdict)}, where 1 is the checkpoint itself)"
     if first == last:
         return f"at the end of this one training run (step {last})"
     return f"in the last third of this one training run (steps {first}–{last})"
@@ -385,7 +386,11 @@ def _first_change(verdict: Verdict) -> str:
 
 def _steps(verdict: Verdict) -> str:
     first, last = verdict.window[0], verdict.window[-1]
-    return f"step {last}" if first == last else f"steps {first}–{last}"
+    return verdict.places_text([(first, last)])
+
+
+def _at(verdict: Verdict, step: int) -> str:
+    return verdict.places_text([(step, step)])
 
 
 _SAID: Mapping[str, Callable[[Verdict], str]] = {

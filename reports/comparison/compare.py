@@ -51,7 +51,7 @@ def compare(context: Context) -> Section | None:
     made = pairs(context)
     allowed = (_allowed(found),) if found else ()
     bases = [] if _one_base(context) else [BASES]
-    repaired = [one.name for one in context.series if one.verdict is not None and one.verdict.repaired]
+    repaired = [one.name for one in context.series if one.is_repaired]
     bases += [f"{numbers.listing(tuple(repaired))}: {REPAIRED}"] if repaired else []
     seeds = () if any(len(one.runs) > 1 for one in objectives(context.series)) else (SEEDS,)
     lead = (*allowed, *sentences(made), *bases, *seeds)

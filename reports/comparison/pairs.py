@@ -50,7 +50,7 @@ def pairs(context: Context) -> tuple[SeriesPair, ...]:
     """
     counts = context.source.last_counts
     # a repaired series ends in the very checkpoint that it was made of: its last point compares nothing
-    trained = [one for one in context.series if one.verdict is None or not one.verdict.repaired]
+    trained = [one for one in context.series if not one.is_repaired]
     both = itertools.combinations(trained, 2)
     return _adjusted([_pair(counts, one, other) for one, other in both if may_pair(one.name, other.name)])
 

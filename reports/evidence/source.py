@@ -12,7 +12,7 @@ import pandas as pd
 
 from diagnostics.records.errors import StoreError
 from diagnostics.store.load import Frames, why_no_audit
-from diagnostics.verdict.record import Verdict
+from diagnostics.verdict.record import Verdict, ranges_text
 from reports.evidence.difference_bounds import possible_differences
 
 
@@ -40,6 +40,15 @@ class SeriesSource:
     graders: tuple[str, ...]
     verifier: str | None  # who graded the samples of another series again; None for each problem's own verifier
     verdict: Verdict | None
+
+    def step_text(self, step: int) -> str:
+        """A step in words: in a repaired series the λ that it is."""
+        return ranges_text([(step, step)], repaired=self.is_repaired)
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether its steps are hundredths of the way from the base to a checkpoint."""
+        return self.verdict is not None and self.verdict.repaired
 
     @cached_property
     def base_step(self) -> int:

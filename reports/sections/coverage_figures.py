@@ -35,7 +35,7 @@ def curves(context: Context) -> Block:
         star = verdict.k_star
         text = k_star_text(star, verdict.k_most)
         chance = "" if star.value is None or lost_coverage(verdict) else "; without a loss it may be chance"
-        where = f"{window_text(verdict.window)}{', averaged' if len(verdict.window) > 1 else ''}, against the base"
+        where = f"{window_text(verdict)}{', averaged' if len(verdict.window) > 1 else ''}, against the base"
         notes.append(context.named(series, f"{text} ({where}){chance}."))
         if star.value is not None and lost_coverage(verdict):
             high = star.high if star.high is not None or star.low is None else verdict.k_most

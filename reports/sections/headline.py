@@ -45,7 +45,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
         series=series.name,
         subtitle=f"{numbers.plural(len(series.problem_ids), 'problem')}, "
         f"{numbers.plural(series.n, 'sample')} each, {numbers.plural(len(series.checkpoints), 'checkpoint')} "
-        f"(step {series.base_step} to {series.last_step})",
+        f"({series.step_text(series.base_step)} to {series.step_text(series.last_step).rpartition(' ')[2]})",
         reading=reading,
         direction=direction,
         sentences=_sentences(context, series),
@@ -162,8 +162,8 @@ def _exact_of_verdict(context: Context, series: SeriesSource) -> str:
     if len(deltas) < len(verdict.window):
         return ""
     mean = fmean(deltas.values())
-    where = window_text(verdict.window)
-    each = ", ".join(f"{numbers.points(delta)} at step {step}" for step, delta in deltas.items())
+    where = window_text(verdict)
+    each = ", ".join(f"{numbers.points(delta)} at {series.step_text(step)}" for step, delta in deltas.items())
     text = f"exact pass@{k} changed by {numbers.points(mean)} points"
     return f"{text} at {where}" if len(deltas) == 1 else f"{text} over {where}, the mean of {each}"
 

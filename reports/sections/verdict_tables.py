@@ -18,13 +18,18 @@ def lost_coverage(verdict: Verdict) -> bool:
     return verdict.label in ("over_sharpened", "over_sharpened_here", "degraded")
 
 
-def window_text(steps: tuple[int, ...]) -> str:
-    """The steps of the late window in words.
+def window_text(verdict: Verdict) -> str:
+    """The steps of the late window in words, of a repaired series as λ.
 
-    >>> window_text((40,)), window_text((40, 60, 80))
-    ('step 40', 'steps 40 to 80')
+    >>> from dataclasses import replace
+    >>> said = Verdict(series="run", label="inconclusive", sentence="", window=(50, 75, 100))
+    >>> window_text(said), window_text(replace(said, repaired=True))
+    ('steps 50 to 100', 'λ = 0.5–1')
     """
-    return f"step {steps[0]}" if len(steps) == 1 else f"steps {min(steps)} to {max(steps)}"
+    first, last = verdict.window[0], verdict.window[-1]
+    if verdict.repaired or first == last:
+        return verdict.places_text([(first, last)])
+    return f"steps {first} to {last}"
 
 
 def k_star_text(k_star: Estimate | None, k_most: int | None) -> str:
@@ -122,14 +127,14 @@ def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
 
 def _clear_but_open(verdict: Verdict) -> str:
     """Why a checkpoint is open whose interval lies below 0."""
-    below = [str(one.step) for one in verdict.steps if _state(one) == "open" and one.high < 0]
+    below = [(one.step, one.step) for one in verdict.steps if _state(one) == "open" and one.high < 0]
     level = next((claim.level for claim in verdict.claims if claim.name == A_CHECKPOINT), None)
     if not below or level is None:
         return ""
-    where = f"step {below[0]}" if len(below) == 1 else f"steps {numbers.listing(tuple(below))}"
     return (
-        f" At {where} the {numbers.NINETY_FIVE} interval lies below 0 and yet no loss is called: that takes a test at "
-        f"level {level:.2g} over problems like these, for its share of all false alarms, and one on them alone."
+        f" At {verdict.places_text(below)} the {numbers.NINETY_FIVE} interval lies below 0 and yet no loss is called: "
+        f"that takes a test at level {level:.2g} over problems like these, for its share of all false alarms, and one on "
+        "them alone."
     )
 
 
@@ -227,7 +232,7 @@ def _facts(verdict: Verdict) -> Table:
         ("base", f"{numbers.plural(verdict.n_base, 'sample')} per problem"),
         (
             "late window",
-            f"{window_text(verdict.window)}, {numbers.plural(verdict.n_late, 'sample')} per problem in all",
+            f"{window_text(verdict)}, {numbers.plural(verdict.n_late, 'sample')} per problem in all",
         ),
     ]
     if verdict.least_change is not None:
@@ -272,7 +277,7 @@ def _changes(verdict: Verdict) -> Table:
     )
     late = "Late: the mean over these checkpoints. " if len(verdict.window) > 1 else ""
     return Table(
-        title=f"pass@k of the base and of {window_text(verdict.window)}",
+        title=f"pass@k of the base and of {window_text(verdict)}",
         columns=columns(numbers=("k", "base", "late", "change (points)")),
         rows=rows,
         note=f"{late}Brackets: {numbers.NINETY_FIVE} interval over problems, paired, each k by itself.",

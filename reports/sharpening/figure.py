@@ -215,7 +215,7 @@ def _band(points: Points) -> tuple[Plain, ...]:
 
 
 def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
-    repaired = [one.series.verdict is not None and one.series.verdict.repaired for one in all_points]
+    repaired = [one.series.is_repaired for one in all_points]
     order = "of their λ" if all(repaired) else "of their steps" if any(repaired) else "of training"
     path = f"One point per checkpoint, joined in the order {order} from the base on"
     ring = ["Ringed: what oversharp ship recommends, of all series."] if has_ring else []
@@ -284,10 +284,12 @@ def _described(all_points: Sequence[Points]) -> str:
     parts = [f"pass@1 across, pass@{first.k} up."]
     for points in all_points:
         base, last = points.run[0], points.run[-1]
-        parts.append(f"{points.series.name}: from {_at(base)} at the base to {_at(last)} at step {last.step}.")
+        where = points.series.step_text(last.step)
+        parts.append(f"{points.series.name}: from {_at(base)} at the base to {_at(last)} at {where}.")
         hotter = [f"{_at(one)} at {one.name}" for one in points.hotter]
         if hotter:
-            parts.append(f"Step {points.hotter[0].step} drawn hotter: {', '.join(hotter)}.")
+            where = points.series.step_text(points.hotter[0].step)
+            parts.append(f"Drawn hotter at {where}: {', '.join(hotter)}.")
     if len(first.colder) > 1:
         colder = ", ".join(f"{_at(one)} at {one.name}" for one in first.colder[1:])
         greedy = "" if first.greedy is None else f"; greedy {numbers.fixed(first.greedy[0], 3)}"
@@ -304,7 +306,8 @@ def _table(all_points: Sequence[Points]) -> Table:
     rows += [(f"{POWER}: {one.name}", one) for one in all_points[0].power]
     for points in all_points:
         rows += [(f"{points.series.name}: {one.name}", one) for one in points.run]
-        rows += [(f"{points.series.name}: step {one.step} at {one.name}", one) for one in points.hotter]
+        named = f"{points.series.name}: "
+        rows += [(f"{named}{points.series.step_text(one.step)} at {one.name}", one) for one in points.hotter]
     return Table(
         title="pass@1 and coverage, run and controls: data",
         columns=columns("what", numbers=("pass@1", f"pass@{all_points[0].k}")),

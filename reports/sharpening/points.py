@@ -147,7 +147,7 @@ def _point(
     one, many = (None if row is None else _bounded(row) for row in rows)
     if one is None or many is None:
         return None
-    own = "base" if step == series.base_step else f"step {step}"
+    own = "base" if step == series.base_step else series.step_text(step)
     return Point(name=scope if sharpness else own, step=step, sharpness=sharpness, one=one, many=many)
 
 

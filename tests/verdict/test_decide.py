@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, Serie
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Rates, Verdict
 from diagnostics.verdict.rule import KEY_LEVEL
+from diagnostics.verdict.sentence import checkpoints_text
 
 N = 256
 
@@ -69,6 +71,20 @@ def test_a_repaired_series_is_spoken_of_as_weights_and_has_no_onset_in_steps() -
     assert "at the far end of this repaired series (λ = 1, where 1 is the checkpoint itself)" in repaired.sentence
     assert (trained.detected_by, repaired.detected_by) == (25, None)
     assert repaired.caveats[0].startswith("A repaired series: ")
+
+
+def test_points_of_a_repaired_series_are_told_as_weights_in_no_order_of_time(no_remedy: None) -> None:
+    base_P = np.full(60, 20)
+    counts = _series(
+        _checkpoint(0, base_P),
+        *(_checkpoint(step, _lost(60) if step in (25, 50) else base_P) for step in (25, 50, 75, 100)),
+    )
+    trained, repaired = (verdict_of(replace(counts, is_repaired=flag)) for flag in (False, True))
+    assert "; earlier, at steps 25–50, pass@k had fallen below the base, most at step 25 and k = " in trained.sentence
+    assert "; at λ = 0.25–0.5, pass@k fell below the base, most at λ = 0.25 and k = " in repaired.sentence
+    assert repaired.heading == "Inconclusive at the far end, loss at λ = 0.25–0.5"
+    assert checkpoints_text(repaired).endswith("lost at some k at λ = 0.25–0.5")
+    assert not re.search(r"\bsteps? \d", repaired.sentence + checkpoints_text(repaired))
 
 
 def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() -> None:
