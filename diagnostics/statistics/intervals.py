@@ -33,6 +33,7 @@ from diagnostics.statistics.units import (
     Interval,
     few_clusters,
     independent_problems,
+    left_out_error,
     named_clusters,
     over_units,
     totals,
@@ -82,7 +83,7 @@ def mean_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Mean of an unbounded quantity (nats, tokens) over problems, by the plain paired t.
+    """Mean of an unbounded quantity (nats, tokens) over problems, by the plain paired t; of clusters as a ratio.
 
     Raises ``ValueError`` without a value.
 
@@ -92,13 +93,12 @@ def mean_interval(
     >>> mean_interval(np.array([1.0]))
     Interval(mean=1.0, low=None, high=None, n=1)
     """
-
-    def of(value_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
-        mean, variance, n = _moments(value_U)
-        se = None if variance is None else math.sqrt(variance / n)
-        return _t_interval(mean, se, n, freedom, bounds, confidence)
-
-    return over_units(of, values_P, cluster_P)
+    if named_clusters(cluster_P) is not None:
+        ones_P = np.ones(len(values_P))
+        return ratio_interval(values_P, ones_P, floor=False, bounds=bounds, confidence=confidence, cluster_P=cluster_P)
+    mean, variance, n = _moments(values_P)
+    se = None if variance is None else math.sqrt(variance / n)
+    return _t_interval(mean, se, n, n - 1.0, bounds, confidence)
 
 
 def yes_no_interval(
@@ -209,9 +209,9 @@ def ratio_interval(
 ) -> Interval:
     """Σ numerator / Σ denominator over problems, for parts of unequal size (modes, tokens) nested in problems.
 
-    Linearised: r_i = (numerator_i − R · denominator_i) / mean(denominator) has mean 0 and takes the place of the
-    deviations (Cochran, Sampling Techniques, 1977, §6.4). ``floor`` adds the variance floor of ``share_interval``.
-    ``mean`` is the ratio and ``n`` counts problems. Raises ``ValueError`` unless Σ denominator > 0.
+    Linearised (Cochran, Sampling Techniques, 1977, §6.4), each problem or cluster left out in turn: a large one pulls
+    the ratio towards itself (``left_out_error``). ``floor`` adds the variance floor of ``share_interval``. ``mean`` is
+    the ratio and ``n`` counts problems. Raises ``ValueError`` unless Σ denominator > 0.
 
     >>> ratio_interval(np.array([1.0, 0.0]), np.array([1.0, 3.0]), floor=False).mean
     0.25
@@ -221,14 +221,15 @@ def ratio_interval(
         raise ValueError(f"a ratio needs a positive denominator; got {total}")
     ratio = float(numerator_P.sum()) / total
     n = len(denominator_P)
-    residual_P = (numerator_P - ratio * denominator_P) / (total / n)
-
-    def of(residual_U: Float[np.ndarray, " unit"], freedom: float) -> Interval:
-        _, variance, n = _moments(residual_U)
-        se = None if variance is None else math.sqrt(((n - 1) * variance + 1.0) / n**2 if floor else variance / n)
-        return _t_interval(ratio, se, n, freedom, bounds, confidence)
-
-    return replace(over_units(of, residual_P, cluster_P), mean=ratio)
+    cluster_P = named_clusters(cluster_P)
+    if why := few_clusters(cluster_P):
+        return Interval(mean=ratio, low=None, high=None, n=n, why=why)
+    unit_P = np.arange(n) if cluster_P is None else cluster_P
+    se, freedom = left_out_error(numerator_P - ratio * denominator_P, denominator_P, unit_P)
+    if se is not None and floor:
+        se = math.hypot(se, 1.0 / len(np.unique(unit_P)))
+    made = _t_interval(ratio, se, n, freedom, bounds, confidence)
+    return made if cluster_P is None else replace(made, over="clusters")
 
 
 def resampled_means(

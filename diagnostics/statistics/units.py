@@ -108,6 +108,31 @@ def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
     return float(size_G.sum() ** 2 / (size_G**2).sum())
 
 
+def left_out_error(
+    residual_P: Float[np.ndarray, " problem"], weight_P: Float[np.ndarray, " problem"], cluster_P: np.ndarray
+) -> tuple[float | None, float]:
+    """Standard error and degrees of freedom of Σ residual / Σ weight over clusters: each is left out in turn.
+
+    A cluster that holds much of the weight pulls the mean towards itself, so that what it deviates by is too small: of
+    ten clusters of 1 to 15 problems the plain error covers too rarely. Of clusters of equal weight this is the plain
+    one. None where one cluster holds all the weight.
+
+    Source: MacKinnon, Nielsen and Webb 2023 (J. Appl. Econometrics 38:671), CV3, for a ratio that is linearised.
+
+    >>> left_out_error(np.array([1.0, -1.0]), np.array([1.0, 1.0]), np.array([0, 1]))  # as of the two numbers 1 and −1
+    (1.0, 1.0)
+    """
+    _, place_P = np.unique(cluster_P, return_inverse=True)
+    share_G = np.bincount(place_P, weights=weight_P) / weight_P.sum()
+    moved_G = np.bincount(place_P, weights=residual_P) / weight_P.sum()
+    freedom = float(1.0 / (share_G**2).sum() - 1.0)
+    if share_G.max() >= 1.0:
+        return None, freedom
+    n_clusters = len(share_G)
+    variance = (n_clusters - 1) / n_clusters * float(((moved_G / (1.0 - share_G)) ** 2).sum())
+    return float(np.sqrt(variance)), freedom
+
+
 def totals(
     values_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"] | None
 ) -> Float[np.ndarray, " unit"]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from scipy.stats import t as student_t
 
 from diagnostics.statistics.intervals import (
     mean_interval,
@@ -17,7 +19,7 @@ from diagnostics.statistics.intervals import (
     sparse_interval,
     yes_no_interval,
 )
-from diagnostics.statistics.units import Interval, independent_problems
+from diagnostics.statistics.units import Interval, independent_problems, left_out_error
 
 VALUES_G = np.random.default_rng(0).random(12)
 #: Each cluster has three problems that are one problem thrice.
@@ -77,3 +79,25 @@ def test_a_median_of_related_problems_has_no_interval() -> None:
     assert median.mean == np.median(VALUES_G)
     assert (median.low, median.high) == (None, None)
     assert "independent" in str(median.why)
+
+
+def test_of_a_large_cluster_more_is_reckoned_than_it_deviates_by() -> None:
+    """Two of three problems share a cluster and 2 of 3 parts of the weight: 0, 0 and 3, with a mean of 1."""
+    cluster_P, residual_P = np.array([0, 0, 1]), np.array([-1.0, -1.0, 2.0])
+    error, freedom = left_out_error(residual_P, np.ones(3), cluster_P)
+    # without the large one the mean is 3, without the small one 0: 2 and −1 away from 1, and (1 / 2) (2² + 1²)
+    assert error == pytest.approx(math.sqrt(2.5))
+    assert freedom == pytest.approx(0.8)  # 1 / (4/9 + 1/9) − 1
+    assert left_out_error(np.array([0.0, 0.0]), np.array([1.0, 0.0]), np.array([0, 1]))[0] is None
+
+
+def test_a_mean_over_clusters_is_a_ratio_to_their_sizes() -> None:
+    cluster_P, value_P = np.minimum(np.arange(40) // 2, 11), np.arange(40) % 7 / 7
+    mean = mean_interval(value_P, cluster_P=cluster_P)
+    assert mean == ratio_interval(value_P, np.ones(40), floor=False, cluster_P=cluster_P)
+    assert mean.over == "clusters"
+    floored = ratio_interval(value_P, np.ones(40), floor=True, cluster_P=cluster_P)
+    # twelve clusters: as if one more had deviated by a full point
+    reach = [(one.high - one.mean) ** 2 for one in (floored, mean)]
+    _, freedom = left_out_error(value_P - value_P.mean(), np.ones(40), cluster_P)
+    assert reach[0] - reach[1] == pytest.approx((student_t.ppf(0.975, freedom) / 12) ** 2)
