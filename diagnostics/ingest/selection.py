@@ -63,8 +63,9 @@ def choose(counts: pd.DataFrame, config: ImportConfig) -> Selection:
         raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
     notes = []
     if len(problems) < len(n_PT):
+        mend = f"; --n {shared.min()} compares {len(shared)}" if len(shared) > len(problems) else ""
         notes.append(
-            f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step"
+            f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step{mend}"
         )
     chosen = kept.loc[problems.index]
     unused = int((chosen.drop(columns=base) - n).to_numpy().sum())

@@ -293,6 +293,13 @@ def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
         choose(apart, ImportConfig())
 
 
+def test_problems_with_fewer_samples_are_counted_with_the_n_that_keeps_them() -> None:
+    """Ten problems with 4 samples, five with 2, and one that the second step lacks."""
+    rows = [(t, f"step {t}", f"p{p}", 4 if p < 10 else 2) for t in (0, 1) for p in range(16) if (t, p) != (1, 15)]
+    chosen = choose(pd.DataFrame(rows, columns=["step", "checkpoint", "problem_id", "n"]), ImportConfig())
+    assert chosen.notes == ("6 of 16 problems left out: not 4 samples at every step; --n 2 compares 15",)
+
+
 def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
     odd = tmp_path / "odd.jsonl"
     odd.write_text('{"question": "?", "reply": "!"}\n')
