@@ -64,9 +64,8 @@ def choose(counts: pd.DataFrame, config: ImportConfig) -> Selection:
     notes = []
     if len(problems) < len(n_PT):
         mend = f"; --n {shared.min()} compares {len(shared)}" if len(shared) > len(problems) else ""
-        notes.append(
-            f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step{mend}"
-        )
+        n_left_out = len(n_PT) - len(problems)
+        notes.append(f"{n_left_out} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step{mend}")
     chosen = kept.loc[problems.index]
     unused = int((chosen.drop(columns=base) - n).to_numpy().sum())
     if unused:
