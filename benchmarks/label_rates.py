@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calibration_series import STRICT_NULLS, interval
-from real_life_cases import CASES, Outcome
+from real_life_cases import CASES
+from real_life_series import Outcome
 
 from diagnostics.verdict.record import POSITIVE, TITLES
 from diagnostics.verdict.rule import MARGIN
@@ -62,7 +63,7 @@ def _of_nulls(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[st
 
 def _of_losses(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]]) -> Iterator[Rate]:
     for row in rows:
-        if "killed" in row["name"]:
+        if "killed" in row["name"] or row["name"].startswith("plan"):
             yield from (
                 Rate(label, row["labels"].get(label, 0), row["series"], row["what"]) for label in _OF_ANOTHER_CAUSE
             )

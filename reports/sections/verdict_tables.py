@@ -133,8 +133,8 @@ def _clear_but_open(verdict: Verdict) -> str:
         return ""
     return (
         f" At {verdict.places_text(below)} the {numbers.NINETY_FIVE} interval lies below 0 and yet no loss is called: "
-        f"that takes a test at level {level:.2g} over problems like these, for its share of all false alarms, and one on "
-        "them alone."
+        f"that takes a test at level {level:.2g} over problems like these, for its share of all false alarms, and one "
+        "on them alone."
     )
 
 
