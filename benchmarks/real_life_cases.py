@@ -199,7 +199,8 @@ def _cases() -> list[Case]:
              what="severe over-sharpening of 200 problems, n = 256, read once",
              draw=read_while_it_sharpens(1, declared=1)),
         Case(name="sharpening, any look", null=False, counts=a_loss, counted=_ANY,
-             what="severe over-sharpening of 200 problems, n = 256, read after each checkpoint, their number not declared",
+             what="severe over-sharpening of 200 problems, n = 256, read after each checkpoint, their number not "
+             "declared",
              draw=read_while_it_sharpens(9, declared=None)),
     ]  # fmt: skip
     return [*nulls, *found, *_base_distributions(), *_dumps(), *_plans()]
@@ -236,8 +237,8 @@ def _dumps() -> list[Case]:
              "100 problems, n = 64",
              draw=no_draws_of_their_own(shuffled(copied(2, long_responses, part=0.5)))),
         Case(name="copies in part", null=False, counts=a_loss, counted=_ANY, part=0.1,
-             what="no change, half of the samples twice, shuffled among the others; responses without log-probabilities; "
-             "100 problems, n = 64: what is to be expected",
+             what="no change, half of the samples twice, shuffled among the others; responses without "
+             "log-probabilities; 100 problems, n = 64: what is to be expected",
              draw=no_draws_of_their_own(shuffled(copied(2, without_logp(long_responses), part=0.5)))),
         Case(name="copies of few problems", null=False, counts=a_loss, counted=_ANY, part=0.1,
              what="no change, every sample 2 times, shuffled; right and wrong alone are known; 10 problems, n = 64: "
@@ -248,8 +249,8 @@ def _dumps() -> list[Case]:
              "n = 256",
              draw=no_draws_of_their_own(in_luck(8, 0.1), n=256)),
         Case(name="batches, shuffled", null=False, counts=a_loss, counted=_ANY, part=0.1,
-             what="no change, samples in batches of 8 with a correlation of 0.1, shuffled; 100 problems, n = 256: what is "
-             "to be expected",
+             what="no change, samples in batches of 8 with a correlation of 0.1, shuffled; 100 problems, n = 256: "
+             "what is to be expected",
              draw=no_draws_of_their_own(shuffled(in_luck(8, 0.1)), n=256)),
     ]  # fmt: skip
     return [*unsolved, *copies, *others]
