@@ -85,7 +85,7 @@ class SampleBatch:
         self._problems = _Rows(PROBLEMS)
         self._samples = _Rows(SAMPLES.remove(SAMPLES.get_field_index("text")))
         self._grades = _Rows(GRADES)
-        self._graded: set[str] = set()
+        self._graded: dict[str, bool] = {}
 
     @property
     def n_samples(self) -> int:
@@ -136,13 +136,21 @@ class SampleBatch:
         self._texts.add(texts)
         return response_ids
 
-    def add_grades(self, placed: Placed, response_ids: Sequence[str], verifier: str, least: float) -> None:
-        """The tool's own rewards of these samples, of each response once; from ``least`` on they are correct."""
+    def add_grades(self, placed: Placed, response_ids: Sequence[str], verifier: str, least: float) -> int:
+        """The tool's own rewards of these samples, of each response once; from ``least`` on they are correct.
+
+        Returns how many of them are not graded as their response was before in this part.
+        """
         new: list[int] = []
+        n_otherwise = 0
+        right = [item.reward is not None and item.reward >= least for item in placed.items]
         for place, pair in enumerate(map(add, placed.problem_ids, response_ids)):
-            if pair not in self._graded:
-                self._graded.add(pair)
+            held = self._graded.get(pair)
+            if held is None:
+                self._graded[pair] = right[place]
                 new.append(place)
+            elif held != right[place]:
+                n_otherwise += 1
         items = [placed.items[place] for place in new]
         said = [exact_answer(item.response) if item.answer is None else item.answer for item in items]
         self._grades.add(
@@ -151,8 +159,9 @@ class SampleBatch:
             [verifier] * len(new),
             [storable(answer or NO_ANSWER) for answer in said],
             [item.reward for item in items],
-            [item.reward is not None and item.reward >= least for item in items],
+            [right[place] for place in new],
         )
+        return n_otherwise
 
 
 class _Rows:

@@ -13,6 +13,7 @@ from diagnostics.ingest.batch import Placed, SampleBatch, storable
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.contract import Fault, Recorded
 from diagnostics.ingest.plan import PlannedFile
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.types import Problem, content_hash
 from diagnostics.store.write_import import FaultCount
@@ -39,7 +40,10 @@ Where = tuple[str, str, bool]
 
 @dataclass(kw_only=True)
 class Reading:
-    """A file on its way into the store. ``faults``: records that cannot be used, by reason."""
+    """A file on its way into the store. ``faults``: records that cannot be used, by reason.
+
+    ``n_otherwise`` samples have another reward than the same response to their problem had before.
+    """
 
     file: PlannedFile
     file_hash: str
@@ -50,6 +54,7 @@ class Reading:
     part: SampleBatch
     notes: list[str] = field(default_factory=list)
     highest_step: int = -1
+    n_otherwise: int = 0
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def count(self, steps: Mapping[str, int]) -> None:
@@ -74,6 +79,15 @@ class Reading:
             named = f"step {self.file.step} by the file's name and {item.step} by its field"
             self.notes.append(f"line {item.line}: {named}, which counts; --step names another")
         self.highest_step = max(self.highest_step, item.step)
+
+    def note_rewards(self) -> None:
+        """Tell where one response has several rewards: a grade is of a text, whoever gave it."""
+        if self.n_otherwise:
+            self.notes.append(
+                f"{plural(self.n_otherwise, 'sample')} of {self.n_samples} came before with another reward: the same "
+                "response to the same problem has one grade, its first, so that pass@k is not that of these rewards; "
+                "import dumps that hold whole responses"
+            )
 
 
 class Places:

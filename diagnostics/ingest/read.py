@@ -190,6 +190,7 @@ class SeriesReader:
             raise
         self._take(block, reading)
         self._write(reading, line, complete=True)
+        reading.note_rewards()
         return FileResult(
             path=file.path,
             format=file.importer.name,
@@ -206,7 +207,8 @@ class SeriesReader:
             return
         response_ids = reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
         if self.verifier.startswith(RECORDED):
-            reading.part.add_grades(placed, response_ids, self.verifier, self._config.least_correct)
+            least = self._config.least_correct
+            reading.n_otherwise += reading.part.add_grades(placed, response_ids, self.verifier, least)
 
     def _register(self, store: Store) -> None:
         """Make the steps known that were read so far, beside those of earlier imports."""

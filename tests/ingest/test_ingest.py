@@ -406,6 +406,24 @@ def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path, fo
     assert above.series[0].why == "--k 99 is larger than the 8 samples of each problem and step; drop that k"
 
 
+@pytest.mark.parametrize(
+    ("texts", "n_otherwise"), [(("", "", "", ""), 2), (("a", "a", "b", "c"), 0), (("a", "b", "a", "b"), 2)]
+)
+def test_one_text_with_several_rewards_is_told_for_it_has_one_grade(
+    tmp_path: Path, texts: tuple[str, ...], n_otherwise: int
+) -> None:
+    """Two right ones, then two wrong ones: as in a dump that leaves the responses out."""
+    for step in (0, 10):
+        rows = [line(1, 0, right=repeat < 2, step=step, output=text) for repeat, text in enumerate(texts)]
+        (tmp_path / f"{step}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    done = imported(tmp_path, tmp_path / "0.jsonl", tmp_path / "10.jsonl")
+    assert done.incomplete == bool(n_otherwise)
+    for file in done.files:
+        assert [note.partition(":")[0] for note in file.notes] == (
+            [f"{n_otherwise} samples of 4 came before with another reward"] if n_otherwise else []
+        )
+
+
 def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path) -> None:
     doubtful = [
         line(1, 0, right=True, step=20),
