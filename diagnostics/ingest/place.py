@@ -84,7 +84,7 @@ class Reading:
         """Tell where one response has several rewards: a grade is of a text, whoever gave it."""
         if self.n_otherwise:
             self.notes.append(
-                f"{plural(self.n_otherwise, 'sample')} of {self.n_samples} came before with another reward: the same "
+                f"{plural(self.n_otherwise, 'sample')} of {self.n_samples:,} came before with another reward: the same "
                 "response to the same problem has one grade, its first, so that pass@k is not that of these rewards; "
                 "import dumps that hold whole responses"
             )

@@ -91,6 +91,9 @@ def test_code_may_move_and_be_commented(reached):
     assert reached(main=everything) == reached()
 
 
-def test_code_outside_the_root_is_not_followed(reached):
-    names = {name for name, _ in reached()}
+@pytest.mark.parametrize("inside", [False, True])
+def test_imports_are_followed_of_modules_below_the_root_inside_functions_too(reached, inside):
+    imported = "from {helper} import doubled, LEVEL"
+    main = MAIN.replace(imported, "").replace("return doubled", f"{imported}\n        return doubled")
+    names = {name for name, _ in reached(main=main if inside else MAIN)}
     assert names == {"made", "made.<locals>.draw: size", "doubled", "LEVEL", "Scale", "_SHARE"}
