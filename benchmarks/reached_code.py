@@ -10,6 +10,9 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +59,19 @@ def _held(function: Callable[..., Any], told: set[tuple[str, str]]) -> Iterator[
 
 
 def _is_below(root: Path, module: str) -> bool:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return file is not None and Path(file).is_relative_to(root)
+    """Whether a module is the project's own; it is imported then, if nobody has yet."""
+    top = module.partition(".")[0]
+    try:
+        if not top or not _lies_below(root, find_spec(top)) or not _lies_below(root, find_spec(module)):
+            return False
+    except ModuleNotFoundError:  # what was asked of a module is no module
+        return False
+    import_module(module)
+    return True
+
+
+def _lies_below(root: Path, spec: ModuleSpec | None) -> bool:
+    return spec is not None and spec.origin is not None and Path(spec.origin).is_relative_to(root)
 
 
 class _Names:
