@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,3 +74,13 @@ _ALL = (
 )
 #: By name, in an order in which each finds what it needs.
 STAGES: Mapping[str, Stage] = {stage.name: stage for stage in _ALL}
+
+
+def with_needed(names: Iterable[str]) -> tuple[str, ...]:
+    """These and what they need, each after what it needs."""
+    wanted, todo = set(names), list(names)
+    while todo:
+        sources = [place.split("/")[1] for place in STAGES[todo.pop()].needs if place.startswith("whole/")]
+        todo += set(sources) - wanted
+        wanted |= set(sources)
+    return tuple(name for name in STAGES if name in wanted)

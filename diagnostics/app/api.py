@@ -195,8 +195,7 @@ def import_samples(
 
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> Store:
     """Open a store read-only, for notebooks: ``open_store(path).frame("FROM findings")``, ``.verdict("grpo")``.
-    Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that.
-    """
+    Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that."""
     from diagnostics.store import Store
 
     return Store.open_for_user(Path(path), memory_gib)

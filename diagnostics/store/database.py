@@ -82,7 +82,7 @@ class Database:
             )
             self.bound_memory(user_gib or half_of_free_gib())
             if read_only and not os.access(path.resolve().parent, os.W_OK) and self._can_reach_files():
-                self._connection.execute("SET temp_directory = $1", [gettempdir()])
+                self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
             if read_only and self._can_reach_files():
                 # a reader can neither write nor read any file: COPY, EXPORT, INSTALL and read_csv are off
                 self._connection.execute("SET enable_external_access = false")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 
 import duckdb
 import pandas as pd
@@ -675,3 +676,19 @@ def test_what_failed_in_a_transaction_is_told_and_not_what_followed(tmp_path: Pa
             database.insert("INSERT INTO schema_version SELECT number::INTEGER, '', '', ''", rows)
         with database.transaction():
             database.delete("schema_version", rows, where="false")
+
+
+def test_a_reader_of_a_folder_that_takes_no_files_spills_into_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, where = tmp_path / "audit.duckdb", "SELECT current_setting('temp_directory') AS folder"
+    Store.open(path).close()
+    with Store.open_for_user(path) as store:
+        assert store.frame(where)["folder"].tolist() == [f"{path}.tmp"]
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with Store.open_for_user(path, 0.15) as store:
+        (folder,) = store.frame(where)["folder"].tolist()
+        assert Path(folder).parent == Path(gettempdir())
+        assert len(store.frame("SELECT count(*) FROM (SELECT DISTINCT md5(range::VARCHAR) FROM range(4_000_000))"))
+        assert not Path(f"{path}.tmp").exists()
+    assert not Path(folder).exists()
