@@ -290,10 +290,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        print(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)", file=sys.stderr)
+        print(visible(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
         # DuckDB's word for Ctrl-C while a query runs
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         said = _said_of(error)
         if said is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        print(visible(f"error: {said}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
