@@ -42,16 +42,18 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return f"{len(outcomes)} tried: {n['equal']} equal, {n['one line']} one line, {n[FAILED]} failed"
 
 
-def write_results(folder: Path, outcomes: Sequence[Outcome], *, wall_s: float, left_out: Sequence[str]) -> None:
-    """``torture.json`` and ``torture.md``."""
-    ordered = sorted(outcomes, key=lambda one: (one.fault, one.stage, one.number))
+def write_results(folder: Path, outcomes: Sequence[Outcome], *, left_out: Sequence[str]) -> None:
+    """``torture.json`` and ``torture.md``; trials that stand there and were not made again are kept."""
+    held = {one.number: one for one in (*_recorded(folder), *outcomes)}
+    ordered = sorted(held.values(), key=lambda one: (one.fault, one.stage, one.number))
+    wall_s = sum(one.wall_s for one in ordered)
     conditions = circumstances(["duckdb", "pyarrow", "torch", "hypothesis"])
     record = {
         "benchmark": "torture",
         "what": "commands that are disturbed end as if nothing had happened, or in one line that is true",
         "tried": len(ordered),
         "failed": sum(one.ended == FAILED for one in ordered),
-        "wall_s": digits(wall_s),
+        "wall_s_of_all_trials": digits(wall_s),
         "left_out": list(left_out),
         **conditions,
         "trials": [{**asdict(one), "wall_s": digits(one.wall_s)} for one in sorted(ordered, key=lambda x: x.number)],
@@ -66,6 +68,14 @@ def write_results(folder: Path, outcomes: Sequence[Outcome], *, wall_s: float, l
         table(ordered),
         *(["Failed:\n\n" + "\n".join(failed)] if failed else []),
         *(f"Left out: {one}." for one in left_out),
-        f"{conditions['machine']}; {versions}; {wall_s:.0f} s. `make torture` writes this file.",
+        f"{conditions['machine']}; {versions}; {wall_s:.0f} s in all. `make torture` writes this file.",
     ]
     write_atomically(folder / "torture.md", "\n\n".join(parts) + "\n")
+
+
+def _recorded(folder: Path) -> list[Outcome]:
+    try:
+        trials = json.loads((folder / "torture.json").read_text(encoding="utf-8"))["trials"]
+    except FileNotFoundError:
+        return []
+    return [Outcome(**one) for one in trials]

@@ -9,6 +9,7 @@ checkpoints, the metrics but for times, and the rollouts.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -62,9 +63,10 @@ def write_state() -> None:
             state = {name: store.frame(query) for name, query in _TABLES.items()}
             state["notes"] = pd.DataFrame({"note": store.notes})
     except OversharpError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(error.exit_code)  # as the command ends: libraries may have a last word otherwise
     target.write_bytes(pickle.dumps(state))
+    os._exit(0)
 
 
 def trained_state(run: Path) -> State:
