@@ -116,10 +116,15 @@ def run_command() -> None:
         sys.argv.pop(1)
         write_state()
         return
-    from diagnostics.app.process import main
+    process = importlib.import_module("diagnostics.app.process")
+    plain = process._stop_at_signals
 
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ANSWERED)
-    main()
+    def begun(came: list[int]) -> None:
+        plain(came)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ANSWERED)
+
+    process._stop_at_signals = begun  # type: ignore[attr-defined]
+    process.main()
 
 
 def _require_end_of(session: int) -> None:

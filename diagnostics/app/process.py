@@ -30,9 +30,10 @@ def main() -> NoReturn:
     Python would first collect the garbage of torch and its like, for a second or two that free what ends anyway. So
     what has to be waited for, written or tidied up is done here, in Python's order, and the rest is left.
     """
-    stopped_by = _stop_at_signals()
+    stopped_by: list[int] = []
     code = 0
     try:
+        _stop_at_signals(stopped_by)
         from diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
 
         run_command()
@@ -56,12 +57,11 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def _stop_at_signals() -> list[int]:
-    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; the list that is returned holds the one that came.
+def _stop_at_signals(came: list[int]) -> None:
+    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; ``came`` takes in the one that came.
 
     One that is ignored stays so (``nohup``); a forked worker ends at once, as without this.
     """
-    came: list[int] = []
     owner = os.getpid()
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -75,7 +75,6 @@ def _stop_at_signals() -> list[int]:
     for one in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(one) is signal.SIG_DFL:
             signal.signal(one, stop)
-    return came
 
 
 def _end_at_signals() -> None:
