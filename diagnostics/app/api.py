@@ -160,8 +160,7 @@ def audit_shard(
     from diagnostics.audit.audit import audit_shard as run
     from diagnostics.records.shard import Shard
 
-    paths = listed(series)
-    part = Shard.from_text("--shard", shard)
+    paths, part = listed(series), Shard.from_text("--shard", shard)
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
@@ -189,16 +188,17 @@ def import_samples(
     given = listed(paths)
     require_report_place(config.store)
     result = run(given, config, command=command or call_of("import_samples", given, config), progress=progress)
-    if result.report_path is not None:
+    if result.report_path:
         write_report(result.store_path, result.report_path)
     return result
 
 
-def open_store(path: Path | str) -> Store:
-    """Open a store read-only, for notebooks: ``open_store(path).frame("FROM findings")``, ``.verdict("grpo")``."""
+def open_store(path: Path | str, *, memory_gib: float | None = None) -> Store:
+    """Open a store read-only, for notebooks: ``open_store(path).frame("FROM findings")``, ``.verdict("grpo")``.
+    Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that."""
     from diagnostics.store import Store
 
-    return Store.open(Path(path), read_only=True)
+    return Store.open_for_user(Path(path), memory_gib)
 
 
 def explain(name: str) -> str:

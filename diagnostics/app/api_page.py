@@ -61,8 +61,8 @@ def _meanings(section: str) -> dict[str, str]:
 def signature(name: str, verb: Any) -> str:
     """How ``verb`` is called, as one would write it; on several lines where it is long.
 
-    >>> signature("open_store", api.open_store)
-    'open_store(path: Path | str) -> Store'
+    >>> signature("explain", api.explain)
+    'explain(name: str) -> str'
     """
     of = inspect.signature(verb)
     arguments: list[str] = []

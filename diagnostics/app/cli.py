@@ -170,7 +170,15 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
 
 
 @app.command
-def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv: bool = False) -> int:
+def sql(
+    store: Path,
+    query: str | None = None,
+    /,
+    *,
+    as_json: Json = False,
+    csv: bool = False,
+    memory_gib: float | None = None,
+) -> int:
     """Run one SQL query on a store, read-only; without a query, list its views and columns.
 
     Parameters
@@ -181,13 +189,18 @@ def sql(store: Path, query: str | None = None, /, *, as_json: Json = False, csv:
         For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL", or
         "SELECT series, label, sentence FROM verdicts".
     csv
-        Print comma-separated values.
+        Print comma-separated values, of results larger than memory too.
+    memory_gib
+        Most memory for the query, in GiB; what needs more goes to files beside the store. The result may take half of
+        it. Default: half of what is free.
     """
-    from diagnostics.store import Store
-
-    with Store.open(store, read_only=True) as opened:
+    with api.open_store(store, memory_gib=memory_gib) as opened:
         for note in opened.notes:
             print(f"note: {note}", file=sys.stderr)
+        if csv and query and not as_json:
+            for place, rows in enumerate(opened.parts(query)):
+                print(rows.to_csv(index=False, header=not place), end="")
+            return 0
         frame = opened.frame(query) if query else opened.columns()
     if as_json:
         print(frame.to_json(orient="records", indent=2, date_format="iso", default_handler=str))
@@ -277,10 +290,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        print(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)", file=sys.stderr)
+        print(visible(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
         # DuckDB's word for Ctrl-C while a query runs
@@ -295,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         said = _said_of(error)
         if said is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        print(visible(f"error: {said}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 

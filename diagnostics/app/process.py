@@ -30,18 +30,23 @@ def main() -> NoReturn:
     Python would first collect the garbage of torch and its like, for a second or two that free what ends anyway. So
     what has to be waited for, written or tidied up is done here, in Python's order, and the rest is left.
     """
-    from diagnostics.app.cli import main as run_command
-
-    stopped_by = _stop_at_signals()
+    stopped_by: list[int] = []
     code = 0
     try:
+        _stop_at_signals(stopped_by)
+        from diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
+
         run_command()
     except SystemExit as ended:
         code = int(ended.code or 0)
+    except KeyboardInterrupt:
+        print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
+        code = _SIGNAL_EXIT_CODE + signal.SIGINT
     except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line
         print(f"error: {_fault(error)}", file=sys.stderr)
         code = FAULT_EXIT_CODE
     code = _SIGNAL_EXIT_CODE + stopped_by[0] if stopped_by else code
+    _end_at_signals()
     threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does; what follows, too
     atexit._run_exitfuncs()
     try:
@@ -52,12 +57,11 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def _stop_at_signals() -> list[int]:
-    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; the list that is returned holds the one that came.
+def _stop_at_signals(came: list[int]) -> None:
+    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; ``came`` takes in the one that came.
 
     One that is ignored stays so (``nohup``); a forked worker ends at once, as without this.
     """
-    came: list[int] = []
     owner = os.getpid()
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -71,7 +75,13 @@ def _stop_at_signals() -> list[int]:
     for one in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(one) is signal.SIG_DFL:
             signal.signal(one, stop)
-    return came
+
+
+def _end_at_signals() -> None:
+    """Once all is said, a signal ends the process at once, as it ends others: no traceback of what only tidies up."""
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def _fault(error: Exception) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import visible
 from diagnostics.records.errors import LEFT_OUT_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def show_audit(result: AuditResult, as_json: bool) -> int:
             }
         )
     else:
-        print(f"report  {result.report_path}\nstore   {result.store_path}")
+        _say(f"report  {result.report_path}\nstore   {result.store_path}")
         print_verdict(result.verdict, "verdict ")
     _warn_left_out(result.left_out)
     for label, reason in result.without_kernel.items():
@@ -66,11 +67,11 @@ def show_shard(result: ShardResult, as_json: bool) -> int:
     if as_json:
         _print_json({**asdict(result), "shard": str(result.shard)})
     else:
-        print(
+        _say(
             f"shard   {result.shard} of {result.series}: {plural(result.n_problems, 'problem')}\n"
             f"store   {result.store_path}"
         )
-        print(
+        _say(
             f"next    when all {result.shard.of} are done: oversharp merge STORES --out DIR, then this audit "
             "without --shard"
         )
@@ -85,17 +86,17 @@ def show_import(result: ImportResult, as_json: bool) -> int:
     else:
         for one in result.series:
             if one.verdict is None:
-                print(f"series  {one.name}: {one.why}")
+                _say(f"series  {one.name}: {one.why}")
             else:
                 held = f"{plural(len(one.steps), 'step')}, {plural(one.n_problems, 'problem')}"
-                print(f"series  {one.name}: {held}, {plural(one.n, 'sample')} each")
+                _say(f"series  {one.name}: {held}, {plural(one.n, 'sample')} each")
                 print_verdict(one.verdict, f"verdict of {one.name}:")
         if result.report_path is not None:
-            print(f"report  {result.report_path}")
-        print(f"store   {result.store_path}")
+            _say(f"report  {result.report_path}")
+        _say(f"store   {result.store_path}")
     _warn_files(result.files)
     for path in result.unknown:
-        print(f"note: {path}: nobody's format, not read", file=sys.stderr)
+        print(visible(f"note: {path}: nobody's format, not read"), file=sys.stderr)
     for one in result.series:
         for label, why in one.left_out.items():
             _warn(f"{one.name}: {label} left out: {why}")
@@ -122,15 +123,15 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
         _print_json({"files": rows, "unknown": [str(path) for path in plan.unknown]})
     else:
         for series, one in files:
-            print(f"{one.path}  {one.format}  series {series}")
+            _say(f"{one.path}  {one.format}  series {series}")
             for step, n_samples, n_problems in _by_step(one):
-                print(f"  step {step}: {plural(n_samples, 'sample')} of {plural(n_problems, 'problem')}")
+                _say(f"  step {step}: {plural(n_samples, 'sample')} of {plural(n_problems, 'problem')}")
     every = [*(one for _, one in files), *refused(plan)]
     _warn_files(every)
     if not as_json:
         for path in plan.unknown:
-            print(f"{path}  nobody's format, not read")
-        print("nothing was written")
+            _say(f"{path}  nobody's format, not read")
+        _say("nothing was written")
     return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for one in every) else 0
 
 
@@ -176,7 +177,7 @@ def show_confirm(result: ConfirmResult, as_json: bool) -> int:
         from diagnostics.app.console_tables import print_confirmations
 
         print_confirmations(result)
-        print(f"report  {result.report_path}\nstore   {result.store_path}")
+        _say(f"report  {result.report_path}\nstore   {result.store_path}")
     return 0
 
 
@@ -190,15 +191,13 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
     else:
         first = "none yet" if result.of_verdict is None else result.of_verdict.sentence
         if result.series == result.of_series:
-            print(
-                f"verdict of {result.series}, before {plural(result.n_graded, 'response')} were graded again: {first}"
-            )
-            print(f"verdict of {result.series}, by today's rules: {result.verdict.sentence}")
+            _say(f"verdict of {result.series}, before {plural(result.n_graded, 'response')} were graded again: {first}")
+            _say(f"verdict of {result.series}, by today's rules: {result.verdict.sentence}")
         else:
-            print(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
-            print(f"verdict of {result.series}: {result.verdict.sentence}")
-            print(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
-        print(f"report  {result.report_path}\nstore   {result.store_path}")
+            _say(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
+            _say(f"verdict of {result.series}: {result.verdict.sentence}")
+            _say(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
+        _say(f"report  {result.report_path}\nstore   {result.store_path}")
     if result.left_out:
         label, why = next(iter(result.left_out.items()))
         _warn(f"{plural(len(result.left_out), 'problem')} left out, the first is {label}: {why}")
@@ -213,8 +212,8 @@ def show_repair(result: RepairResult, as_json: bool) -> int:
         ends = {0: f"the base, {result.base}", 100: f"the end, {_mean_of(result.checkpoints)}"}
         for one in result.points:
             what = ends.get(one.step, f"λ = {one.lambda_:g}")
-            print(f"{one.path}  {what}{', kept' if one.found else ''}")
-        print(f"next    oversharp audit {shlex.quote(str(result.out))} --problems FILE.jsonl --out DIR")
+            _say(f"{one.path}  {what}{', kept' if one.found else ''}")
+        _say(f"next    oversharp audit {shlex.quote(str(result.out))} --problems FILE.jsonl --out DIR")
     for one in result.points:
         if one.rounded_lambda is not None and abs(one.rounded_lambda - one.lambda_) > _NOTABLE_LAMBDA:
             _warn(
@@ -231,7 +230,7 @@ def _mean_of(labels: Sequence[str]) -> str:
 
 def show_report(path: Path, as_json: bool) -> int:
     """Where the report is."""
-    print(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
+    _say(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
     return 0
 
 
@@ -242,7 +241,7 @@ def show_export(result: ExportResult, as_json: bool) -> int:
         _print_json({"series": result.series, "written": written})
     else:
         for one in result.written:
-            print(f"{one.what:16} {one.path}  ({one.n:,})")
+            _say(f"{one.what:16} {one.path}  ({one.n:,})")
     return 0
 
 
@@ -251,14 +250,12 @@ def show_merge(result: MergeResult, as_json: bool) -> int:
     if as_json:
         _print_json(asdict(result))
     else:
-        print(
-            f"store   {result.store_path}: {', '.join(result.series)}; {plural(result.samples_added, 'sample')} added"
-        )
+        _say(f"store   {result.store_path}: {', '.join(result.series)}; {plural(result.samples_added, 'sample')} added")
         if result.to_conclude:
             out = result.store_path.parent
-            print(f"next    the audit of {', '.join(result.to_conclude)} without --shard, with --out {out}")
+            _say(f"next    the audit of {', '.join(result.to_conclude)} without --shard, with --out {out}")
         else:
-            print(f"next    oversharp report {result.store_path}")
+            _say(f"next    oversharp report {result.store_path}")
     for label, reason in result.left_out.items():
         _warn(f"{label} was left out: {reason}")
     return 0
@@ -266,16 +263,21 @@ def show_merge(result: MergeResult, as_json: bool) -> int:
 
 def show_compare(result: ComparisonPlan | CompareResult, as_json: bool) -> int:
     """The comparison, or the plan of it."""
-    print(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines))
+    _say(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines))
     return LEFT_OUT_EXIT_CODE if result.incomplete else 0
 
 
 def _print_json(summary: Mapping[str, Any]) -> None:
-    print(json.dumps(summary, indent=2, default=str))
+    _say(json.dumps(summary, indent=2, default=str))
+
+
+def _say(text: str) -> None:
+    """Names of files and series may hold what a terminal would obey."""
+    print(visible(text))
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    print(visible(f"warning: {text}"), file=sys.stderr)
 
 
 def _warn_left_out(left_out: Mapping[str, str]) -> None:
@@ -287,14 +289,14 @@ def print_verdict(verdict: Verdict, head: str) -> None:
     """The verdict after ``head``; better or only sharper, which checkpoint to ship, and what is said of each."""
     from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
-    print(f"{head} {verdict.sentence}")
+    _say(f"{head} {verdict.sentence}")
     said = verdict.shipping  # without a recommendation the verdict's own sentence says why
     shipping = None if said is None or said.recommended is None else said.sentence
     for name, told in (("sharper", sharpening_text(verdict)), ("ship", shipping), ("steps", checkpoints_text(verdict))):
         if told:
-            print(f"{name:7} {told}")
+            _say(f"{name:7} {told}")
     for warning in verdict.warnings:
-        print(f"note    {warning}")
+        _say(f"note    {warning}")
 
 
 def _verdict(verdict: Verdict) -> Any:

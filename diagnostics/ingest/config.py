@@ -15,7 +15,13 @@ from diagnostics.audit.config import CODE_BLOCK
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import comma_separated, require_at_least, require_name, require_storable
+from diagnostics.records.settings import (
+    comma_separated,
+    require_at_least,
+    require_memory,
+    require_name,
+    require_storable,
+)
 from diagnostics.records.types import RecordedSettings, make_paths
 
 #: What ``--map`` may name.
@@ -146,8 +152,7 @@ class ImportConfig(VerdictConfig):
             raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
         if not math.isfinite(self.least_correct):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
-        if self.memory_gib is not None and not 0 < self.memory_gib < math.inf:
-            raise ConfigError(f"--memory-gib {self.memory_gib:g}: must be a number above 0")
+        require_memory(self.memory_gib)
         require_name(self.name)
         VerdictConfig.__post_init__(self)
 

@@ -1,8 +1,18 @@
-"""How much memory this process could still take."""
+"""How much memory this process could still take, and results that must not take more."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnostics.records.errors import StoreError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Rows of a part whose size stands for that of all its rows.
+_LOOKED_AT = 1024
 
 
 def free_bytes() -> float:
@@ -16,3 +26,31 @@ def free_bytes() -> float:
     if (group / "memory.max").is_file() and (most := (group / "memory.max").read_text().strip()) != "max":
         limits.append(float(most) - float((group / "memory.current").read_text()))
     return min(limits, default=float("inf"))
+
+
+def half_of_free_gib() -> float:
+    """What queries may take where nobody says: half of what is free; infinite where nobody knows."""
+    return free_bytes() / 2 / 2**30
+
+
+def joined_within(parts: Iterable[pd.DataFrame], most_bytes: float, path: Path) -> pd.DataFrame:
+    """Parts of a result of the store at ``path`` as one frame, of which there is one at least.
+
+    Raises ``StoreError`` once they take more than ``most_bytes``: so nothing is read that does not fit.
+    """
+    import pandas as pd
+
+    held: list[pd.DataFrame] = []
+    n_bytes, n_rows = 0.0, 0
+    for part in parts:
+        looked_at = part.head(_LOOKED_AT)
+        n_bytes += float(looked_at.memory_usage(deep=True).sum()) / max(len(looked_at), 1) * len(part)
+        n_rows += len(part)
+        if n_bytes > most_bytes:
+            raise StoreError(
+                f"{path}: the result is larger than the {most_bytes / 2**30:.3g} GiB that it may take (after "
+                f"{n_rows:,} rows); ask for fewer rows or columns, count in SQL, give a larger --memory-gib "
+                "(memory_gib=… in Python), or take it in parts: sql --csv, or Store.parts"
+            )
+        held.append(part)
+    return held[0] if len(held) == 1 else pd.concat(held, ignore_index=True)

@@ -9,6 +9,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from diagnostics.records.cells import visible
+
 
 class ProgressSink(Protocol):
     """Where a run reports its progress."""
@@ -41,14 +43,14 @@ class ConsoleProgress:
         self._n_open = 0
 
     def note(self, text: str) -> None:
-        """Prints ``text`` to stderr as it is, without markup or wrapping."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        """Prints ``text`` to stderr as it is, without markup or wrapping; control characters are written out."""
+        self._console.print(visible(text), markup=False, soft_wrap=True)
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error."""
         bars = self._bars = self._bars or self._started()
-        task = bars.add_task(title, total=total)
+        task = bars.add_task(visible(title), total=total)
         self._n_open += 1
         try:
             yield lambda count: bars.advance(task, count)

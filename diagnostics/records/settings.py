@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,12 @@ def require_at_least(flag: str, value: int | None, least: int) -> None:
     """Raise ``ConfigError`` for a value of ``flag`` that is too small."""
     if value is not None and value < least:
         raise ConfigError(f"{flag} {value}: must be at least {least}")
+
+
+def require_memory(gib: float | None) -> None:
+    """Raise ``ConfigError`` for a ``--memory-gib`` that is no number above 0."""
+    if gib is not None and not 0 < gib < math.inf:
+        raise ConfigError(f"--memory-gib {gib:g}: must be a number above 0")
 
 
 def require_storable(flag: str, value: int | None) -> None:

@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
+from itertools import chain, count, takewhile
 from pathlib import Path
 from shutil import copyfile
-from typing import Any
+from tempfile import gettempdir
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import duckdb
 import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
-from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset
+from pyarrow.dataset import dataset
 
 from diagnostics.records.errors import StoreError
+from diagnostics.records.memory import half_of_free_gib, joined_within
 from diagnostics.records.names import require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.older import as_today
+from diagnostics.store.token_files import (
+    CHECKED_PAGES,
+    OWN_TOKEN_FILE,
+    TOKEN_IDENTITY,
+    TOKEN_SCHEMA,
+    can_be_read,
+    checksum_of,
+    holds_tokens,
+)
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
 SCHEMA_VERSION = 9
 
-_OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
-_IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
-_TOKEN_LISTS = ("token_logps", "token_entropies")
-_TOKEN_SCHEMA = pa.schema(
-    [*((name, pa.string()) for name in _IDENTITY), *((name, pa.list_(pa.float32())) for name in _TOKEN_LISTS)]
-)
-
 #: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
-_CHECKED = ParquetFileFormat(default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True))
-#: Of a token file, so much of its end goes into its checksum; what lies before has checksums of its own, page by page.
-_END_BYTES = 1 << 16
+#: A result is taken out in parts of so many vectors, 2,048 rows each.
+_VECTORS_PER_PART = 128
+#: With less DuckDB cannot even read a part.
+_LEAST_GIB = 0.125
+
+_Read = TypeVar("_Read")
 
 
 class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
+    def __init__(self, path: Path, *, read_only: bool, user_gib: float | None = None) -> None:
         """Open the file, or create it unless ``read_only``.
+
+        Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
         Raises:
             StoreError: the file is missing (read-only), locked by another process, not a store, of an older schema,
@@ -55,6 +63,8 @@ class Database:
         self.path = path
         self._read_only = read_only
         self._tokens_seen = self._token_views_made = False
+        #: What a result may take; None: those who ask know how large it is.
+        self._most_result_bytes = None if user_gib is None else user_gib * 2**29
         self._damaged: set[str] = set()
         require_store_place(path)
         if read_only:
@@ -70,6 +80,9 @@ class Database:
             self._connection.execute(
                 "SET threads = least(current_setting('threads'), $1)", [len(os.sched_getaffinity(0))]
             )
+            self.bound_memory(user_gib or half_of_free_gib())
+            if read_only and not os.access(path.resolve().parent, os.W_OK) and self._can_reach_files():
+                self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
             if read_only and self._can_reach_files():
                 # a reader can neither write nor read any file: COPY, EXPORT, INSTALL and read_csv are off
                 self._connection.execute("SET enable_external_access = false")
@@ -88,6 +101,10 @@ class Database:
             self._connection.close()
             raise
 
+    def bound_memory(self, gib: float) -> None:
+        """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
+        self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
+
     def _can_reach_files(self) -> bool:
         """Whether no other connection of this process to the same file has shut the others out already."""
         row = self._connection.execute("SELECT current_setting('enable_external_access')").fetchone()
@@ -103,46 +120,60 @@ class Database:
         self._connection.close()
 
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
-        """The result of one query with ``$name`` parameters. Raises ``StoreError``."""
+        """The result of one query with ``$name`` parameters; ``StoreError`` if it is wrong or larger than it may be."""
+        if (most := self._most_result_bytes) is None:
+            return self._answer(sql, parameters, lambda result: result.df())
+        return self._answer(sql, parameters, lambda result: joined_within(_parts_of(result), most, self.path))
+
+    def parts(self, sql: str, parameters: dict[str, Any]) -> Iterator[pd.DataFrame]:
+        """The same, so many rows after the other; the first part may have none."""
+        with self.explained():
+            yield from self._answer(sql, parameters, _parts_of)
+
+    def _answer(self, sql: str, parameters: dict[str, Any], read: Callable[[Any], _Read]) -> _Read:
         try:
             if not self._tokens_seen:
                 self._see_tokens()
-            return self._frame(sql, parameters)
+            return read(self._result(sql, parameters))
         except duckdb.Error as error:
             # what a damaged page of a token file raises names no file
             if _TOKENS_FAILED not in str(error) or not self._found_damaged_tokens():
                 raise _explain(error, self.path) from error
-        return self.frame(sql, parameters)
+        return self._answer(sql, parameters, read)
 
-    def _frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
+    def _result(self, sql: str, parameters: dict[str, Any]) -> Any:
         if ";" in sql.rstrip("; \n") and len(self._connection.extract_statements(sql)) > 1:
             raise StoreError(f"{self.path}: several statements, of which only the last would answer; give one")
         result = self._connection.execute(sql, parameters or None)
         if result is None or not result.description:
             raise StoreError(f"{self.path}: the query is empty; give a SELECT")
-        return result.df()
+        return result
 
     def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The result of one statement with ``?`` or ``$name`` parameters as plain tuples."""
         bound = parameters if isinstance(parameters, dict) else list(parameters)
-        return self._connection.execute(sql, bound).fetchall()
+        with self.explained():
+            return self._connection.execute(sql, bound).fetchall()
 
     def insert(self, head: str, rows: pd.DataFrame | pa.Table, *, where: str = "TRUE", **parameters: Any) -> int:
         """Run ``head FROM incoming WHERE where``, ``incoming`` being ``rows``; returns the number of rows written."""
-        self._connection.register("incoming", rows)
-        try:
+        with self._incoming(rows):
             result = self._connection.execute(f"{head} FROM incoming WHERE {where}", parameters or None).fetchone()
-        finally:
-            self._connection.unregister("incoming")
         return int(result[0]) if result else 0
 
     def delete(self, table: str, rows: pd.DataFrame, *, where: str) -> None:
         """Delete the rows of ``table`` that ``where`` holds for, with any of ``incoming``, which are ``rows``."""
+        with self._incoming(rows):
+            self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
+
+    @contextmanager
+    def _incoming(self, rows: pd.DataFrame | pa.Table) -> Iterator[None]:
         self._connection.register("incoming", rows)
         try:
-            self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
+            yield
         finally:
-            self._connection.unregister("incoming")
+            with suppress(duckdb.Error):  # in a transaction that failed: why it did is what has to be told
+                self._connection.unregister("incoming")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -153,7 +184,8 @@ class Database:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._rollback()
+                with suppress(duckdb.Error):  # a failed COMMIT has already rolled back
+                    self._connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
@@ -206,12 +238,6 @@ class Database:
         for table, column, kind in rows:
             columns.setdefault(table, {})[column] = kind
         return columns
-
-    def _rollback(self) -> None:
-        try:
-            self._connection.execute("ROLLBACK")
-        except duckdb.Error:  # a failed COMMIT has already rolled back
-            return
 
     def _require_schema(self, *, read_only: bool) -> None:
         """Make the tables of a new store; refuse one of another schema."""
@@ -267,8 +293,9 @@ class Database:
 
         Columns: checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies.
         """
-        table = pa.Table.from_pandas(rows, schema=_TOKEN_SCHEMA, preserve_index=False)
-        self._add_token_file(f"{uuid4().hex}.parquet", partial(_write_tokens, table))
+        table = pa.Table.from_pandas(rows, schema=TOKEN_SCHEMA, preserve_index=False)
+        write = partial(parquet.write_table, table, compression="zstd", write_page_checksum=True)
+        self._add_token_file(f"{uuid4().hex}.parquet", write)
 
     def take_in_tokens(self, folder: Path, names: Sequence[str]) -> None:
         """Add token scores of another store, inside a transaction: its Parquet files, less what is here already.
@@ -276,11 +303,11 @@ class Database:
         A file that is missing or damaged there is passed over: an audit computes its scores anew.
         """
         known = {path.name for path in self._token_files()}
-        new = [folder / name for name in names if name not in known and _holds_tokens(folder / name)]
+        new = [folder / name for name in names if name not in known and holds_tokens(folder / name)]
         if not new:
             return
         self._see_tokens()
-        keys = ", ".join(_IDENTITY)
+        keys = ", ".join(TOKEN_IDENTITY)
         doubled = self.rows(
             f"SELECT DISTINCT filename FROM read_parquet({_listed(new)}, filename = true) "
             f"SEMI JOIN response_tokens USING ({keys})"
@@ -302,7 +329,7 @@ class Database:
         write(unfinished)
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
-        checksum = _checksum(unfinished)
+        checksum = checksum_of(unfinished)
         unfinished.replace(self.tokens_path / name)
         self._connection.execute("INSERT OR REPLACE INTO token_files VALUES (?, ?)", [name, checksum])
         self._damaged.discard(name)
@@ -312,7 +339,7 @@ class Database:
         """Remove the files whose transaction never ended; what others put there is theirs."""
         known = {row[0] for row in self.rows("SELECT file FROM token_files")}
         for path in self.tokens_path.iterdir() if self.tokens_path.is_dir() else ():
-            if _OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
+            if OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
                 path.unlink()
 
     def _without_damaged(self, *, read_only: bool) -> tuple[Path, ...]:
@@ -337,11 +364,11 @@ class Database:
         return [(self.tokens_path / file, checksum) for file, checksum in rows]
 
     def _is_own(self, path: Path, checksum: str) -> bool:
-        return path.name not in self._damaged and _checksum(path) == checksum
+        return path.name not in self._damaged and checksum_of(path) == checksum
 
     def _found_damaged_tokens(self) -> bool:
         """Read all token files page by page; whether one of those that were in use is damaged."""
-        damaged = {path.name for path in self._token_files() if not _can_be_read(path)}
+        damaged = {path.name for path in self._token_files() if not can_be_read(path)}
         self._damaged |= damaged
         self._tokens_seen = not damaged
         return bool(damaged)
@@ -351,7 +378,7 @@ class Database:
 
         They are handed to the connection, which itself may reach no file; pages are checked as they are read.
         """
-        tokens = dataset(self._token_files(), schema=_TOKEN_SCHEMA, format=_CHECKED)
+        tokens = dataset(self._token_files(), schema=TOKEN_SCHEMA, format=CHECKED_PAGES)
         self._connection.register("response_tokens", tokens)
         if not self._token_views_made:  # they name response_tokens, and so see whichever stands under that name
             _, of_tokens = _view_scripts()
@@ -359,41 +386,15 @@ class Database:
         self._tokens_seen = self._token_views_made = True
 
 
+def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
+    """The first part, which may be empty, is read at once: that shows what is wrong with a query."""
+    first = result.fetch_df_chunk(_VECTORS_PER_PART)
+    return chain([first], takewhile(len, (result.fetch_df_chunk(_VECTORS_PER_PART) for _ in count())))
+
+
 def _listed(paths: Sequence[Path]) -> str:
     """The paths as a list in SQL: where a view is made, parameters cannot be bound."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
-
-
-def _write_tokens(table: pa.Table, path: Path) -> None:
-    parquet.write_table(table, path, compression="zstd", write_page_checksum=True)
-
-
-def _checksum(path: Path) -> str | None:
-    """Of a file's length and its end, where Parquet says what it holds and where; None if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            n_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(0, n_bytes - _END_BYTES))
-            return hashlib.sha256(n_bytes.to_bytes(8, "little") + file.read()).hexdigest()
-    except OSError:
-        return None
-
-
-def _holds_tokens(path: Path) -> bool:
-    """Whether it is a Parquet file of token scores, of a store whose checksums nobody has."""
-    try:
-        return bool(parquet.read_schema(path).equals(_TOKEN_SCHEMA)) and _can_be_read(path)
-    except (OSError, pa.ArrowInvalid):
-        return False
-
-
-def _can_be_read(path: Path) -> bool:
-    try:
-        for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
-            pass
-    except (OSError, pa.ArrowException):
-        return False
-    return True
 
 
 @cache
@@ -429,8 +430,9 @@ def _explain(error: Exception, path: Path) -> StoreError:
         )
     if isinstance(error, duckdb.OutOfMemoryException):
         return StoreError(
-            f"{path}: the query needs more memory than it may take, and there is no room for files beside the store "
-            f"({text[:120]}); end other programs, free space on that disk, or import with a larger --memory-gib"
+            f"{path}: the query needs more memory than it may take ({text[:120]}); ask for fewer columns, or one step "
+            "at a time, end other programs, free space on the disk where the rest would go, or, for import, sql and "
+            "open_store, give a larger --memory-gib (memory_gib=…)"
         )
     if "not a valid duckdb" in lowered:
         return StoreError(

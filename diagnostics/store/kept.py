@@ -3,7 +3,7 @@
 Every view of graded samples makes that join anew, which is most of what measures, verdict and report ask of a store.
 While a series is kept, these views read its samples from here, and those of other series as ever. Of ``graded_samples``
 only ``KEPT_COLUMNS`` are there then. The join is made in parts of so many samples, so that its memory stays the same;
-what is kept takes about 30 bytes a sample.
+what is kept lies in a database in memory that is compressed after each of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 
 from diagnostics.store.database import Database
 
@@ -30,7 +31,7 @@ NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reward", "reason")
 _ON_TOP = ("problem_counts", "sampled_counts")
 
 _CELLS = """
-CREATE TEMP TABLE {cells} AS
+CREATE TABLE {cells} AS
 SELECT
     row_number() OVER (ORDER BY w.step, w.problem_id)::INTEGER AS cell,
     w.*,
@@ -44,14 +45,14 @@ JOIN problems AS p USING (problem_id)
 WHERE w.series = $series
 """
 _TABLES = """
-CREATE TEMP TABLE {samples} (
+CREATE TABLE {samples} (
     cell INTEGER, greedy BOOLEAN, sample_index INTEGER, n_tokens INTEGER, finish_reason ENUM ('stop', 'length'),
     mode VARCHAR, correct BOOLEAN, state ENUM ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error'), n_boxed INTEGER,
     is_code BOOLEAN
 );
-CREATE TEMP TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOLEAN, n BIGINT);
-CREATE TEMP TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
-CREATE TEMP TABLE {base} (cell INTEGER, response_id VARCHAR, correct BOOLEAN, logp_sum_raw DOUBLE, n BIGINT);
+CREATE TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOLEAN, n BIGINT);
+CREATE TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
+CREATE TABLE {base} (cell INTEGER, response_id VARCHAR, correct BOOLEAN, logp_sum_raw DOUBLE, n BIGINT);
 """
 # The text is left behind before the join with the grades: what a join holds in memory is a few words a sample.
 _PART = """
@@ -137,7 +138,7 @@ class KeptSamples:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._kept: dict[str, dict[str, str]] = {}
-        self._n_made = 0
+        self._homes: dict[str, str] = {}
 
     @contextmanager
     def of(self, series: str) -> Iterator[None]:
@@ -169,9 +170,12 @@ class KeptSamples:
                 self._see()
 
     def _keep(self, series: str) -> None:
-        self._n_made += 1
-        tables = self._kept[series] = {name: f"kept_{name}_{self._n_made}" for name in _NAMES}
+        # connections of one process to one file share what is attached
+        home = f"kept_{token_hex(8)}"
+        tables = {name: f"{home}.{name}" for name in _NAMES}
         run = self._database.rows
+        run(f"ATTACH ':memory:' AS {home} (COMPRESS, READ_WRITE)")
+        self._kept[series], self._homes[series] = tables, home
         run(_CELLS.format(**tables), {"series": series})
         run(_TABLES.format(**tables))
         patterns = run("SELECT strategy_regex FROM current_audits WHERE series = ?", [series])
@@ -181,6 +185,7 @@ class KeptSamples:
             run(_PART.format(**tables, pattern=pattern), {"first": first, "last": last})
             for statement in _FROM_PART:
                 run(statement.format(**tables))
+            run(f"CHECKPOINT {home}")
         run("DROP TABLE IF EXISTS temp.kept_part")
         self._see()
 
@@ -200,10 +205,11 @@ class KeptSamples:
             yield part[0], part[-1]
 
     def _drop(self, series: str) -> None:
-        tables = self._kept.pop(series)
+        if self._kept.pop(series, None) is None:  # it never came to that
+            return
         self._see()
-        for table in (*tables.values(), "kept_part"):
-            self._database.rows(f"DROP TABLE IF EXISTS temp.{table}")
+        self._database.rows("DROP TABLE IF EXISTS temp.kept_part")
+        self._database.rows(f"DETACH {self._homes.pop(series)}")
 
     def _see(self) -> None:
         """Have the views read what is kept."""

@@ -12,7 +12,7 @@ from pandas.api.types import is_list_like
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
-from diagnostics.store.write_verdict import COMPARED, look_ids
+from diagnostics.store.write_audit import COMPARED, look_ids
 
 if TYPE_CHECKING:
     import pandas as pd

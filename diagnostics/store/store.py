@@ -7,7 +7,7 @@ what was not is simply missing and is asked for again by the ``missing_*`` metho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 
 from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.memory import free_bytes
+from diagnostics.records.memory import half_of_free_gib
+from diagnostics.records.settings import require_memory
 from diagnostics.records.types import (
     AuditKey,
     Confirmation,
@@ -38,7 +39,9 @@ from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
     record_grades,
+    record_look,
     record_provenance,
+    record_verdict,
     register_audit,
     register_control,
     register_problems,
@@ -48,14 +51,11 @@ from diagnostics.store.write_audit import (
     share_plan,
 )
 from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
-from diagnostics.store.write_verdict import record_look, record_verdict
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.record import Verdict
 
 #: Most memory for queries over all samples: they read them in parts, and more would make none of them faster.
 MEMORY_GIB = 1.0
-#: With less DuckDB cannot even read a part.
-_LEAST_GIB = 0.125
 
 
 class Store:
@@ -70,6 +70,14 @@ class Store:
     def open(cls, path: Path, *, read_only: bool = False) -> Store:
         """Open (or, unless ``read_only``, create) the store at ``path``. Raises ``StoreError``."""
         return cls(Database(Path(path), read_only=read_only))
+
+    @classmethod
+    def open_for_user(cls, path: Path, memory_gib: float | None = None) -> Store:
+        """Open a store to read; queries take ``memory_gib`` GiB at most, by default half of what is free, and results
+        half of that. Raises ``StoreError``, and ``ConfigError`` where it is no number above 0.
+        """
+        require_memory(memory_gib)
+        return cls(Database(Path(path), read_only=True, user_gib=memory_gib or half_of_free_gib()))
 
     @property
     def path(self) -> Path:
@@ -99,9 +107,13 @@ class Store:
         """The result of one query with ``$name`` parameters as a DataFrame.
 
         Raises:
-            StoreError: the statement is wrong or the file cannot be read.
+            StoreError: the statement is wrong, the file cannot be read, or memory does not hold the result.
         """
         return self._database.frame(sql, parameters)
+
+    def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
+        """The same result some rows after the other, so that it may be larger than memory."""
+        return self._database.parts(sql, parameters)
 
     def columns(self) -> pd.DataFrame:
         """Every public table and view with its columns and types."""
@@ -174,13 +186,8 @@ class Store:
         return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
 
     def bound_memory(self, gib: float | None = None) -> None:
-        """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store.
-
-        Default: ``MEMORY_GIB``, or half of what is free if that is less.
-        """
-        if gib is None:
-            gib = min(MEMORY_GIB, free_bytes() / 2 / 2**30)
-        self._database.rows(f"SET memory_limit = '{max(gib, _LEAST_GIB):.3f}GiB'")
+        """Let queries take at most ``gib`` GiB. Default: ``MEMORY_GIB``, or half of what is free if that is less."""
+        self._database.bound_memory(min(MEMORY_GIB, half_of_free_gib()) if gib is None else gib)
 
     def begin_audit(
         self,

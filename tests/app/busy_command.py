@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 from diagnostics.app import cli, process
 
@@ -46,4 +46,18 @@ def stopped() -> None:
         time.sleep(60)
 
     cli.app = SimpleNamespace(meta=wait)
+    process.main()
+
+
+def stopped_while_it_begins() -> None:
+    """Be a command that is sent that signal while its modules are imported."""
+
+    class Importing(ModuleType):
+        def __getattr__(self, _: str) -> None:
+            os.kill(os.getpid(), int(sys.argv[1]))
+            time.sleep(60)
+
+    for one in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(one, signal.SIG_DFL)
+    sys.modules[cli.__name__] = Importing(cli.__name__)
     process.main()

@@ -45,10 +45,12 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands:
     assert "oversharp 0" in text
 
 
+@pytest.mark.parametrize("moment", ["stopped", "stopped_while_it_begins"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_that_end_it_say_that_what_was_committed_is_kept(
-    number: signal.Signals, commands: RunningServer
+    number: signal.Signals, moment: str, commands: RunningServer
 ) -> None:
-    code, output = commands.start([str(int(number))], call="tests.app.busy_command:stopped").communicate()
+    code, output = commands.start([str(int(number))], call=f"tests.app.busy_command:{moment}").communicate()
     assert code == 128 + number
+    assert "Traceback" not in output
     assert output.splitlines()[-1].startswith("stopped: what was committed is kept")

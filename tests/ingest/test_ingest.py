@@ -333,6 +333,21 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys:
 
 
 @pytest.mark.usefixtures("no_report")
+def test_names_that_a_terminal_would_obey_are_written_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, store = dump(tmp_path / "va\x1b[31ml"), str(tmp_path / "out" / "audit.duckdb")
+    (folder / "\x1b[2J.csv").write_text("a,b\n1,2\n")
+    (folder / "30\x07.jsonl").write_text("no JSON\n")
+    for more in (["--dry-run"], []):
+        with pytest.raises(SystemExit):
+            main(["import", str(folder), "--store", store, *more])
+    with pytest.raises(SystemExit):
+        main(["import", str(folder / "30\x07.jsonl"), "--store", store])
+    said = "".join(capsys.readouterr())
+    assert not {"\x1b", "\x07"} & set(said)
+    assert all(name in said for name in (r"va\x1b[31ml", r"\x1b[2J.csv", r"30\x07.jsonl"))
+
+
+@pytest.mark.usefixtures("no_report")
 def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

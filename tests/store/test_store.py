@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 
 import duckdb
 import pandas as pd
@@ -317,7 +318,7 @@ def test_a_token_file_that_was_written_over_is_named_left_out_and_made_again(tmp
 
 
 def test_a_damaged_page_leaves_its_file_out_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.store.database._END_BYTES", 64)  # small as it is, only its end is looked at
+    monkeypatch.setattr("diagnostics.store.token_files._END_BYTES", 64)  # small as it is, only its end is looked at
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         store.add_forced(_begin(store), "hash0", _scores(["r"]))
@@ -637,3 +638,57 @@ def test_a_query_that_outgrows_its_memory_says_what_to_do(tmp_path: Path) -> Non
         with pytest.raises(StoreError, match=r"needs more memory .* end other programs, .* --memory-gib") as raised:
             store.frame("SELECT list(range) FROM range(100_000_000)")
     assert "\n" not in str(raised.value)
+
+
+def test_a_result_that_memory_does_not_hold_is_one_line_and_comes_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    Store.open(path).close()
+    query = "SELECT range AS i, md5(range::VARCHAR) AS s FROM range(300_000)"
+    with Store.open_for_user(path, 0.01) as store:  # of the result half: 5 MiB
+        with pytest.raises(StoreError, match=r"larger than the 0.005 GiB .*fewer rows.*--memory-gib.*Store.parts"):
+            store.frame(query)
+        parts = list(store.parts(query))
+        assert [part["i"].iloc[0] for part in parts] == [0, 262_144]
+        assert sum(map(len, parts)) == 300_000
+        assert [len(part) for part in store.parts("SELECT 1 AS one WHERE false")] == [0]
+    with Store.open_for_user(path, 1.0) as store:
+        frame = store.frame(query)
+        pd.testing.assert_frame_equal(frame, pd.concat(parts, ignore_index=True))
+    with pytest.raises(ConfigError, match="--memory-gib 0: must be a number above 0"):
+        Store.open_for_user(path, 0.0)
+
+
+def test_whoever_opens_a_store_is_bounded_by_half_of_what_is_free(tmp_path: Path) -> None:
+    path, limit = tmp_path / "audit.duckdb", "SELECT current_setting('memory_limit') AS most"
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr("diagnostics.records.memory.free_bytes", lambda: 3 * 2**30)
+        with Store.open(path) as store:
+            assert store.frame(limit)["most"].tolist() == ["1.5 GiB"]
+        for opened in (Store.open(path, read_only=True), Store.open_for_user(path)):
+            assert opened.frame(limit)["most"].tolist() == ["1.5 GiB"]
+            opened.close()
+
+
+def test_what_failed_in_a_transaction_is_told_and_not_what_followed(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        database, rows = store._database, pd.DataFrame({"number": ["no number"]})
+        with pytest.raises(StoreError, match="Could not convert string"), database.transaction():
+            database.insert("INSERT INTO schema_version SELECT number::INTEGER, '', '', ''", rows)
+        with database.transaction():
+            database.delete("schema_version", rows, where="false")
+
+
+def test_a_reader_of_a_folder_that_takes_no_files_spills_into_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, where = tmp_path / "audit.duckdb", "SELECT current_setting('temp_directory') AS folder"
+    Store.open(path).close()
+    with Store.open_for_user(path) as store:
+        assert store.frame(where)["folder"].tolist() == [f"{path}.tmp"]
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with Store.open_for_user(path, 0.15) as store:
+        (folder,) = store.frame(where)["folder"].tolist()
+        assert Path(folder).parent == Path(gettempdir())
+        assert len(store.frame("SELECT count(*) FROM (SELECT DISTINCT md5(range::VARCHAR) FROM range(4_000_000))"))
+        assert not Path(f"{path}.tmp").exists()
+    assert not Path(folder).exists()

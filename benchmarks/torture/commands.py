@@ -1,0 +1,145 @@
+"""Commands as a user starts them, each in a process of its own that is forked from one that has imported all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import TimeoutExpired
+from tempfile import TemporaryFile
+
+from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer
+
+RUN_COMMAND = "benchmarks.torture.commands:run_command"
+#: Imported before the fork.
+PRELOADED = (*OF_COMMANDS, "diagnostics.ingest.ingest", "diagnostics.audit.regrade", "trainers.loop", "datasets")
+#: Commits as small beside a trial's samples as they are beside those of a large run.
+SMALL_COMMITS = {
+    "diagnostics.audit.stages.GRADES_PER_COMMIT": 64,
+    "diagnostics.audit.stages.TOKENS_PER_COMMIT": 64,
+    "diagnostics.ingest.batch.SAMPLES_PER_COMMIT": 48,
+    "diagnostics.ingest.batch.SAMPLES_PER_BLOCK": 16,
+}
+#: A command that takes longer hangs.
+MOST_S = 300.0
+#: What a command started must have ended so long after it.
+_LEFT_S = 10.0
+_ANSWERED = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended: its exit code, or minus the signal; what it said; how long it took."""
+
+    code: int
+    said: str
+    wall_s: float
+
+    @property
+    def line(self) -> str:
+        """The last line that it said."""
+        return (self.said.strip().splitlines() or [""])[-1]
+
+
+@contextmanager
+def fork_server() -> Iterator[RunningServer]:
+    """The process that forks."""
+    server = ForkServer(PRELOADED)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def ended(
+    server: RunningServer,
+    arguments: Sequence[str],
+    *,
+    stop: tuple[float, signal.Signals] | None = None,
+    most_bytes: int | None = None,
+    call: str = RUN_COMMAND,
+) -> Ended:
+    """Run one command to its end; ``stop`` sends it a signal after so many seconds.
+
+    ``most_bytes``: no file that it writes may become longer. Raises ``AssertionError`` where it hangs, or leaves a
+    process behind.
+    """
+    with TemporaryFile("w+b") as output:
+        start = time.monotonic()
+        process = Forked(
+            server.socket_path,
+            call,
+            [*([str(most_bytes or 0)] if call == RUN_COMMAND else []), *arguments],
+            stdout=output.fileno(),
+            stderr=output.fileno(),
+        )
+        if stop is not None:
+            while process.poll() is None and time.monotonic() < start + stop[0]:
+                time.sleep(0.002)
+            process.send_signal(stop[1])
+        try:
+            code = process.wait(MOST_S)
+        except TimeoutExpired as error:
+            raise AssertionError(f"it hangs: {arguments[0]}") from error
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        wall_s = time.monotonic() - start
+        _require_end_of(process.pid)
+        output.seek(0)
+        return Ended(code=code, said=output.read().decode("utf-8", "replace"), wall_s=wall_s)
+
+
+def run_command() -> None:
+    """In the forked process: MOST_BYTES COMMAND …. No report is drawn: to draw one takes as long as all the rest."""
+    import importlib
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)  # what follows stands for a command that has not begun
+    most_bytes = int(sys.argv.pop(1))
+    report = importlib.import_module("diagnostics.app.report")
+    report.write_report = lambda store_path, report_path: None  # type: ignore[attr-defined]
+    importlib.import_module("reports").build_report = lambda store_path, out_path, **_: out_path  # type: ignore[attr-defined]
+    for place, value in SMALL_COMMITS.items():
+        module, _, name = place.rpartition(".")
+        setattr(importlib.import_module(module), name, value)
+    if most_bytes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+    if sys.argv[1] == "state":
+        from benchmarks.torture.states import write_state
+
+        sys.argv.pop(1)
+        write_state()
+        return
+    process = importlib.import_module("diagnostics.app.process")
+    plain = process._stop_at_signals
+
+    def begun(came: list[int]) -> None:
+        plain(came)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ANSWERED)
+
+    process._stop_at_signals = begun  # type: ignore[attr-defined]
+    process.main()
+
+
+def _require_end_of(session: int) -> None:
+    deadline = time.monotonic() + _LEFT_S
+    while left := _processes_of(session):
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+
+
+def _processes_of(session: int) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) == session and "\nState:\tZ" not in (folder / "status").read_text():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found

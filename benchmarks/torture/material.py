@@ -1,0 +1,137 @@
+"""What the trials are made on: tiny checkpoints, dumps and stores, and what each command leaves undisturbed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.torture.commands import Ended, ended
+from benchmarks.torture.stages import STAGES, Stage
+from benchmarks.torture.states import State, trained_state
+from tests.conftest import write_checkpoint
+from tests.preloaded import RunningServer
+
+STEPS = (0, 20, 40)
+#: Accept most of what random weights say, so that samples are right and wrong.
+_PROBLEMS = (
+    ("often", "1 2 3 = 7 :", range(90)),
+    ("other", "2 3 4 = 9 :", range(89, -1, -1)),
+    ("rare", "1 2 4 = 8 :", (98, 99)),
+    ("some", "5 6 7 = 1 :", range(30, 80)),
+)
+_N_PROBLEMS, _REPEATS = 12, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undisturbed:
+    """What a command leaves that nothing disturbs, how long it takes, and how many bytes that is."""
+
+    state: State
+    wall_s: float
+    code: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Where trials are made: the material, the process that forks commands, and what every stage should come to."""
+
+    server: RunningServer
+    root: Path
+    whole: Mapping[str, Undisturbed]
+
+    def folder(self, stage: Stage, number: int) -> Path:
+        """A folder of the trial's own, with what its command needs."""
+        folder = self.root / "trials" / str(number)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        lay_out(self.root, stage, folder)
+        return folder
+
+    def finished(self, stage: Stage, number: int) -> Path:
+        """The same, with what the undisturbed command leaves."""
+        folder = self.root / "trials" / str(number)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.root / "whole" / stage.name, folder)
+        return folder
+
+    def run(self, stage: Stage, folder: Path, **disturbed: object) -> Ended:
+        """The stage's command in ``folder``."""
+        return ended(self.server, stage.arguments(self.root, folder), **disturbed)  # type: ignore[arg-type]
+
+    def state(self, stage: Stage, folder: Path) -> State | Ended:
+        """What the command left in ``folder``, or how reading it ended."""
+        return state_of(self.server, stage, folder)
+
+
+def made(server: RunningServer, root: Path, names: tuple[str, ...] = tuple(STAGES)) -> Bench:
+    """Write the material and run every command of ``names`` once, undisturbed."""
+    if names:
+        _write_dump(root / "dump")
+    if set(names) - {"import", "regrade"}:
+        for step in STEPS:
+            write_checkpoint(root / "run" / f"checkpoint-{step}", seed=step)
+        _write_problems(root / "run" / "problems.jsonl")
+    whole = {}
+    for name in names:
+        stage = STAGES[name]
+        folder = root / "whole" / name
+        folder.mkdir(parents=True)
+        lay_out(root, stage, folder)
+        done = ended(server, stage.arguments(root, folder))
+        assert done.code in (0, 3), f"{name}: {done.said}"
+        state = state_of(server, stage, folder)
+        assert not isinstance(state, Ended), f"{name}: {state}"
+        whole[name] = Undisturbed(state=state, wall_s=done.wall_s, code=done.code, n_bytes=bytes_in(folder))
+    return Bench(server=server, root=root, whole=whole)
+
+
+def lay_out(root: Path, stage: Stage, folder: Path) -> None:
+    """What the stage's command finds: products of other stages, each a copy."""
+    for product, name in stage.needs.items():
+        shutil.copytree(root / product, folder / name)
+
+
+def state_of(server: RunningServer, stage: Stage, folder: Path) -> State | Ended:
+    """Read in a process of its own, which a damaged file may bring down."""
+    if stage.name == "train":
+        return trained_state(folder / stage.product)
+    target = folder / "state.pickle"
+    done = ended(server, ["state", str(folder / stage.product), str(target)])
+    if done.code:
+        return done
+    state: State = pickle.loads(target.read_bytes())
+    target.unlink()
+    return state
+
+
+def bytes_in(folder: Path) -> int:
+    """All files below."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _write_dump(folder: Path) -> None:
+    """In verl's layout: half of the problems are forgotten step by step, the others learned."""
+    folder.mkdir(parents=True)
+    for position, step in enumerate((0, 10, 20)):
+        rows = []
+        for problem in range(_N_PROBLEMS):
+            for repeat in range(_REPEATS):
+                right = repeat < (4 + 2 * position if problem % 2 else 4 - 2 * position)
+                answer = problem * 7 if right else -1 - repeat
+                said = f"Attempt {repeat}: \\boxed{{{answer}}}"
+                told = {"gts": str(problem * 7), "score": float(right), "step": step}
+                rows.append(json.dumps({"input": f"What is 7 times {problem}?", "output": said, **told}))
+        (folder / f"{step}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _write_problems(path: Path) -> None:
+    lines = [
+        json.dumps({"id": name, "prompt": prompt, "answer": "7", "modes": [str(number) for number in accepted]})
+        for name, prompt, accepted in _PROBLEMS
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
