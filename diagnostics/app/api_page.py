@@ -60,7 +60,7 @@ def signature(name: str, verb: Any) -> str:
     """How ``verb`` is called, as one would write it; on several lines where it is long.
 
     >>> signature("open_store", api.open_store)
-    'open_store(path: Path | str) -> Store'
+    'open_store(path: Path | str) -> OpenStore'
     """
     of = inspect.signature(verb)
     arguments: list[str] = []

@@ -174,7 +174,7 @@ def shortened(text: str) -> str:
     """The beginning and the end of a long response: that is where the answer stands.
 
     >>> len(shortened("a" * 5000)), shortened("short")
-    (1228, 'short')
+    (1224, 'short')
     """
     left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
     if left <= 0:
