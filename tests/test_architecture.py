@@ -30,6 +30,7 @@ ROOMS = (
     "diagnostics.kernel",
     "diagnostics.samplers",
     "diagnostics.store",
+    "diagnostics.changes",
     "diagnostics.engine",
     "diagnostics.audit",
     "diagnostics.ingest",

@@ -24,8 +24,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.app.repair import repair as repair
-from diagnostics.app.shipping import ship as ship
+from diagnostics.app.verbs.changes import diff as diff
+from diagnostics.app.verbs.changes import lost as lost
+from diagnostics.app.verbs.plan import plan as plan
+from diagnostics.app.verbs.repair import repair as repair
+from diagnostics.app.verbs.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
 from diagnostics.records.names import listed
 from diagnostics.records.provenance import call_of
@@ -33,6 +36,8 @@ from diagnostics.records.version import version as version
 
 if TYPE_CHECKING:
     from diagnostics.app.compare import CompareResult as CompareResult
+    from diagnostics.app.reader import OpenStore as OpenStore
+    from diagnostics.app.reader import ReportPicture as ReportPicture
     from diagnostics.audit.audit import AuditResult as AuditResult
     from diagnostics.audit.audit import ShardResult as ShardResult
     from diagnostics.audit.config import AuditConfig as AuditConfig
@@ -40,6 +45,10 @@ if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult as ConfirmResult
     from diagnostics.audit.plan import Plan as Plan
     from diagnostics.audit.regrade import RegradeResult as RegradeResult
+    from diagnostics.changes.difference import StepDifference as StepDifference
+    from diagnostics.changes.lost import LostProblem as LostProblem
+    from diagnostics.changes.lost import LostProblems as LostProblems
+    from diagnostics.changes.problems import ProblemChange as ProblemChange
     from diagnostics.export.contract import Asked, Format
     from diagnostics.export.contract import Exported as Exported
     from diagnostics.export.contract import ExportResult as ExportResult
@@ -49,7 +58,6 @@ if TYPE_CHECKING:
     from diagnostics.records.progress import ProgressSink
     from diagnostics.repair.points import RepairedPoint as RepairedPoint
     from diagnostics.repair.points import RepairResult as RepairResult
-    from diagnostics.store import Store as Store
     from diagnostics.store.merge import MergeResult as MergeResult
     from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
     from diagnostics.verdict.recommendation import Recommendation as Recommendation
@@ -63,6 +71,8 @@ VERBS = (
     "open_store",
     "explain",
     "ship",
+    "diff",
+    "lost",
     "plan",
     "confirm",
     "regrade",
@@ -82,11 +92,16 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "ConfirmConfig": "diagnostics.audit.config",
         "TrainConfig": "trainers.config",
         "ConsoleProgress": "diagnostics.records.progress",
-        "Store": "diagnostics.store",
+        "OpenStore": "diagnostics.app.reader",
+        "ReportPicture": "diagnostics.app.reader",
         "AuditResult": "diagnostics.audit.audit",
         "Verdict": "diagnostics.verdict.record",
         "ImportResult": "diagnostics.ingest.ingest",
         "Recommendation": "diagnostics.verdict.recommendation",
+        "StepDifference": "diagnostics.changes.difference",
+        "LostProblems": "diagnostics.changes.lost",
+        "LostProblem": "diagnostics.changes.lost",
+        "ProblemChange": "diagnostics.changes.problems",
         "Plan": "diagnostics.audit.plan",
         "PlannedAudit": "diagnostics.verdict.audit_sizes",
         "ConfirmResult": "diagnostics.audit.confirm",
@@ -193,58 +208,22 @@ def import_samples(
     return result
 
 
-def open_store(path: Path | str, *, memory_gib: float | None = None) -> Store:
-    """Open a store read-only, for notebooks: ``open_store(path).frame("FROM findings")``, ``.verdict("grpo")``.
-    Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that."""
+def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
+    """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
+
+    Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that.
+    """
+    from diagnostics.app.reader import OpenStore
     from diagnostics.store import Store
 
-    return Store.open_for_user(Path(path), memory_gib)
+    return OpenStore(Store.open_for_user(Path(path), memory_gib))
 
 
 def explain(name: str) -> str:
-    """What a measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError`` for others."""
-    from diagnostics.measures import explanation, get_measure
-    from diagnostics.tasks.listing import task_explanation
+    """What a word, measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError``."""
+    from diagnostics.app.verbs.glossary import explained
 
-    return task_explanation(name) or explanation(get_measure(name))
-
-
-def plan(
-    store: Path | str,
-    *,
-    series: str | None = None,
-    drop_points: float = 5.0,
-    k: int | None = None,
-    power: float = 0.8,
-    checkpoints: int | None = None,
-) -> Plan:
-    """Say how many problems and samples an audit needs to find a loss that you name, and how many tokens it costs.
-
-    Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
-    several sizes in which pass@k falls by DROP, and counts how often the verdict would say that it fell. Samples
-    nothing and changes nothing. The fall is planted in two ways: diffuse, where rarely solved problems become rarer and
-    the others more frequent, and concentrated, where a few problems are never solved again; an audit is large enough if
-    it finds both. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint is not
-    simulated: take the power for an upper estimate.
-
-    Parameters
-    ----------
-    store
-        The audit.duckdb file.
-    series
-        Name of the series whose base and responses to plan with; needed where there are several.
-    drop_points
-        The fall of pass@k that you want to find, in percentage points.
-    k
-        Where pass@k falls by that much, up to half of the base's samples. Default: half of the audit's n.
-    power
-        The chance of finding it that is wanted.
-    checkpoints
-        Trained checkpoints in the audit that is planned. Default: as many as in the store.
-    """
-    from diagnostics.audit.plan import plan as run
-
-    return run(Path(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
+    return explained(name)
 
 
 def confirm(
@@ -350,6 +329,7 @@ def export(
     *,
     what: Sequence[Asked] = ("findings", "verdicts"),
     formats: Sequence[Format] = (),
+    figures: Sequence[str] = (),
     series: Sequence[str] | None = None,
     replace: bool = False,
     progress: ProgressSink | None = None,
@@ -368,7 +348,11 @@ def export(
     what
         findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
     formats
-        csv, parquet, markdown for the tables, svg, png, pdf for the plots, comma-separated. Default: all three; svg.
+        csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
+        three; svg. latex is for a paper: pass@k by step and k.
+    figures
+        Only these pictures, for example --figure frontier coverage-map; a name is that of its file, or how several
+        begin.
     series
         Names of the series to take, for example --series grpo iac. Default: all.
     replace
@@ -388,6 +372,7 @@ def export(
         None if out is None else Path(out),
         what=what,
         formats=formats,
+        figures=figures,
         series=series,
         replace=replace,
         write_plots=write_plots,

@@ -20,8 +20,6 @@ INTRODUCTION = """# Python API
 This page is made from the docstrings by `python -m diagnostics.app.api_page`.
 """
 _SETTING = re.compile(r"^(\w+)\n    (.+(?:\n    .+)*)", re.MULTILINE)
-#: Of a store, what an open one can be asked.
-READING = ("path", "frame", "columns", "verdict", "close")
 _WIDTH = 100  # of a signature on one line
 
 
@@ -123,11 +121,9 @@ def _default(one: Field[Any]) -> str:
 
 
 def _members(record: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties, without those that write to a store: an open one is read-only."""
+    """Public methods and properties."""
     for name, member in vars(record).items():
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
-            continue
-        if record is api.Store and name not in READING:
             continue
         yield name, member
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
+from diagnostics.app.verbs import printed_changes
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.records.cells import visible
@@ -83,12 +84,14 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
 
 
 app.command(command_of(api.ship, results.show_ship, {"allow_loss_points": "--allow-loss"}))
+app.command(command_of(api.diff, printed_changes.show_diff))
+app.command(command_of(api.lost, printed_changes.show_lost))
 app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
 app.command(command_of(api.repair, results.show_repair))
 app.command(command_of(api.report, results.show_report))
-app.command(command_of(api.export, results.show_export, {"formats": "--format"}))
+app.command(command_of(api.export, results.show_export, {"formats": "--format", "figures": "--figure"}))
 app.command(command_of(api.merge, results.show_merge))
 
 
@@ -219,23 +222,17 @@ def sql(
 
 @app.command
 def explain(*names: str) -> int:
-    """Print what a measure, benchmark or preset is. Without a name, list them all.
+    """Print what a word of the report, a measure, benchmark or preset is. Without a name, list them all.
 
     Parameters
     ----------
     names
-        For example pass_at_k, benchmark:gsm8k or two_stage.
+        For example frontier, pass_at_k, gsm8k or two_stage.
     """
-    from diagnostics.measures import all_measures, explanation, get_measure
-    from diagnostics.tasks.listing import task_explanation, task_listing
+    from diagnostics.app.verbs.glossary import explained, listing
 
-    if not names:
-        for known in all_measures().values():
-            print(f"{known.name:24} {known.title} [{known.unit}]")
-        print(task_listing())
-        return 0
     # all are looked up before the first is printed
-    print("\n\n".join([task_explanation(name) or explanation(get_measure(name)) for name in names]))
+    print("\n\n".join(map(explained, names)) if names else listing())
     return 0
 
 

@@ -59,8 +59,10 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
         "Sequence[float]": Annotated[
             tuple[float, ...], Parameter(converter=numbers, consume_multiple=True, negative=())
         ],
+        "Sequence[int]": Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())],
         "Sequence[Path | str]": Annotated[tuple[Path, ...], Parameter(negative=())],
         "Sequence[str] | None": Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative=())],
+        "Sequence[str]": Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=(), show_default=False)],
         "Sequence[Asked]": _LIST,
         "Sequence[Format]": _LIST,
         "ConfirmConfig | None": ConfirmConfig | None,

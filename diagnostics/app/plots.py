@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from diagnostics.export.contract import PictureFormat
 from diagnostics.measures import all_measures
+from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import slug, slugs
 from diagnostics.records.progress import ProgressSink
 from diagnostics.store import Store
@@ -20,41 +24,79 @@ INDEX = "README.md"
 _NUMBERED = re.compile(r"(.+)-\d+")
 
 
+#: What pictures are called beside their own names: the one that answers whether a run is better or only sharper.
+_ALSO_CALLED = MappingProxyType({"frontier": "better-or-only-sharper"})
+
+
 def write_plots(
     store: Store,
     series: tuple[str, ...],
     formats: Sequence[PictureFormat],
     folder: Path,
     progress: ProgressSink,
+    *,
+    figures: Sequence[str] = (),
 ) -> int:
-    """Write every picture in every format into ``folder``, with an index of titles and captions.
+    """Write the pictures that ``figures`` names, or all, in every format into ``folder``, with titles and captions.
 
-    Returns the number of pictures.
+    Returns the number of pictures. Raises ``ConfigError`` for a name that no picture has.
     """
-    from reports.page import build_page, page_figures, read_context  # they bring matplotlib
     from reports.pictures.files import figure_pictures
+
+    every = pictures_of(store, series)
+    names = [name for asked in figures for name in named(every, asked)] if figures else list(every)
+    lines = ["# Figures", ""]
+    with progress.stage("plots", len(names)) as advance:
+        for name in dict.fromkeys(names):
+            figure = every[name]
+            (picture,) = figure_pictures(figure, formats)
+            for kind, written in picture.files.items():
+                (folder / f"{name}.{kind}").write_bytes(written)
+            title = ": ".join(filter(None, (figure.title, picture.panel)))
+            caption = " ".join(filter(None, (figure.finding, figure.caption, *figure.notes)))
+            end = "" if title.endswith("?") else "."
+            lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}{end}** {caption}".rstrip())
+            advance(1)
+    (folder / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return len(names)
+
+
+def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
+    """Every picture of the report of ``series`` (None: all), by name: figures of a single panel."""
+    from reports.page import build_page, page_figures, read_context  # they bring matplotlib
 
     context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
     figures = page_figures(build_page(context))
     names = slugs(_name(figure, panel.title) for figure in figures for panel in figure.panels)
-    lines = ["# Figures", ""]
-    with progress.stage("plots", len(figures)) as advance:
-        for figure in figures:
-            for picture in figure_pictures(figure, formats):
-                name = names[_name(figure, picture.panel)]
-                for kind, written in picture.files.items():
-                    (folder / f"{name}.{kind}").write_bytes(written)
-                title = ": ".join(filter(None, (figure.title, picture.panel)))
-                caption = " ".join(filter(None, (figure.finding, figure.caption, *figure.notes)))
-                end = "" if title.endswith("?") else "."
-                lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}{end}** {caption}".rstrip())
-            advance(1)
-    (folder / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return len(names)
+    return {
+        names[_name(figure, panel.title)]: replace(figure, panels=(panel,))
+        for figure in figures
+        for panel in figure.panels
+    }
+
+
+def named(every: Collection[str], asked: str) -> list[str]:
+    """The names of the pictures that ``asked`` means: its own name, or the start of several, such as one per series.
+
+    Raises ``ConfigError`` where there are none.
+
+    >>> named(["pass-at-k-grpo", "pass-at-k-iac", "k-star"], "pass_at_k")
+    ['pass-at-k-grpo', 'pass-at-k-iac']
+    """
+    name = slug(asked).replace("_", "-")
+    name = _ALSO_CALLED.get(name, name)
+    found = [one for one in every if one == name] or [one for one in every if one.startswith(f"{name}-")]
+    if not found:
+        near = get_close_matches(name, every, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(every)}"
+        raise ConfigError(f"--figure {asked}: the report has no such picture; {hint}")
+    return found
 
 
 def _name(figure: Figure, panel: str) -> str:
     """A name that says what the picture shows: figures that are only numbered are named by their title."""
     numbered = _NUMBERED.fullmatch(figure.figure_id)
     name = f"{numbered[1]} {figure.title}" if numbered else figure.figure_id.removeprefix("measure-")
+    if numbered and numbered[1] == "sharpening":
+        name = f"{_ALSO_CALLED['frontier']} {figure.title.partition(':')[0]}"
     return slug(f"{name} {panel}")

@@ -12,7 +12,7 @@ from diagnostics.records.types import PictureFormat as PictureFormat
 TableWhat = Literal["findings", "verdicts"]
 FolderWhat = Literal["samples", "every_eval_ever", "plots"]
 What = TableWhat | FolderWhat
-TableFormat = Literal["csv", "parquet", "markdown"]
+TableFormat = Literal["csv", "parquet", "markdown", "latex"]
 Format = TableFormat | PictureFormat
 #: What one may ask for: a kind of output, or all of them.
 Asked = What | Literal["all"]
@@ -21,6 +21,8 @@ TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
 FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)
 EVERYTHING: tuple[What, ...] = (*TABLES, *FOLDERS)
 TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
+#: What a table is written in where nobody says; LaTeX is for a paper, and holds pass@k alone.
+DEFAULT_TABLE_FORMATS: tuple[TableFormat, ...] = ("csv", "parquet", "markdown")
 #: Small, quick, and what most people come for; samples may be larger than everything else together.
 DEFAULT_WHAT: tuple[What, ...] = TABLES
 

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from diagnostics.export.contract import (
+    DEFAULT_TABLE_FORMATS,
     DEFAULT_WHAT,
     EVERYTHING,
     FOLDERS,
@@ -31,10 +32,8 @@ from diagnostics.export.contract import (
 )
 from diagnostics.export.tables import (
     ENDINGS,
+    READ_TABLES,
     findings,
-    findings_markdown,
-    verdicts,
-    verdicts_markdown,
     write_table,
 )
 from diagnostics.records.errors import ConfigError, StoreError
@@ -44,8 +43,23 @@ from diagnostics.store import Store
 
 Name = TypeVar("Name", bound=str)
 
-#: Writes pictures of a store's series, in these formats, into a folder; returns how many.
-PlotWriter = Callable[[Store, tuple[str, ...], Sequence[PictureFormat], Path, ProgressSink], int]
+
+class PlotWriter(Protocol):
+    """Writes pictures of a store's series into a folder."""
+
+    def __call__(
+        self,
+        store: Store,
+        series: tuple[str, ...],
+        formats: Sequence[PictureFormat],
+        folder: Path,
+        progress: ProgressSink,
+        *,
+        figures: Sequence[str],
+    ) -> int:
+        """Write those that are named in ``figures``, or all, in every one of ``formats``; returns how many."""
+
+
 #: Lies in every folder that was exported: such a folder may be replaced, any other is somebody's.
 MARKER = "oversharp-export.json"
 
@@ -56,6 +70,7 @@ def export(
     *,
     what: Sequence[Asked] = DEFAULT_WHAT,
     formats: Sequence[Format] = (),
+    figures: Sequence[str] = (),
     series: Sequence[str] | None = None,
     replace: bool = False,
     write_plots: PlotWriter,
@@ -63,7 +78,8 @@ def export(
 ) -> ExportResult:
     """Write ``what`` of ``series`` (default: all) into the folder ``out`` (default: ``export`` beside the store).
 
-    ``findings`` and ``verdicts`` are files, in every one of ``formats`` that is one of tables (default: all three).
+    ``findings`` and ``verdicts`` are files, in every one of ``formats`` that is one of tables (default: all but LaTeX,
+    which holds pass@k alone). With ``figures`` only those pictures are written, and nothing else by default.
     ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` one of records of that schema,
     ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg). ``all``
     is all of them.
@@ -75,6 +91,10 @@ def export(
         StoreError: no such store or series, nothing in it of what was asked for, or a file that cannot be written.
     """
     wanted = _known([name for one in what for name in (EVERYTHING if one == "all" else (one,))], EVERYTHING, "--what")
+    if figures and wanted == DEFAULT_WHAT:
+        wanted = ("plots",)
+    if figures and "plots" not in wanted:
+        raise ConfigError(f"--figure {figures[0]}: pictures are plots; add plots to --what")
     table_formats, picture_formats = _formats(formats, wanted)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
@@ -85,6 +105,7 @@ def export(
             folder=folder,
             table_formats=table_formats,
             picture_formats=picture_formats,
+            figures=tuple(figures),
             write_plots=write_plots,
             progress=progress or SilentProgress(),
         )
@@ -103,6 +124,7 @@ class _ExportJob:
     folder: Path
     table_formats: tuple[TableFormat, ...]
     picture_formats: tuple[PictureFormat, ...]
+    figures: tuple[str, ...]
     write_plots: PlotWriter
     progress: ProgressSink
 
@@ -136,16 +158,16 @@ class _ExportJob:
         return self.folder / f"{name}{ENDINGS[form]}"
 
     def _tables(self, what: TableWhat) -> list[Exported]:
-        read, as_markdown = (findings, findings_markdown) if what == "findings" else (verdicts, verdicts_markdown)
+        read, texts = READ_TABLES[what]
         frame = read(self.store, self.series)
         if frame.empty:
             raise self._nothing(what)
         for form in self.table_formats:
             with _landing(self._file(what, form)) as partial:
-                if form == "markdown":
-                    partial.write_text(as_markdown(frame), encoding="utf-8")
-                else:
+                if form == "csv" or form == "parquet":
                     write_table(frame, partial, form)
+                else:
+                    partial.write_text(texts[form](frame), encoding="utf-8")
         return [Exported(what=what, path=self._file(what, form), n=len(frame)) for form in self.table_formats]
 
     def _nothing(self, what: str) -> StoreError:
@@ -176,7 +198,9 @@ class _ExportJob:
     def _plots(self, folder: Path) -> int:
         if findings(self.store, self.series).empty:
             raise self._nothing("findings")
-        return self.write_plots(self.store, self.series, self.picture_formats, folder, self.progress)
+        return self.write_plots(
+            self.store, self.series, self.picture_formats, folder, self.progress, figures=self.figures
+        )
 
 
 def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Name, ...]:
@@ -203,7 +227,7 @@ def _formats(
         raise ConfigError(f"--format {tables[0]}: only {' and '.join(TABLES)} come in it; add one to --what")
     if pictures and "plots" not in wanted:
         raise ConfigError(f"--format {pictures[0]}: only plots come in it; add plots to --what")
-    return tables or TABLE_FORMATS, pictures or ("svg",)
+    return tables or DEFAULT_TABLE_FORMATS, pictures or ("svg",)
 
 
 def _series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:

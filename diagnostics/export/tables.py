@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,14 +10,17 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.export.contract import TableFormat
+from diagnostics.export.contract import TableFormat, TableWhat
 from diagnostics.measures import all_measures
 from diagnostics.records.cells import without_formulas
 from diagnostics.store import Store
 
 #: How the file of each format ends.
-ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md"}
+ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md", "latex": ".tex"}
 
+_Reader = Callable[[Store, Sequence[str]], pd.DataFrame]
+_Writer = Callable[[pd.DataFrame], str]
+_BELOW, _ABOVE = r"$^{\downarrow}$", r"$^{\uparrow}$"
 _DIGITS = 4  # of a number in Markdown; CSV and Parquet have all of them
 _FINDINGS = """
 SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
@@ -78,6 +81,47 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
     return "\n\n".join(["# Verdicts", "\n".join(sentences), _table(columns, body)]) + "\n"
 
 
+def findings_latex(frame: pd.DataFrame) -> str:
+    """pass@k in percent, a row per step and a column per k, as a table for each series (LaTeX package booktabs).
+
+    An arrow stands where the band over all steps and k lies below the base, or above it.
+    """
+    whole = frame[frame["scope"] == "all"]
+    values, bands = (whole[whole["measure"] == name] for name in ("pass_at_k", "pass_at_k_band"))
+    parts = [r"% needs \usepackage{booktabs}; arrows: surely below or above the base, over all steps and k together"]
+    for series, own in values.groupby("series", sort=False):
+        banded = bands[bands["series"] == series]
+        below = {(row.step, row.k): row.high < 0 for row in banded.itertuples()}
+        above = {(row.step, row.k): row.low > 0 for row in banded.itertuples()}
+        cells = {
+            (row.step, row.k): _latex_cell(row.value, below.get((row.step, row.k)), above.get((row.step, row.k)))
+            for row in own.itertuples()
+        }
+        ks, steps = sorted(own["k"].unique()), sorted(own["step"].unique())
+        table = pd.DataFrame(
+            [[str(step), *(cells.get((step, k), "--") for k in ks)] for step in steps],
+            columns=["step", *(f"pass@{k}" for k in ks)],
+        )
+        parts.append(
+            f"% {' '.join(str(series).split())}\n{table.to_latex(index=False, column_format='r' * (len(ks) + 1))}"
+        )
+    return "\n".join(parts)
+
+
+def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:
+    if pd.isna(value):
+        return "--"
+    return f"{100 * value:.1f}" + (_BELOW if below else _ABOVE if above else "")
+
+
+def verdicts_latex(frame: pd.DataFrame) -> str:
+    """A row per series with its label and p values."""
+    shown = frame[["series", "label", "p_exact", "p_population"]]
+    columns = ["series", "label", "p, these problems", "p, problems like these"]
+    body = [[_number(value) for value in row] for row in shown.itertuples(index=False)]
+    return str(pd.DataFrame(body, columns=columns).to_latex(index=False, escape=True))
+
+
 def _findings_table(rows: pd.DataFrame) -> str:
     """Steps and scopes down, k across; a column that would say nothing is left out."""
     ks = sorted(rows["k"].dropna().unique())
@@ -134,3 +178,10 @@ def _cell(text: str) -> str:
     'a\\|b c'
     """
     return " ".join(text.split()).replace("|", "\\|")
+
+
+#: How each table is read, and written where it is a text.
+READ_TABLES: dict[TableWhat, tuple[_Reader, dict[TableFormat, _Writer]]] = {
+    "findings": (findings, {"markdown": findings_markdown, "latex": findings_latex}),
+    "verdicts": (verdicts, {"markdown": verdicts_markdown, "latex": verdicts_latex}),
+}

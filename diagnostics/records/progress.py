@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Event, Thread
 from typing import Protocol
 
 from rich.console import Console
@@ -34,13 +38,45 @@ class SilentProgress:
         yield lambda count: None
 
 
+#: Where there is no terminal, a stage that is still at work says so this often.
+HEARTBEAT_S = 60.0
+
+
+@dataclass(kw_only=True)
+class _OpenStage:
+    """A stage that has not ended, with the time of its start."""
+
+    title: str
+    total: int
+    began: float
+    done: int = 0
+
+    def line(self, now: float) -> str:
+        """How far it is, how fast, and how long it takes from here at this speed.
+
+        >>> _OpenStage(title="sample checkpoint-20", total=400, began=0.0, done=100).line(now=50.0)
+        'sample checkpoint-20: 100 of 400, 2.0 per second, about 3 min left'
+        """
+        said = f"{self.title}: {self.done:,} of {self.total:,}"
+        passed = now - self.began
+        if not self.done or passed <= 0:
+            return f"{said} after {passed / 60:.0f} min"
+        left_s = (self.total - self.done) * passed / self.done
+        left = f"about {-(-left_s // 60):.0f} min left" if left_s > 0 else "nearly done"
+        return f"{said}, {self.done / passed:.1f} per second, {left}"
+
+
 class ConsoleProgress:
-    """Bars on a terminal, one plain line per finished stage elsewhere; always on stderr. Stages may overlap."""
+    """Bars on a terminal, plain lines elsewhere; always on stderr. Stages may overlap.
+
+    Elsewhere each stage has a line when it ended, and one a minute with the time of day while it is at work.
+    """
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._bars: Progress | None = None
-        self._n_open = 0
+        self._open: list[_OpenStage] = []
+        self._ended = Event()
 
     def note(self, text: str) -> None:
         """Prints ``text`` to stderr as it is, without markup or wrapping; control characters are written out."""
@@ -51,12 +87,19 @@ class ConsoleProgress:
         """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error."""
         bars = self._bars = self._bars or self._started()
         task = bars.add_task(visible(title), total=total)
-        self._n_open += 1
+        mine = _OpenStage(title=title, total=total, began=time.monotonic())
+        self._open.append(mine)
+
+        def advance(count: int) -> None:
+            mine.done += count
+            bars.advance(task, count)
+
         try:
-            yield lambda count: bars.advance(task, count)
+            yield advance
         finally:
-            self._n_open -= 1
-            if not self._n_open:
+            self._open.remove(mine)
+            if not self._open:
+                self._ended.set()
                 bars.stop()
                 self._bars = None
         if not self._console.is_terminal:
@@ -64,6 +107,9 @@ class ConsoleProgress:
 
     def _started(self) -> Progress:
         """The block of bars that all stages which overlap share: a terminal has room for one."""
+        if not self._console.is_terminal:
+            self._ended = Event()
+            Thread(target=self._tell, args=(self._ended,), daemon=True).start()
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -74,3 +120,8 @@ class ConsoleProgress:
         bars = Progress(*columns, console=self._console, transient=False, disable=not self._console.is_terminal)
         bars.start()
         return bars
+
+    def _tell(self, ended: Event) -> None:
+        while not ended.wait(HEARTBEAT_S):
+            for one in tuple(self._open):
+                self.note(f"{datetime.now():%H:%M} {one.line(time.monotonic())}")

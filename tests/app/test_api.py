@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 import oversharp
 from diagnostics.app import api, api_page
+from diagnostics.app.reader import InlineReport
 from diagnostics.records.errors import ConfigError, OversharpError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,14 +44,22 @@ def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fi
     for name in ("AuditConfig", "Verdict", "ExportResult"):
         assert all(f"| `{field}` |" in sections[name] for field in getattr(api, name).__dataclass_fields__)
     assert "to_json() -> str" in sections["Verdict"]
-    assert "add_samples" not in sections["Store"]
+    assert "add_samples" not in text
     assert ">>>" not in text
 
 
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import oversharp")
     ours = {name for name in loaded_by("import oversharp; oversharp.audit") if name.startswith("diagnostics")}
-    app = {"app", "app.api", "app.repair", "app.shipping"}
+    app = {
+        "app",
+        "app.api",
+        "app.verbs",
+        "app.verbs.changes",
+        "app.verbs.plan",
+        "app.verbs.repair",
+        "app.verbs.shipping",
+    }
     records = {"records", "records.errors", "records.names", "records.provenance", "records.version"}
     assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
@@ -110,3 +121,25 @@ def test_text_is_as_good_as_a_path_in_settings() -> None:
     assert trained.problems == trained.output_dir == audited.problems == audited.out == Path(text)
     assert oversharp.ConfirmConfig(path=text).path == oversharp.ImportConfig(store=text).store == Path(text)
     assert oversharp.ConfirmConfig().path is None
+
+
+@pytest.mark.xdist_group("audited_store")
+def test_the_notebook_of_the_docs_runs_and_its_cells_show_something(
+    audited_store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = json.loads((ROOT / "docs" / "walk.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    shown = []
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            body = ast.parse("".join(cell["source"]).replace("runs/demo/audit.duckdb", str(audited_store))).body
+            last = body.pop() if isinstance(body[-1], ast.Expr) else None
+            exec(compile(ast.Module(body, []), "cell", "exec"), names)
+            if last is not None:
+                shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
+    names["store"].close()
+    (report,) = [one for one in shown if isinstance(one, InlineReport)]
+    (picture,) = [one for one in shown if isinstance(one, oversharp.ReportPicture)]
+    assert report._repr_html_().startswith("<iframe")
+    assert "<svg" in picture._repr_svg_()
+    assert "chance alone would make it about" in capsys.readouterr().out

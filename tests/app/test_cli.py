@@ -21,7 +21,7 @@ from trainers import objectives
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
-COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship")
+COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship", "diff", "lost")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -112,6 +112,8 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
         (("explain", "pass_at_k", "pass_at_kk"), 2, "pass_at_k"),
+        (("explain", "frontir"), 2, "did you mean frontier"),
+        (("explain", "gsm8"), 2, "did you mean gsm8k"),
         (("ship", "STORE", "--series"), 2, "--series: names none"),
         (("ship", __file__), 7, "not a DuckDB file, and no store"),
         (("repair", "SERIES", "--out", "OUT", "--lambdas", "0.4,half"), 2, "is not a list of numbers such as 0.4,0.6"),
@@ -268,6 +270,8 @@ def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     assert "over their clusters" in out
     assert "over their clusters" not in run("explain", "interference_correlation_p")[1]
     assert "modes_fallen_10x" in run("explain")[1]
+    assert run("explain", "Mode_Collapse")[1].startswith("mode collapse: Correct answers")
+    assert run("explain", "gsm8k")[1] == run("explain", "benchmark:gsm8k")[1]
     assert "k_star: " in run("explain", "pass_at_k", "k_star")[1]
 
 

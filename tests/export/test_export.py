@@ -7,11 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from diagnostics.app.cli import main
 from diagnostics.export.contract import EVERYTHING
 from diagnostics.export.export import MARKER
+from diagnostics.export.tables import findings_latex
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
 from oversharp import export
@@ -55,6 +57,30 @@ def test_the_command_writes_everything_and_names_each_file(run: Run, audited_sto
     assert all(path.name in index for path in pictures)
 
 
+def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
+    run: Run, audited_store: Path, tmp_path: Path
+) -> None:
+    flags = ("--out", str(tmp_path), "--series", "grpo")
+    assert run("export", str(audited_store), *flags, "--figure", "token_entropy", "--format", "pdf")[0] == 0
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"README.md", MARKER, "token-entropy.pdf"}
+    assert run("export", str(audited_store), *flags, "--what", "findings", "--format", "latex")[0] == 0
+    written = (tmp_path / "findings.tex").read_text(encoding="utf-8")
+    assert "step & pass@1 & pass@2" in written
+    assert written.count("tabular") == 2
+
+
+def test_latex_marks_what_surely_changed_and_what_is_unknown() -> None:
+    rows = [(step, "pass_at_k", 1, value, None, None) for step, value in ((0, 0.5), (10, 0.25), (20, None))]
+    rows += [(10, "pass_at_k_band", 1, -0.25, -0.3, -0.2)]
+    frame = pd.DataFrame(rows, columns=["step", "measure", "k", "value", "low", "high"]).assign(
+        series="a_b", scope="all"
+    )
+    written = findings_latex(frame)
+    assert "0 & 50.0 \\\\" in written
+    assert "10 & 25.0$^{\\downarrow}$" in written
+    assert "20 & --" in written
+
+
 def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audited_store: Path, tmp_path: Path) -> None:
     store = Path(shutil.copy(audited_store, tmp_path))
     code, printed, _ = run("export", str(store), "--quiet")
@@ -70,7 +96,8 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
         (("--what", "finding"), 2, "did you mean findings?"),
         (("--what", "samples", "--format", "csv"), 2, "only findings and verdicts come in it"),
         (("--what", "findings", "--format", "png"), 2, "only plots come in it; add plots to --what"),
-        (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, svg, png, pdf"),
+        (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, latex, svg, png, pdf"),
+        (("--what", "findings,samples", "--figure", "k-star"), 2, "--figure k-star: pictures are plots"),
         (("--series", "grp"), 7, "holds no audit of it; there is: grpo, iac, seed 1"),
         (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
         (("--out", "taken/deeper"), 7, "cannot be written"),

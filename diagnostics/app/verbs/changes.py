@@ -1,0 +1,80 @@
+"""The verbs ``diff`` and ``lost`` of the API: what changed between two checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diagnostics.changes.difference import StepDifference
+    from diagnostics.changes.lost import LostProblems
+
+
+def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
+    """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
+
+    Is step 80 safer than step 160? Differences of pass@k are paired over problems, with Holm's correction over all k;
+    single problems are tested by Fisher's exact test, with Holm's correction over all of them. Both take the two steps
+    as chosen before looking. Samples nothing and changes nothing.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    steps
+        Two steps, the earlier one first: --steps 80 160. The step of the base is one of them.
+    series
+        Name of the series; needed where there are several.
+
+    Examples
+    --------
+    ::
+
+        found = oversharp.diff("audit/audit.duckdb", steps=[80, 160], series="grpo")
+        print(*found.sentences, sep="\\n")
+    """
+    from diagnostics.changes.difference import diff as run
+
+    return run(Path(store), steps=steps, series=series)
+
+
+def lost(
+    store: Path | str,
+    *,
+    step: int | None = None,
+    since: int | None = None,
+    series: str | None = None,
+    answers: bool = False,
+    most: int = 20,
+) -> LostProblems:
+    """List the problems that a checkpoint lost: those without a correct sample, and those surely solved less often.
+
+    The surest come first: Fisher's exact test with Holm's correction over all problems. Rarely solved problems are
+    lost by chance too, and how many that would be is said. To test them on fresh samples, run `oversharp confirm`.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file.
+    step
+        The checkpoint. Default: the last.
+    since
+        What it is compared with. Default: the base.
+    series
+        Name of the series; needed where there are several.
+    answers
+        Show what was answered at both checkpoints, how often, and a response of each.
+    most
+        So many problems are listed.
+
+    Examples
+    --------
+    ::
+
+        for one in oversharp.lost("audit/audit.duckdb", answers=True).problems:
+            print(one.change.title, one.before[0].answer, "→", one.after[-1].answer)
+    """
+    from diagnostics.changes.lost import lost as run
+
+    return run(Path(store), step=step, since=since, series=series, answers=answers, most=most)

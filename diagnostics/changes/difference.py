@@ -1,0 +1,160 @@
+"""``oversharp diff``: two checkpoints of a series, pass@k by k and problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from diagnostics.changes.problems import LEVEL, ProblemChange, gained_by_chance, lost_by_chance, problem_changes
+from diagnostics.changes.read import (
+    ComparedCheckpoint,
+    Pair,
+    checkpoint_at,
+    checkpoints_of,
+    open_for_reading,
+    read_pair,
+)
+from diagnostics.records.amounts import plural
+from diagnostics.records.errors import ConfigError
+from diagnostics.statistics.comparison import RunDifference, compare_runs
+from diagnostics.statistics.keys import inference_ks
+from diagnostics.store import Store
+from diagnostics.store.load import chosen_series
+from diagnostics.verdict.record import bounds_text, points_text, signed_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDifference:
+    """What changed from checkpoint ``before`` to checkpoint ``after`` of one series, on the problems of both.
+
+    ``changes`` of pass@k by task and k are paired over problems; their p has Holm's correction over all of them.
+    ``problems`` has those that changed, the surest first. ``lost_by_chance`` and ``gained_by_chance`` are how many
+    would have no correct sample any more, or a first one, if nothing had changed. ``why_untested``: why there is
+    neither p nor interval; None where there are. All of it is about these two checkpoints, as if they had been chosen
+    before looking: the extremes among many pairs overstate.
+    """
+
+    series: str
+    before: ComparedCheckpoint
+    after: ComparedCheckpoint
+    n_problems: int
+    changes: tuple[RunDifference, ...]
+    problems: tuple[ProblemChange, ...]
+    lost_by_chance: float
+    gained_by_chance: float
+    notes: tuple[str, ...] = ()
+    why_untested: str | None = None
+
+    def of_state(self, *states: str) -> tuple[ProblemChange, ...]:
+        """The problems in one of ``states``: lost, fell, rose, gained."""
+        return tuple(one for one in self.problems if one.state in states)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is sure of pass@k, and what became of single problems."""
+        return (*_of_pass_at_k(self), _of_problems(self))
+
+
+def diff(store_path: Path, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
+    """Compare the checkpoints at two ``steps`` of ``series``; see ``StepDifference``.
+
+    Raises:
+        ConfigError: there are not two different steps, there are no samples of one, or a series must be named.
+        StoreError: there is no such store or series, or no problem has samples at both.
+    """
+    if len(steps) != 2 or steps[0] == steps[1]:
+        raise ConfigError(f"--steps {' '.join(map(str, steps))}: give two different steps, the earlier one first")
+    with open_for_reading(store_path) as store:
+        return difference(store, chosen_series(store, series), steps[0], steps[1])
+
+
+def difference(store: Store, series: str, first: int, second: int) -> StepDifference:
+    """The same of an open store. Raises as ``diff``."""
+    points = checkpoints_of(store, series)
+    pair = read_pair(store, series, *(checkpoint_at(points, "--steps", step) for step in (first, second)))
+    counts = pair.counts
+    changed = [one for one in changes_of(pair) if one.state != "unchanged"]
+    return StepDifference(
+        series=series,
+        before=pair.before,
+        after=pair.after,
+        n_problems=len(counts.problem_ids),
+        changes=_pass_at_k_changes(pair),
+        problems=tuple(sorted(changed, key=_surest)),
+        lost_by_chance=lost_by_chance(counts),
+        gained_by_chance=gained_by_chance(counts),
+        notes=pair.notes,
+        why_untested=pair.why_untested,
+    )
+
+
+def changes_of(pair: Pair) -> tuple[ProblemChange, ...]:
+    """Every problem of both checkpoints."""
+    return problem_changes(pair.counts, names=pair.names, titles=pair.titles, independent=pair.why_untested is None)
+
+
+def _surest(one: ProblemChange) -> tuple[float, float, str]:
+    p = 1.0 if one.p_adjusted is None else one.p_adjusted
+    return p, -abs(one.correct_after / one.n_after - one.correct_before / one.n_before), one.problem_id
+
+
+def _pass_at_k_changes(pair: Pair) -> tuple[RunDifference, ...]:
+    counts = pair.counts
+    least = int(min(counts.n_before_P.min(), counts.n_after_P.min()))
+    rows = compare_runs(
+        counts.before_P,
+        counts.after_P,
+        n_first=counts.n_before_P,
+        n_second=counts.n_after_P,
+        task_P=pair.task_P,
+        ks=inference_ks(least),
+        cluster_P=pair.cluster_P,
+    )
+    if pair.why_untested is None:
+        return tuple(rows)
+    return tuple(replace(row, low=None, high=None, p=None, p_adjusted=None) for row in rows)
+
+
+def _of_pass_at_k(found: StepDifference) -> tuple[str, ...]:
+    tasks = sorted({row.task for row in found.changes})
+    of = f"From {found.before.name} to {found.after.name} of {found.series}"
+    said = []
+    for task in tasks:
+        rows = [row for row in found.changes if row.task == task]
+        on = f" on {task}" if len(tasks) > 1 else ""
+        first = f"pass@1 {signed_text(rows[0].difference)} points{bounds_text(rows[0].low, rows[0].high)}"
+        said.append(f"{of}{on}: {first}{_sure(rows)}.")
+    return tuple(said)
+
+
+def _sure(rows: Sequence[RunDifference]) -> str:
+    """What is sure after the correction for all k."""
+    if all(row.p_adjusted is None for row in rows):
+        return ", without a test"
+    parts = []
+    for word, sign in (("rose", 1), ("fell", -1)):
+        sure = [r for r in rows if r.p_adjusted is not None and r.p_adjusted <= LEVEL and sign * r.difference > 0]
+        if sure:
+            most = max(sure, key=lambda row: sign * row.difference)
+            size = f"{points_text(abs(most.difference))} points{_size_bounds(most, sign)}"
+            ks = ", ".join(str(row.k) for row in sure)
+            parts.append(f"pass@k surely {word} at k = {ks}, most at k = {most.k} by {size}")
+    return f"; {'; '.join(parts)}" if parts else f"; no change is shown up to k = {rows[-1].k}"
+
+
+def _size_bounds(row: RunDifference, sign: int) -> str:
+    if row.low is None or row.high is None:
+        return ""
+    return bounds_text(*sorted((sign * row.low, sign * row.high)))
+
+
+def _of_problems(found: StepDifference) -> str:
+    lost, gained = len(found.of_state("lost")), len(found.of_state("gained"))
+    sure = [one for one in found.problems if one.sure]
+    fell = sum(one.state in ("lost", "fell") for one in sure)
+    chance = f"chance alone would make it about {found.lost_by_chance:.1f} and {found.gained_by_chance:.1f}"
+    seen = f"Of {plural(found.n_problems, 'problem')}, {lost} lost every correct sample and {gained} won a first one"
+    if found.why_untested is not None:
+        return f"{seen}; which of them changed is not tested: {found.why_untested}."
+    return f"{seen} ({chance}); {fell} surely fell and {len(sure) - fell} surely rose."

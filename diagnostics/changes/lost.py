@@ -1,0 +1,182 @@
+"""``oversharp lost``: the problems that a checkpoint solves no more, and what it answers instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from diagnostics.changes.difference import changes_of
+from diagnostics.changes.problems import ProblemChange, lost_by_chance
+from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
+from diagnostics.records.amounts import plural
+from diagnostics.records.errors import ConfigError
+from diagnostics.store import Store
+from diagnostics.store.load import chosen_series
+
+#: Of a long response, so much of its beginning and its end is told.
+HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
+#: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
+MOST_ANSWERS = 3
+_ANSWERS = """
+WITH said AS (
+    SELECT
+        problem_id, coalesce(mode, answer) AS answer, correct, count(*) AS n,
+        first(text ORDER BY sample_index) AS response
+    FROM graded_samples
+    WHERE series = $series AND NOT greedy AND list_contains($problem_ids, problem_id)
+      AND CASE WHEN $base THEN is_base ELSE NOT is_base AND step = $step END
+    GROUP BY problem_id, coalesce(mode, answer), correct
+)
+SELECT *
+FROM said
+QUALIFY row_number() OVER (PARTITION BY problem_id, correct ORDER BY n DESC, answer NULLS LAST) <= $most
+ORDER BY problem_id, correct DESC, n DESC, answer NULLS LAST
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerCount:
+    """An answer with how many samples gave it; None is no readable one. ``response`` is the first such, shortened."""
+
+    answer: str | None
+    correct: bool
+    n: int
+    response: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostProblem:
+    """A problem that lost something, and what was answered at both checkpoints: correct answers first."""
+
+    change: ProblemChange
+    before: tuple[AnswerCount, ...] = ()
+    after: tuple[AnswerCount, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostProblems:
+    """What checkpoint ``after`` solves no more, or surely less often, than ``before``.
+
+    ``problems`` are the first, by p, of ``n_listed``. ``n_lost`` counts those without a correct sample left,
+    ``n_surely`` those that are surely solved less often. ``lost_by_chance`` is how many would have no correct sample
+    left if nothing had changed.
+    """
+
+    series: str
+    before: ComparedCheckpoint
+    after: ComparedCheckpoint
+    n_problems: int
+    n_lost: int
+    n_surely: int
+    n_listed: int
+    lost_by_chance: float
+    problems: tuple[LostProblem, ...]
+    notes: tuple[str, ...] = ()
+    why_untested: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """How many, beside how many chance would make."""
+        seen = (
+            f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}: "
+            f"no correct sample is left of what {self.before.name} solved"
+        )
+        if self.why_untested is not None:
+            return f"{seen}. Which of them are lost is not tested: {self.why_untested}."
+        chance = f"chance alone would make it about {self.lost_by_chance:.1f}"
+        return f"{seen} ({chance}). {plural(self.n_surely, 'problem')} surely fell."
+
+
+def lost(
+    store_path: Path,
+    *,
+    step: int | None = None,
+    since: int | None = None,
+    series: str | None = None,
+    answers: bool = False,
+    most: int = 20,
+) -> LostProblems:
+    """The problems that the checkpoint at ``step`` (default: the last) lost since ``since`` (default: the base).
+
+    Raises:
+        ConfigError: there are no samples of a step, both are the same, ``most`` is below 1, or a series must be named.
+        StoreError: there is no such store or series, or no problem has samples at both.
+    """
+    if most < 1:
+        raise ConfigError(f"--most {most}: must be 1 or more")
+    with open_for_reading(store_path) as store:
+        return lost_problems(store, chosen_series(store, series), step=step, since=since, answers=answers, most=most)
+
+
+def lost_problems(
+    store: Store, series: str, *, step: int | None, since: int | None, answers: bool, most: int
+) -> LostProblems:
+    """The same of an open store. Raises as ``lost``."""
+    pair = since_base(store, series, step=step, since=since)
+    before, after = pair.before, pair.after
+    fallen = sorted(
+        (one for one in changes_of(pair) if one.state == "lost" or (one.state == "fell" and one.sure)),
+        key=lambda one: (1.0 if one.p_adjusted is None else one.p_adjusted, -one.correct_before, one.problem_id),
+    )
+    shown = fallen[:most]
+    said = _answers(store, series, (before, after), shown) if answers else {}
+    return LostProblems(
+        series=series,
+        before=before,
+        after=after,
+        n_problems=len(pair.counts.problem_ids),
+        n_lost=sum(one.state == "lost" for one in fallen),
+        n_surely=sum(one.sure for one in fallen),
+        n_listed=len(fallen),
+        lost_by_chance=lost_by_chance(pair.counts),
+        problems=tuple(
+            LostProblem(
+                change=one,
+                before=said.get((before, one.problem_id), ()),
+                after=said.get((after, one.problem_id), ()),
+            )
+            for one in shown
+        ),
+        notes=pair.notes,
+        why_untested=pair.why_untested,
+    )
+
+
+def _answers(
+    store: Store, series: str, points: tuple[ComparedCheckpoint, ...], shown: list[ProblemChange]
+) -> dict[tuple[ComparedCheckpoint, str], tuple[AnswerCount, ...]]:
+    found = {}
+    for point in points:
+        rows = store.frame(
+            _ANSWERS,
+            series=series,
+            base=point.is_base,
+            step=-1 if point.is_base else point.step,
+            problem_ids=[one.problem_id for one in shown],
+            most=MOST_ANSWERS,
+        )
+        for problem_id, own in rows.groupby("problem_id", sort=False):
+            found[point, str(problem_id)] = tuple(
+                AnswerCount(
+                    answer=None if pd.isna(row["answer"]) else str(row["answer"]),
+                    correct=bool(row["correct"]),
+                    n=int(row["n"]),
+                    response=shortened(str(row["response"])),
+                )
+                for row in own.to_dict("records")
+            )
+    return found
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a long response: that is where the answer stands.
+
+    >>> len(shortened("a" * 5000)), shortened("short")
+    (1224, 'short')
+    """
+    left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
+    if left <= 0:
+        return text
+    return f"{text[:HEAD_CHARACTERS]} … ({plural(left, 'character')}) … {text[-TAIL_CHARACTERS:]}"

@@ -1,0 +1,187 @@
+"""Reads what two checkpoints of a series have in common from a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from diagnostics.changes.problems import ProblemCounts
+from diagnostics.records.amounts import plural
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.prompts import prompt_titles
+from diagnostics.store import Store
+from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.verdict.record import Verdict
+
+_CHECKPOINTS = """
+SELECT step, checkpoint, is_base
+FROM series_checkpoints
+WHERE series = $series AND checkpoint_id IN (SELECT checkpoint_id FROM sampled_counts WHERE series = $series)
+ORDER BY is_base DESC, step
+"""
+_COUNTS = """
+SELECT step, is_base, problem_id, task, n, n_correct
+FROM sampled_counts
+WHERE series = $series
+  AND ((is_base AND ($first IS NULL OR $second IS NULL)) OR (NOT is_base AND step IN ($first, $second)))
+ORDER BY problem_id
+"""
+_PROBLEMS = """
+SELECT p.problem_id, coalesce(p.source_id, p.problem_id) AS problem, p.prompt, ap.cluster
+FROM audit_problems AS ap
+JOIN current_audits AS a USING (audit_id)
+JOIN problems AS p USING (problem_id)
+WHERE a.series = $series
+ORDER BY p.problem_id
+"""
+
+#: What the verdict holds for possible beside a loss of ability.
+_CAUSES: Mapping[str, str] = MappingProxyType(
+    {
+        "format": "samples that could not be read may explain all",
+        "unread": "too few samples could be read to tell whether that is why",
+        "guessing": "lucky guesses of the base that were accepted may explain all",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedCheckpoint:
+    """A checkpoint with samples. The base has a step like others; where it shares it with one, ``is_base`` tells."""
+
+    step: int
+    checkpoint: str
+    is_base: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        return "the base" if self.is_base else f"step {self.step}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """What both checkpoints have samples of. Problems in the order of their ids.
+
+    ``cluster_P`` numbers clusters of related problems, a problem without one being one of its own. ``notes`` are about
+    what may mislead. ``why_untested`` says why nothing is tested on these samples; None where it is.
+    """
+
+    series: str
+    before: ComparedCheckpoint
+    after: ComparedCheckpoint
+    counts: ProblemCounts
+    task_P: tuple[str, ...]
+    names: tuple[str, ...]
+    titles: tuple[str, ...]
+    cluster_P: Int[np.ndarray, " problem"]
+    notes: tuple[str, ...]
+    why_untested: str | None
+
+
+def open_for_reading(store_path: Path) -> Store:
+    """The store, with bounded memory. Raises ``StoreError`` where there is none."""
+    if not store_path.exists():
+        raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
+    store = Store.open(store_path, read_only=True)
+    store.bound_memory()
+    return store
+
+
+def checkpoints_of(store: Store, series: str) -> tuple[ComparedCheckpoint, ...]:
+    """The checkpoints of ``series`` that have graded samples, the base first."""
+    rows = store.frame(_CHECKPOINTS, series=series)
+    return tuple(
+        ComparedCheckpoint(step=int(row["step"]), checkpoint=str(row["checkpoint"]), is_base=bool(row["is_base"]))
+        for row in rows.to_dict("records")
+    )
+
+
+def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int | None) -> ComparedCheckpoint:
+    """The checkpoint at ``step``, a trained one before a base of the same step; None is the base.
+
+    Raises ``ConfigError`` naming the steps that there are.
+    """
+    found = [one for one in points if (one.is_base if step is None else one.step == step)]
+    if not found:
+        held = ", ".join(f"{one.step} (base)" if one.is_base else str(one.step) for one in points)
+        asked = "the base" if step is None else f"step {step}"
+        raise ConfigError(f"{flag}: there are no samples of {asked}; there are of step {held or 'none'}")
+    return found[-1]
+
+
+def since_base(store: Store, series: str, *, step: int | None, since: int | None) -> Pair:
+    """The checkpoint at ``step`` (default: the last) beside that at ``since`` (default: the base).
+
+    Raises ``ConfigError`` where there are no samples of one, or both are the same, and as ``read_pair``.
+    """
+    points = checkpoints_of(store, series)
+    before = checkpoint_at(points, "--since", since)
+    last = max((one.step for one in points if not one.is_base), default=None)
+    after = checkpoint_at(points, "--step", last if step is None else step)
+    if before == after:
+        raise ConfigError(f"--step {after.step}: {after.name} cannot be compared with itself; name another --step")
+    return read_pair(store, series, before, after)
+
+
+def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint) -> Pair:
+    """Both checkpoints on the problems that both have samples of. Raises ``StoreError`` where there are none."""
+    rows = store.frame(
+        _COUNTS,
+        series=series,
+        first=None if before.is_base else before.step,
+        second=None if after.is_base else after.step,
+    )
+    first, second = (_at(rows, point) for point in (before, after))
+    both = first.merge(second, left_index=True, right_index=True, suffixes=("_before", "_after"))
+    if both.empty:
+        raise StoreError(f"{store.path}: no problem has samples at {before.name} and at {after.name} of {series}")
+    verdict = store.verdict(series)
+    known = store.frame(_PROBLEMS, series=series).set_index("problem_id")
+    known = known.assign(title=prompt_titles(known["prompt"].tolist())).loc[both.index]
+    alone = "problem " + known.index.to_series()
+    return Pair(
+        series=series,
+        before=before,
+        after=after,
+        counts=ProblemCounts(
+            problem_ids=tuple(both.index),
+            before_P=both["n_correct_before"].to_numpy(dtype=np.int64),
+            n_before_P=both["n_before"].to_numpy(dtype=np.int64),
+            after_P=both["n_correct_after"].to_numpy(dtype=np.int64),
+            n_after_P=both["n_after"].to_numpy(dtype=np.int64),
+        ),
+        task_P=tuple(both["task_before"].astype(str)),
+        names=tuple(known["problem"].astype(str)),
+        titles=tuple(known["title"]),
+        cluster_P=np.asarray(pd.factorize(known["cluster"].astype("string").fillna(alone))[0]),
+        notes=_notes(verdict, after, max(len(first), len(second)) - len(both)),
+        why_untested=_why_untested(verdict),
+    )
+
+
+def _at(rows: pd.DataFrame, point: ComparedCheckpoint) -> pd.DataFrame:
+    own = rows[rows["is_base"] if point.is_base else ~rows["is_base"] & (rows["step"] == point.step)]
+    return own.set_index("problem_id")[["task", "n", "n_correct"]]
+
+
+def _notes(verdict: Verdict | None, after: ComparedCheckpoint, n_left: int) -> tuple[str, ...]:
+    """What was left out, what the verdict says of how the samples came to be, and what else explains a loss."""
+    left = [f"{plural(n_left, 'problem')} without samples at both checkpoints left out."] if n_left else []
+    if verdict is None:
+        return tuple(left)
+    causes = {one.step: one.cause for one in verdict.steps if one.lost and one.cause is not None}
+    named = [f"Of what {after.name} lost, {_CAUSES[causes[after.step]]}."] if after.step in causes else []
+    return (*left, *verdict.warnings, *named)
+
+
+def _why_untested(verdict: Verdict | None) -> str | None:
+    """Why the verdict says nothing of these very problems although it could be computed; None where it does."""
+    claims = () if verdict is None else verdict.claims
+    return next((one.why for one in claims if one.name == FELL_HERE and one.p is not None and one.why), None)

@@ -1,0 +1,192 @@
+"""Two checkpoints of a small import: what was lost and gained, what is sure of it, what is answered instead."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+import oversharp
+from diagnostics.app.cli import main
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.verdict.claims import FELL_HERE
+
+pytestmark = pytest.mark.xdist_group("changes")
+
+CHAT = "<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+N = 16
+#: Correct samples of 16 at steps 0, 10, 20: lost for sure, lost perhaps by chance, gained, and twenty that stay.
+COUNTS = {"1 + 1?": (16, 14, 0), "2 + 2?": (1, 1, 0), "3 + 3?": (0, 1, 16)}
+COUNTS |= {f"{i} + 9?": (8, 8, 8) for i in range(20)}
+
+
+def dump(path: Path, steps: dict[int, int]) -> Path:
+    """Rollouts of verl: a right answer is the problem's number with a distinct tail, a wrong one is 7."""
+    with path.open("w", encoding="utf-8") as file:
+        for step, place in steps.items():
+            for prompt, counts in COUNTS.items():
+                for i in range(N):
+                    right = i < counts[place]
+                    text = f"try {i} at {step}: \\boxed{{{prompt[0] if right else 'seven'}}}"
+                    row = {"input": CHAT.format(prompt), "output": text, "gts": prompt[0], "score": float(right)}
+                    file.write(json.dumps({**row, "step": step}) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from diagnostics.ingest.ingest import import_samples
+
+    folder = tmp_path_factory.mktemp("changes")
+    config = oversharp.ImportConfig(store=folder / "audit.duckdb", name="run", verifier="math")
+    return import_samples([dump(folder / "run.jsonl", {0: 0, 10: 1, 20: 2})], config).store_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def invoke(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return invoke
+
+
+def test_what_was_lost_comes_first_by_what_is_sure_and_says_what_chance_would_make(store_path: Path) -> None:
+    found = oversharp.lost(store_path)
+    assert [(one.change.title, one.change.state, one.change.sure) for one in found.problems] == [
+        ("1 + 1?", "lost", True),
+        ("2 + 2?", "lost", False),
+    ]
+    assert (found.before.name, found.after.name) == ("the base", "step 20")
+    assert found.lost_by_chance == pytest.approx(
+        0.5, abs=0.001
+    )  # the one hit of 2 + 2? falls to the base half the time
+    assert found.sentence == (
+        "Of 23 problems, step 20 of run lost 2: no correct sample is left of what the base solved (chance alone would "
+        "make it about 0.5). 1 problem surely fell."
+    )
+
+
+def test_answers_are_counted_at_both_checkpoints_right_ones_first(store_path: Path) -> None:
+    (first, *_) = oversharp.lost(store_path, answers=True, since=10).problems
+    assert [(one.answer, one.correct, one.n) for one in first.before] == [("1", True, 14), ("seven", False, 2)]
+    assert [(one.answer, one.correct, one.n) for one in first.after] == [("seven", False, 16)]
+    assert first.after[0].response == "try 0 at 20: \\boxed{seven}"
+
+
+def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_problems(store_path: Path) -> None:
+    found = oversharp.diff(store_path, steps=(0, 20))
+    assert [row.k for row in found.changes] == [1, 2, 4, 8]
+    # one of 23 problems lost 16 of 16, one gained as many, one lost 1 of 16
+    assert found.changes[0].difference == pytest.approx(-1 / 16 / 23)
+    assert {one.title: (one.state, one.sure) for one in found.problems} == {
+        "1 + 1?": ("lost", True),
+        "3 + 3?": ("gained", True),
+        "2 + 2?": ("lost", False),
+    }
+    assert "2 lost every correct sample and 1 won a first one" in found.sentences[-1]
+    assert found.sentences[-1].endswith("1 surely fell and 1 surely rose.")
+    assert "no change is shown up to k = 8" in found.sentences[0]
+    back = oversharp.diff(store_path, steps=(20, 0))
+    assert back.changes[0].difference == pytest.approx(1 / 16 / 23)
+
+
+def test_of_samples_that_are_no_draws_of_their_own_nothing_is_tested(store_path: Path, tmp_path: Path) -> None:
+    """The verdict says so of sorted batches; here its document says so."""
+    copied = Path(shutil.copy(store_path, tmp_path))
+    with oversharp.open_store(copied) as store:
+        verdict = store.verdict()
+    assert verdict is not None
+    told = json.loads(verdict.to_json())
+    (claim,) = [one for one in told["claims"] if one["name"] == FELL_HERE]
+    claim["why"] = "they hang together"
+    with duckdb.connect(str(copied)) as connection:
+        connection.execute("UPDATE audit_verdicts SET document = ?", [json.dumps(told)])
+    found = oversharp.diff(copied, steps=(0, 20))
+    assert found.why_untested == "they hang together"
+    assert not any(one.sure or one.p_adjusted is not None for one in found.problems)
+    assert all(row.low is row.high is row.p is row.p_adjusted is None for row in found.changes)
+    assert "not tested: they hang together" in found.sentences[-1]
+    assert "not tested: they hang together" in oversharp.lost(copied).sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("diff", "--steps", "10"), "--steps 10: give two different steps"),
+        (("diff", "--steps", "10", "10"), "give two different steps"),
+        (("diff", "--steps", "10", "30"), "no samples of step 30; there are of step 0 (base), 10, 20"),
+        (("lost", "--step", "5"), "--step: there are no samples of step 5"),
+        (("lost", "--step", "10", "--since", "10"), "step 10 cannot be compared with itself"),
+        (("lost", "--most", "0"), "--most 0: must be 1 or more"),
+        (("lost", "--series", "nobody"), "holds no audit of it; there is: run"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    run: Callable[..., tuple[int, str, str]], store_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    code, printed, err = run(arguments[0], str(store_path), *arguments[1:])
+    assert code in (2, 7)
+    assert not printed
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nix\.duckdb: no such store"):
+        oversharp.lost(tmp_path / "nix.duckdb")
+
+
+def test_the_commands_print_tables_and_json_says_the_same(
+    run: Callable[..., tuple[int, str, str]], store_path: Path
+) -> None:
+    code, printed, _ = run("lost", str(store_path))
+    assert code == 0
+    assert "surely lost" in printed
+    assert "lost, perhaps by chance" in printed
+    told = json.loads(run("lost", str(store_path), "--answers", "--json")[1])
+    assert told["problems"][0]["after"][0] == {
+        "answer": "seven", "correct": False, "n": 16, "response": "try 0 at 20: \\boxed{seven}",
+    }  # fmt: skip
+    assert "seven ×16" in run("lost", str(store_path), "--answers")[1]
+    assert "1 more problem lost or surely fell" in run("lost", str(store_path), "--most", "1")[1]
+    code, printed, _ = run("diff", str(store_path), "--steps", "0", "20")
+    assert code == 0
+    assert "step 20, %" in printed
+    assert json.loads(run("diff", str(store_path), "--steps", "0", "20", "--json")[1])["sentences"][0] in printed
+
+
+def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
+    with oversharp.open_store(store_path) as store:
+        assert store.series == ("run",)
+        problems = store.problems()
+        assert problems.loc[problems["sure"], "title"].tolist() in (["1 + 1?", "3 + 3?"], ["3 + 3?", "1 + 1?"])
+        (known,) = problems.loc[problems["title"] == "1 + 1?", "problem_id"]
+        samples = store.samples(step=20, problem=known)
+        assert (len(samples), samples["correct"].sum()) == (N, 0)
+        assert len(store.samples()) == 3 * N * len(COUNTS)
+        assert store.diff(0, 20) == oversharp.diff(store_path, steps=(0, 20))
+        assert store.lost() == oversharp.lost(store_path, answers=True)
+        assert isinstance(store.frame("FROM findings"), pd.DataFrame)
+        public = {name for name in dir(store) if not name.startswith("_")}
+    assert not {name for name in public if name.startswith(("add", "begin", "end", "record", "write"))}
+
+
+def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp_path: Path) -> None:
+    with oversharp.open_store(store_path) as store:
+        plot = store.plot("headline_delta")
+        assert "<svg" in plot._repr_svg_()
+        assert plot.save(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+        with pytest.raises(ConfigError, match=r"x\.jpg: pictures are written as svg, png, pdf"):
+            plot.save(tmp_path / "x.jpg")
+        with pytest.raises(ConfigError, match="did you mean headline-delta"):
+            store.plot("headline-detla")
+        with pytest.raises(ConfigError, match="name one of them"):
+            store.plot("problem")
