@@ -20,11 +20,12 @@ from trainers.checking import (
     checked_start,
     first_model,
     model_outlines,
+    rounding_note,
     training_problems,
-    uncorrected,
 )
 from trainers.config import TrainConfig
 from trainers.loop import train
+from trainers.objectives.sampling.importance import Importance
 from trainers.run.checkpointing import checkpoint_path
 
 
@@ -213,17 +214,30 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("setting", "is_said"),
+    ("setting", "corrected", "said"),
     [
-        ({}, True),
-        ({"precision": "float32"}, False),
-        ({"engine": "own"}, False),
-        ({"algorithm": "iac+importance"}, False),
-        ({"algorithm": "dlc"}, False),
+        ({}, True, "rollouts are weighted by importance (per token, at most 2)"),
+        ({"correction": "none"}, False, "learned from as if the trainer had drawn them"),
+        ({"precision": "float32"}, False, None),
+        ({"engine": "own"}, False, None),
+        ({"algorithm": "iac+importance:cap=3"}, True, None),
+        ({"algorithm": "dlc"}, False, None),  # another law on purpose
     ],
 )
-def test_rollouts_in_bfloat16_that_nothing_corrects_are_said_to_be(setting: dict[str, Any], is_said: bool) -> None:
+def test_rollouts_of_vllm_in_bfloat16_are_weighted_unless_somebody_says_otherwise(
+    setting: dict[str, Any], corrected: bool, said: str | None
+) -> None:
     config = TrainConfig(**{"engine": "vllm", "precision": "bfloat16", "algorithm": "iac", **setting})
-    said = uncorrected(config, checked_objective(config))
-    assert (said is not None) == is_said
-    assert said is None or "--algorithm iac+importance weights them for it" in said
+    correction = checked_objective(config).correction
+    assert (correction is not None) == corrected
+    if said is None:
+        assert rounding_note(config) is None
+    else:
+        assert said in str(rounding_note(config))
+        assert correction == (Importance() if corrected else None)
+
+
+def test_a_correction_that_is_named_and_left_out_is_refused() -> None:
+    config = TrainConfig(engine="vllm", algorithm="grpo+importance", correction="none")
+    with pytest.raises(ConfigError, match=r"--correction none: .* names importance; leave one of them out"):
+        checked_objective(config)

@@ -31,6 +31,12 @@ from trainers.objectives.surrogates.reinforce import Reinforce
 
 def faults(objective: Objective) -> list[str]:
     """Why the objective is not what its expression says, one line each; none if every part has an effect."""
+    if objective.by_token and objective.calibrations:
+        estimator = name_of(objective.estimator)
+        return [
+            f"{estimator}:kl gives every token an advantage of its own, and {_names(objective.calibrations)} "
+            "changes those of whole responses; leave one of them out"
+        ]
     return _faults(objective, rollouts_of_every_kind(partial_rewards=True))
 
 
