@@ -168,8 +168,12 @@ def checked_objective(config: TrainConfig) -> Objective:
 
 
 def rounding_note(config: TrainConfig) -> str | None:
-    """What becomes of rollouts of another arithmetic that nobody named a correction for; None where there are none."""
-    if not _rounds_otherwise(config, objectives.parse(config.algorithm)):
+    """What is to be known of rollouts whose arithmetic is, or is not, another than the trainer's; None for nothing."""
+    objective = objectives.parse(config.algorithm)
+    is_own = config.engine == "own" and config.precision == "float32" and objective.decoding is None
+    if is_own and objective.correction is not None:
+        return "importance changes nothing here: --engine own draws in the trainer's own arithmetic, so weights are 1"
+    if not _rounds_otherwise(config, objective):
         return None
     why = "vLLM rounds otherwise than the trainer (sampler_logp_gap_mean in metrics.jsonl says by how much)"
     if config.correction == "none":

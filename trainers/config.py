@@ -235,6 +235,8 @@ class TrainConfig:
     def _require_validation(self) -> None:
         if self.validation is not None and self.validate_every is None:
             raise ConfigError(f"--validation {self.validation} needs --validate-every")
+        if self.validation_samples != TrainConfig.validation_samples and self.validate_every is None:
+            raise ConfigError(f"--validation-samples {self.validation_samples} needs --validate-every")
         generated = self.task is not None and self.task.startswith(GENERATED)
         if self.validate_every is not None and self.validation is None and not (self.trains_on_countdown or generated):
             raise ConfigError("--validate-every needs --validation FILE: problems that are not trained on")

@@ -220,6 +220,7 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
         ({"correction": "none"}, False, "learned from as if the trainer had drawn them"),
         ({"precision": "float32"}, False, None),
         ({"engine": "own"}, False, None),
+        ({"engine": "own", "precision": "float32", "algorithm": "grpo+importance"}, True, "importance changes nothing"),
         ({"algorithm": "iac+importance:cap=3"}, True, None),
         ({"algorithm": "dlc"}, False, None),  # another law on purpose
     ],

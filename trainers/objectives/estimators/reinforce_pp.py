@@ -4,7 +4,7 @@
     over=samples   A_i = (r_i - m) / (s + 1e-8)          m, s: mean and unbiased deviation of r over the samples
 
 Over tokens, verl's form and the default, every token carries its sample's reward, so a long response weighs more in m
-and v than a short one. Over samples is the paper's form. A batch whose rewards are all equal has advantage 0. Works
+and v than a short one. Over samples is the paper's form. A batch whose values are all equal has advantage 0. Works
 with one rollout per prompt.
 
     kl=b           A_it = r_i - b * sum over tokens s >= t of log(pi_old(y_is) / pi_ref(y_is)), then whitened
@@ -12,7 +12,7 @@ with one rollout per prompt.
 ``kl`` puts the KL to the reference into the reward, as the paper does: k1 at every token, to which the tokens before it
 have led. Every token then has an advantage of its own, and m, v and s are taken of these: ``over=tokens`` counts each
 once, as the paper's Eq 5 does and verl with ``use_kl_in_reward``; ``over=samples`` each by one over the tokens of its
-response. A group of equal rewards teaches too. The part ``kl`` is a loss beside it instead, whose k1 has no pull.
+response. The part ``kl`` is a loss beside the reward instead, where k1 has no pull. No calibration goes with ``kl=b``.
 
 Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.1, Eq 4 and 5, and appendix B.2; verl 0.9 ``reinforce_plus_plus``
 with gamma = 1, its ``kl_ctrl.kl_coef`` being ``kl``.
