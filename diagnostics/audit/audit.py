@@ -273,9 +273,11 @@ def _waves(prepared: PreparedAudit, outcome: _Outcome) -> Iterator[list[Task[Non
 
 def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
     opened, base, n_panel = prepared.open, prepared.series.base, prepared.config.panel
+    look = opened.grader.look
+    if look is not None and look.strict:
+        look.take()  # what an earlier call drew may be enough to stop
     planned = planned_samples(opened.store, opened.key, base.checkpoint_id)
     n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample")
-    look = opened.grader.look
     if look is not None and (n or look.strict):
         look.take(whole=True)
     if n_panel:
