@@ -184,6 +184,16 @@ def rounding_note(config: TrainConfig) -> str | None:
     )
 
 
+def never_validated(config: TrainConfig) -> str | None:
+    """That no step of the run is one to validate at; None where there is one, or nobody asks for it."""
+    if config.validate_every is None or config.validate_every <= config.max_steps:
+        return None
+    return (
+        f"--validate-every {config.validate_every}: the run ends at step {config.max_steps}, before it validates "
+        "anything"
+    )
+
+
 def _rounds_otherwise(config: TrainConfig, objective: Objective) -> bool:
     """Whether rollouts are drawn in another arithmetic than the trainer's, and no part answers for that.
 

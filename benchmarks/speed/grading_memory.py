@@ -2,12 +2,14 @@
 
 ``python benchmarks/speed/grading_memory.py`` (minutes; ``--samples`` for fewer) writes ``results/grading_memory.json``.
 Every response is another one and ends in a box; each way of grading runs in a process of its own. The peer needs
-several times the texts: it is left out where less memory than that is free.
+several times the texts, and so has a quarter of the samples. ``--folder`` keeps stores and measurements, and a run that
+was broken off goes on with those it finds there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +21,6 @@ from typing import Any
 from results import circumstances, digits, write
 
 from diagnostics.engine.grading import grade_responses
-from diagnostics.records.memory import free_bytes
 from diagnostics.records.progress import SilentProgress
 from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
 from diagnostics.store import Store
@@ -29,8 +30,6 @@ from diagnostics.store.missing import ungraded
 from diagnostics.verifiers import Verifiers
 
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=2048)
-#: The peer took less than so many times the characters of all texts.
-PEER_TIMES = 6
 PER_PROBLEM = 1000
 
 
@@ -86,7 +85,6 @@ KEY = AuditKey(
 def grade(path: Path) -> None:
     """Grade the store as an audit, an import or a regrading does."""
     with Store.open(path) as store:
-        store.bound_memory()
         ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
         pending = ungraded(store, KEY)
         grade_responses(store, stored_problems(store, ids), pending, key=KEY, progress=SilentProgress())
@@ -95,7 +93,6 @@ def grade(path: Path) -> None:
 def grade_at_once(path: Path) -> None:
     """The peer: all texts in one frame, then their grades."""
     with Store.open(path) as store, Verifiers() as verifiers:
-        store.bound_memory()
         ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
         by_id = {problem.problem_id: problem for problem in stored_problems(store, ids)}
         rows = store.frame(
@@ -112,6 +109,8 @@ def grade_at_once(path: Path) -> None:
 
 def took(way: str, path: Path) -> dict[str, float]:
     """One way of grading in a process of its own: seconds and its largest memory, without its workers'."""
+    with Store.open(path) as store:  # what a way that was broken off has graded
+        Database.rows(store._database, "DELETE FROM grades")
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, __file__, "--way", way, str(path)])
     _, status, used = os.wait4(process.pid, 0)
@@ -120,7 +119,6 @@ def took(way: str, path: Path) -> dict[str, float]:
     with Store.open(path) as store:
         found = store.frame("SELECT count(*) AS n, count(*) FILTER (correct) AS n_correct FROM grades").iloc[0]
         sizes = {"graded": int(found["n"]), "correct": int(found["n_correct"])}
-        Database.rows(store._database, "DELETE FROM grades")
     return {
         "peak_gib": digits(used.ru_maxrss / 2**20),
         "wall_s": digits(time.perf_counter() - start),
@@ -128,20 +126,25 @@ def took(way: str, path: Path) -> dict[str, float]:
     }
 
 
-def measure(n: int, characters: int) -> dict[str, Any]:
-    """Both ways, where there is room for the peer."""
-    with tempfile.TemporaryDirectory(prefix="oversharp-grading-") as scratch:
-        path = Path(scratch) / "audit.duckdb"
-        build(path, n, characters)
-        ours = took("blocks", path)
-        has_room = free_bytes() > PEER_TIMES * n * characters
-        return {
-            "samples": n,
-            "characters_of_each": characters,
-            "texts_gib": digits(n * characters / 2**30),
-            "in_blocks": ours,
-            "peer_all_at_once": took("at once", path) if has_room else None,
-        }
+def kept(way: str, path: Path) -> dict[str, float]:
+    """The measurement that lies beside the store, else a new one."""
+    file = path.with_suffix(f".{way.replace(' ', '_')}.json")
+    if not file.exists():
+        file.write_text(json.dumps(took(way, path)))
+    found: dict[str, float] = json.loads(file.read_text())
+    return found
+
+
+def measure(n: int, characters: int, folder: Path) -> dict[str, Any]:
+    """Ours on all samples, and both ways on as many as the peer has."""
+    found: dict[str, Any] = {"characters_of_each": characters}
+    for name, size, ways in (("all", n, ("blocks",)), ("a quarter", n // 4, ("blocks", "at once"))):
+        path = folder / f"{size}x{characters}.duckdb"
+        if not path.exists():
+            build(path, size, characters)
+        found[name] = {"samples": size, "texts_gib": digits(size * characters / 2**30)}
+        found[name] |= {way: kept(way, path) for way in ways}
+    return found
 
 
 def main() -> None:
@@ -149,18 +152,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, default=300_000)
     parser.add_argument("--characters", type=int, default=8000)
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--way", choices=("blocks", "at once"))
     parser.add_argument("path", type=Path, nargs="?")
     given = parser.parse_args()
     if given.way is not None:
         (grade if given.way == "blocks" else grade_at_once)(given.path)
         return
+    with tempfile.TemporaryDirectory(prefix="oversharp-grading-") as scratch:
+        found = measure(given.samples, given.characters, given.folder or Path(scratch))
     write(
         "grading_memory",
         {
             "benchmark": "grading_memory",
             "what": "grading a store of long responses that all differ: largest memory of the process",
-            **measure(given.samples, given.characters),
+            **found,
             **circumstances(("oversharp", "duckdb", "pandas", "pyarrow", "math-verify")),
         },
     )

@@ -20,6 +20,7 @@ from trainers.checking import (
     checked_start,
     first_model,
     model_outlines,
+    never_validated,
     rounding_note,
     training_problems,
 )
@@ -242,3 +243,14 @@ def test_a_correction_that_is_named_and_left_out_is_refused() -> None:
     config = TrainConfig(engine="vllm", algorithm="grpo+importance", correction="none")
     with pytest.raises(ConfigError, match=r"--correction none: .* names importance; leave one of them out"):
         checked_objective(config)
+
+
+@pytest.mark.parametrize(("every", "steps", "said"), [(None, 5, False), (5, 5, False), (6, 5, True)])
+def test_a_run_that_ends_before_its_first_validation_says_so(every: int | None, steps: int, said: bool) -> None:
+    assert (never_validated(TrainConfig(validate_every=every, max_steps=steps)) is not None) == said
+
+
+def test_samples_to_validate_on_are_refused_where_nothing_is_validated() -> None:
+    assert TrainConfig(validation_samples=4, validate_every=2).validation_samples == 4
+    with pytest.raises(ConfigError, match="--validation-samples 4 needs --validate-every"):
+        TrainConfig(validation_samples=4)
