@@ -232,7 +232,6 @@ def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -
 
 def graded_today(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
     """Those of some (problem_id, response_id, verifier) that have a grade by today's rules."""
-    problem_ids, response_ids, verifiers = zip(*responses, strict=True) if responses else ((), (), ())
     rows = store.frame(
         """
         WITH asked AS (
@@ -250,13 +249,13 @@ def graded_today(store: Store, responses: Sequence[tuple[str, str, str]]) -> set
         LEFT JOIN today AS t USING (verifier)
         WHERE t.rules IS NULL OR g.rules IS NOT DISTINCT FROM t.rules
         """,
-        problem_ids=list(problem_ids),
-        response_ids=list(response_ids),
-        asked=list(verifiers),
+        problem_ids=[problem_id for problem_id, _, _ in responses],
+        response_ids=[identity for _, identity, _ in responses],
+        asked=[verifier for _, _, verifier in responses],
         verifiers=list(RULES),
         rules=list(RULES.values()),
     )
-    return set(rows.itertuples(index=False, name=None))
+    return {(str(row.problem_id), str(row.response_id), str(row.verifier)) for row in rows.itertuples()}
 
 
 def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:

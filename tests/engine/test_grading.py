@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +12,7 @@ import pytest
 from diagnostics.engine.first_look import FirstLook
 from diagnostics.engine.grading import Grader, grade_responses
 from diagnostics.records.errors import UnreadableError
-from diagnostics.records.types import AuditKey, Checkpoint, Problem, Sample, SamplingSettings, Series
+from diagnostics.records.types import AuditKey, Checkpoint, Grade, Problem, Sample, SamplingSettings, Series
 from diagnostics.store import Store
 from diagnostics.store.missing import ungraded
 from tests.audit.small_audits import Notes, audit_key
@@ -98,7 +98,12 @@ def test_a_response_that_is_graded_already_is_not_graded_again(
         grader.finish()
         asked: list[str] = []
         grade = grader._verifiers.grade
-        monkeypatch.setattr(grader._verifiers, "grade", lambda items: asked.extend(t for _, t in items) or grade(items))
+
+        def noted(items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+            asked.extend(text for _, text in items)
+            return grade(items)
+
+        monkeypatch.setattr(grader._verifiers, "grade", noted)
         grader.take(_draw(store, PROBLEMS[1], [RIGHT, WRONG, "new"], first=2))
         grader.finish()
     assert asked == ["new"]
@@ -198,7 +203,10 @@ def test_strict_stops_where_hardly_a_response_can_be_read_and_keeps_what_was_dra
             grader.take(_draw(store, problem, kinds, cut_off=cut_off))
         last = _draw(store, PROBLEMS[-1], kinds, cut_off=cut_off)
         told = r"--strict: base: pass@1 so far .*; mend the prompt .* are kept"
-        with pytest.raises(UnreadableError, match=told) if stops else nullcontext():
+        expected: AbstractContextManager[object] = (
+            pytest.raises(UnreadableError, match=told) if stops else nullcontext()
+        )
+        with expected:
             grader.take(last)
     assert len(store.frame("FROM samples")) == len(PROBLEMS) * N
 

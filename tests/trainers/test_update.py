@@ -89,7 +89,8 @@ def test_a_token_learns_from_its_own_advantage(
     assert report.n_used == 6
     model.zero_grad()
     logps = [naive_logp(model, rollouts, row) for row in range(6)]
-    (-sum((advantage_BT[row, : len(logp)] * logp).sum() for row, logp in enumerate(logps)) / mask_BT.sum()).backward()
+    loss_B = torch.stack([-(advantage_BT[row, : len(logp)] * logp).sum() for row, logp in enumerate(logps)])
+    (loss_B.sum() / mask_BT.sum()).backward()
     assert_same(found, gradient(model), within=1e-4)
 
 
