@@ -91,6 +91,7 @@ lint: $(VENV)/.lint  ## ruff and mypy
 # PEER_PYTHON: an interpreter with the extra `peers` (lm-eval, bergson, TRL); without it these comparisons are left out.
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
 	$(BIN)/python benchmarks/speed/verification.py
+	$(BIN)/python benchmarks/speed/grading_memory.py
 	$(BIN)/python benchmarks/speed/demo.py
 	$(BIN)/python benchmarks/speed/audit.py
 	$(BIN)/python benchmarks/speed/sampling.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))

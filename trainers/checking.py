@@ -133,6 +133,10 @@ def checked_start(
 def checked_objective(config: TrainConfig) -> Objective:
     """The objective of a run. Raises ``ConfigError`` where it cannot work with the run's other settings."""
     objective = objectives.parse(config.algorithm)
+    if config.correction == "none" and objective.correction is not None:
+        raise ConfigError(f"--correction none: --algorithm {config.algorithm} names importance; leave one of them out")
+    if config.correction == "auto" and _rounds_otherwise(config, objective):
+        objective = objectives.parse(f"{config.algorithm}+importance")
     alone_PG = torch.zeros(1, config.group_size, dtype=torch.float64)
     nothing_PG = torch.zeros_like(alone_PG, dtype=torch.bool)
     try:
@@ -163,20 +167,41 @@ def checked_objective(config: TrainConfig) -> Objective:
     return objective
 
 
-def uncorrected(config: TrainConfig, objective: Objective) -> str | None:
-    """What to know before rollouts of another arithmetic are learned from as the policy's own; None where they are not.
+def rounding_note(config: TrainConfig) -> str | None:
+    """What is to be known of rollouts whose arithmetic is, or is not, another than the trainer's; None for nothing."""
+    objective = objectives.parse(config.algorithm)
+    is_own = config.engine == "own" and config.precision == "float32" and objective.decoding is None
+    if is_own and objective.correction is not None:
+        return "importance changes nothing here: --engine own draws in the trainer's own arithmetic, so weights are 1"
+    if not _rounds_otherwise(config, objective):
+        return None
+    why = "vLLM rounds otherwise than the trainer (sampler_logp_gap_mean in metrics.jsonl says by how much)"
+    if config.correction == "none":
+        return f"--correction none: rollouts are learned from as if the trainer had drawn them, though {why}"
+    return (
+        f"--engine vllm --precision bfloat16: rollouts are weighted by importance (per token, at most 2), for {why}; "
+        "--correction none leaves it out"
+    )
 
-    vLLM's kernels round otherwise than the trainer's, in bfloat16 by far more than in float32. A memory network draws
-    by another law on purpose.
-    """
-    is_told = objective.correction is not None or objective.decoding is not None
-    if config.engine != "vllm" or config.precision != "bfloat16" or is_told:
+
+def never_validated(config: TrainConfig) -> str | None:
+    """That no step of the run is one to validate at; None where there is one, or nobody asks for it."""
+    if config.validate_every is None or config.validate_every <= config.max_steps:
         return None
     return (
-        "--engine vllm --precision bfloat16: rollouts are learned from as if the trainer drew them, and vLLM rounds "
-        "otherwise (sampler_logp_gap_mean in metrics.jsonl says by how much); "
-        f"--algorithm {config.algorithm}+importance weights them for it"
+        f"--validate-every {config.validate_every}: the run ends at step {config.max_steps}, before it validates "
+        "anything"
     )
+
+
+def _rounds_otherwise(config: TrainConfig, objective: Objective) -> bool:
+    """Whether rollouts are drawn in another arithmetic than the trainer's, and no part answers for that.
+
+    vLLM's kernels round otherwise, in bfloat16 by far more than in float32. A memory network draws by another law on
+    purpose.
+    """
+    is_told = objective.correction is not None or objective.decoding is not None
+    return config.engine == "vllm" and config.precision == "bfloat16" and not is_told
 
 
 def needs_reference(objective: Objective) -> bool:

@@ -26,6 +26,7 @@ _MOST_UPDATES = 4
 GENERATED = "reasoning_gym:"
 
 Engine = Literal["own", "vllm"]
+Correction = Literal["auto", "none"]
 Schedule = Literal["constant", "linear", "cosine"]
 Precision = Literal["float32", "bfloat16"]
 Tracker = Literal["tensorboard", "wandb", "trackio"]
@@ -109,6 +110,9 @@ class TrainConfig:
     engine
         Who draws the rollouts: own (a compact decoder, any transformers model) or vllm (in this process, weights
         synced in place after every update and checked).
+    correction
+        Of vLLM's rollouts in bfloat16, which rounds otherwise than the trainer: auto weights them by importance unless
+        the algorithm names it, or dlc, whose rollouts follow another law on purpose; none leaves them as they are.
     lora_rank
         Train low-rank adapters of this rank on all linear layers instead of the weights; 0 is off.
     lora_alpha
@@ -163,6 +167,7 @@ class TrainConfig:
     epochs_per_batch: int = 1
     reference: str | None = None
     engine: Engine = "own"
+    correction: Correction = "auto"
     lora_rank: int = 0
     lora_alpha: float | None = None
     precision: Precision = "float32"
@@ -230,6 +235,8 @@ class TrainConfig:
     def _require_validation(self) -> None:
         if self.validation is not None and self.validate_every is None:
             raise ConfigError(f"--validation {self.validation} needs --validate-every")
+        if self.validation_samples != TrainConfig.validation_samples and self.validate_every is None:
+            raise ConfigError(f"--validation-samples {self.validation_samples} needs --validate-every")
         generated = self.task is not None and self.task.startswith(GENERATED)
         if self.validate_every is not None and self.validation is None and not (self.trains_on_countdown or generated):
             raise ConfigError("--validate-every needs --validation FILE: problems that are not trained on")

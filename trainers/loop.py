@@ -8,7 +8,7 @@ from pathlib import Path
 from diagnostics.models.devices import cpu_threads
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.verifiers import Verifiers
-from trainers.checking import checked_objective, uncorrected
+from trainers.checking import checked_objective, never_validated, rounding_note
 from trainers.config import TrainConfig, settings_of
 from trainers.objectives import composition
 from trainers.run import checkpointing
@@ -31,8 +31,9 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     objective = checked_objective(config)
     for caution in composition.cautions(objective):
         says.note(f"{config.algorithm}: {caution}")
-    if rounding := uncorrected(config, objective):
-        says.note(rounding)
+    for note in (rounding_note(config), never_validated(config)):
+        if note is not None:
+            says.note(note)
     with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:
         done = checkpointing.committed_step(run)
         if done is not None and done >= config.max_steps:

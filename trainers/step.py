@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -89,7 +89,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     rollouts = drawn.rollouts
 
     old_logp_BT = None
-    if config.is_off_policy or objective.correction is not None:
+    if config.is_off_policy or objective.correction is not None or objective.by_token:
         old_logp_BT = frozen_logps(learner.network, rollouts, learner.forward)
     reference_logp_BT = None
     if objective.asks_for("reference_logp") and learner.reference_network is not None:
@@ -100,6 +100,9 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
             old_logp_BT - rollouts.behaviour_logp_BT, rollouts.response_mask_BT
         )
     rewards = grouped(learner, drawn, reference_logp_BT, verifiers)
+    if objective.by_token and old_logp_BT is not None and reference_logp_BT is not None:
+        gap_BT = (old_logp_BT - reference_logp_BT).double().cpu()
+        rewards = replace(rewards, reference_gap_BT=gap_BT, mask_BT=rollouts.response_mask_BT.cpu())
     credit = objective.credit(rewards)
     scored = time.perf_counter()
 
@@ -111,7 +114,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         rows = slice(first * config.group_size, last * config.group_size)
         batch = UpdateBatch(
             rollouts=rollouts.of_prompts(first, last),
-            credit=Credit(advantage_PG=credit.advantage_PG[first:last], counted_PG=credit.counted_PG[first:last]),
+            credit=credit.of_prompts(first, last),
             old_logp_BT=None if old_logp_BT is None else old_logp_BT[rows],
             reference_logp_BT=None if reference_logp_BT is None else reference_logp_BT[rows],
             importance_BT=None if importance_BT is None else importance_BT[rows],

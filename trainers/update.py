@@ -72,11 +72,11 @@ def accumulate_gradient(
     """
     network, rollouts = as_network(model), batch.rollouts
     device = rollouts.response_ids_BT.device
-    advantage_B = batch.credit.advantage_PG.flatten().float().to(device)
+    advantage_BT = batch.credit.by_token.float().to(device)
     counted_B = batch.credit.counted_PG.flatten().to(device)
     weight_BT = objective.aggregation.token_weights(rollouts.response_mask_BT, counted_B, max_tokens=max_tokens)
     loss_weight_BT = weight_BT if batch.importance_BT is None else weight_BT * batch.importance_BT
-    used_B = counted_B if objective.penalties else counted_B & (advantage_B != 0)
+    used_B = counted_B if objective.penalties else counted_B & (advantage_BT != 0).any(dim=1)
     distinct_U, copy_of_B = distinct_rollouts(rollouts, used_B)
 
     # sums stay on the device until the end: every float() would wait for it
@@ -107,7 +107,7 @@ def accumulate_gradient(
         )
         gap_RT = ((tokens.old_logp_BT - rollouts.behaviour_logp_BT[row_R]) * tokens.mask_BT).abs()
         gap_sum, gap_max = gap_sum + gap_RT.sum(), torch.maximum(gap_max, gap_RT.max())
-        surrogate = objective.surrogate.token_loss(tokens, advantage_B[row_R])
+        surrogate = objective.surrogate.token_loss(tokens, advantage_BT[row_R])
         part_loss = (loss_weight_BT[row_R] * surrogate.loss_BT).sum()
         clipped = clipped + surrogate.clipped_BT.sum()
         for term in objective.penalties:

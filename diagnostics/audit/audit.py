@@ -1,4 +1,4 @@
-"""The flow of an audit: prepare → draw → grade → gradient kernels → findings → verdict.
+"""The flow of an audit: prepare → draw and grade → gradient kernels → findings → verdict.
 
 Each stage reads what the store has, does what is missing and commits in small transactions. Running the same
 command again continues where the last one ended, however it ended. The flow is the same whether this process computes
@@ -17,7 +17,8 @@ from typing import TypeVar
 from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.prepare import PreparedAudit, prepare
-from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, grade_responses, teacher_force
+from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, teacher_force
+from diagnostics.engine.grading import grade_responses
 from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
@@ -135,6 +136,7 @@ def _audit(
 ) -> AuditResult:
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, WHOLE, progress)
+        _grade_left(prepared.open)
         drawn = draw(prepared)
         graded = grade(drawn)
         n_hotter = draw_the_one_to_ship(graded)
@@ -159,6 +161,7 @@ def _audit_shard(
 ) -> ShardResult:
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, shard, progress)
+        _grade_left(prepared.open)
         drawn = draw(prepared)
         graded = grade(drawn)
         place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
@@ -175,11 +178,12 @@ def _audit_shard(
 
 
 def draw(prepared: PreparedAudit) -> DrawnAudit:
-    """Sample and teacher-force every checkpoint; the models are let go of in the end."""
+    """Sample, grade and teacher-force every checkpoint; models and verifiers are let go of in the end."""
     outcome = _Outcome()
     for tasks in _waves(prepared, outcome):
         prepared.open.engine.run(tasks)
     prepared.open.engine.close()
+    prepared.open.grader.close()
     failed = {
         checkpoint.label: outcome.failed[checkpoint.checkpoint_id]
         for checkpoint in prepared.series.checkpoints
@@ -194,8 +198,9 @@ def draw(prepared: PreparedAudit) -> DrawnAudit:
 
 
 def grade(drawn: DrawnAudit) -> GradedAudit:
-    """Grade every distinct response once, whichever checkpoints gave it."""
-    _grade_drawn(drawn.prepared.open)
+    """Grade what was drawn and not yet graded, of a checkpoint whose sampling broke off."""
+    if drawn.samples_drawn or drawn.failed:
+        _grade_left(drawn.prepared.open)
     return GradedAudit(drawn=drawn)
 
 
@@ -220,7 +225,8 @@ def draw_the_one_to_ship(graded: GradedAudit) -> int:
     prepared.open.engine.run([task(one) for one in between])
     if sum(outcome.drawn.values()):
         prepared.open.engine.close()
-        _grade_drawn(prepared.open)
+        prepared.open.grader.close()
+        _grade_left(prepared.open)
     return sum(outcome.drawn.values())
 
 
@@ -267,8 +273,13 @@ def _waves(prepared: PreparedAudit, outcome: _Outcome) -> Iterator[list[Task[Non
 
 def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
     opened, base, n_panel = prepared.open, prepared.series.base, prepared.config.panel
+    look = opened.grader.look
+    if look is not None and look.strict:
+        look.take()  # what an earlier call drew may be enough to stop
     planned = planned_samples(opened.store, opened.key, base.checkpoint_id)
     n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample")
+    if look is not None and (n or look.strict):
+        look.take(whole=True)
     if n_panel:
         panel = dict.fromkeys((problem.problem_id for problem in opened.problems), n_panel)
         n += yield from draw_samples(opened, base, prepared.panel_settings, panel, greedy=False, what="panel")
@@ -316,7 +327,7 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
 def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
     """Plan the samples of one checkpoint from what the earlier ones solved, which has to be graded for that."""
     opened, config = prepared.open, prepared.config
-    _grade_drawn(opened)
+    _grade_left(opened)
     least = max(2 * max(config.ks), config.used_entropy_samples, config.panel)
     decided = opened.store.allocate(opened.key, checkpoint.checkpoint_id, least)
     opened.progress.note(
@@ -324,7 +335,8 @@ def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
     )
 
 
-def _grade_drawn(opened: OpenAudit) -> None:
+def _grade_left(opened: OpenAudit) -> None:
+    """Grade what was committed and has no grade by today's rules: a run was killed, or other rules graded it."""
     grade_responses(
         opened.store, opened.problems, ungraded(opened.store, opened.key), key=opened.key, progress=opened.progress
     )

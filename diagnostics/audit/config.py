@@ -62,6 +62,9 @@ class ProblemsConfig:
         document: those of one value are. none: each stands for itself. Default: cluster, else group.
     verifier
         Who grades, in place of what the problems name: a verifier, or FILE.py:function, code of yours that is run.
+    strict
+        Stop where nearly no response of the base has an answer that can be read, or nearly all are wrong and cut off;
+        what was drawn is kept. By default a line says so, and the audit goes on.
     """
 
     problems: Annotated[Path | None, PROBLEMS] = None
@@ -69,6 +72,7 @@ class ProblemsConfig:
     limit: Annotated[int | None, PROBLEMS] = None
     cluster: Annotated[str | None, PROBLEMS] = None
     verifier: Annotated[str | None, PROBLEMS] = None
+    strict: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
         if (self.problems is None) == (self.task is None):

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from diagnostics.audit.config import ConfirmConfig
-from diagnostics.audit.stages import OpenAudit, draw_samples, grade_responses
+from diagnostics.audit.stages import OpenAudit, draw_samples
+from diagnostics.engine.grading import Grader, grade_responses
 from diagnostics.engine.local import Engine, EngineSpec
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
@@ -286,8 +287,8 @@ def _draw(
         why="as in the audit",
         lora_ranks=lora_ranks(pair),
     )
-    with closing(Engine(spec, note=progress.note)) as engine:
-        audit = OpenAudit(store=store, key=key, engine=engine, problems=problems, progress=progress)
+    with closing(Engine(spec, note=progress.note)) as engine, Grader(store, key, problems) as grader:
+        audit = OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress)
         return sum(
             finish(draw_samples(audit, checkpoint, settings, planned, greedy=False, what="confirm"))
             for checkpoint in pair

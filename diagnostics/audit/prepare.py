@@ -12,6 +12,8 @@ from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.controls import Controls, plan_controls, with_held
 from diagnostics.audit.stages import OpenAudit
 from diagnostics.audit.terms import settled_terms
+from diagnostics.engine.first_look import FirstLook
+from diagnostics.engine.grading import Grader
 from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
 from diagnostics.engine.ray_pool import open_pool
 from diagnostics.records.amounts import plural
@@ -104,8 +106,18 @@ def prepare(
     if config.controls is False and len(store.frame("FROM audit_controls WHERE audit_id = $id", id=key.audit_id)):
         progress.note("--no-controls: none are drawn; those of an earlier call are in the store, and are reported")
     _register_training(store, series, TRAINING_PER_PROBLEM * len(every_problem), shard, progress)
+    look = FirstLook(
+        store,
+        key,
+        label=series.base.label,
+        max_tokens=settings.max_tokens,
+        n_problems=len(problems),
+        strict=config.strict,
+        note=progress.note,
+    )
+    grader = stack.enter_context(Grader(store, key, problems, look=look))
     return PreparedAudit(
-        open=OpenAudit(store=store, key=key, engine=engine, problems=problems, progress=progress),
+        open=OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress),
         config=config,
         series=series,
         settings=settings,

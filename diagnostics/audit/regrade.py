@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.stages import grade_responses
 from diagnostics.audit.terms import require_share
+from diagnostics.engine.grading import grade_responses
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
@@ -159,7 +159,7 @@ def _again(
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
     pending = ungraded(store, key)
-    if pending.empty:
+    if not len(pending):
         raise ConfigError(
             f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"
         )

@@ -1,4 +1,4 @@
-"""The stages of an audit, and of a confirmation: draw, teacher-force, grade, compute the gradient kernel.
+"""The stages of an audit, and of a confirmation: draw, which grades too, teacher-force, compute the gradient kernel.
 
 Each reads what the store has, does what is missing and commits in small transactions. Those that a model computes are
 tasks: they yield where other checkpoints may go on.
@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
+from diagnostics.engine.grading import Grader
 from diagnostics.engine.local import AuditEngine
 from diagnostics.records.errors import CheckpointError, KernelError, SamplerError
 from diagnostics.records.progress import ProgressSink
@@ -20,9 +19,7 @@ from diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Prob
 from diagnostics.store import Store
 from diagnostics.store.kernel_panel import plan_kernel, upper_triangle
 from diagnostics.store.missing import missing_samples, unforced, unrepeated
-from diagnostics.verifiers import Verifiers
 
-GRADES_PER_COMMIT = 4096
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
 #: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
@@ -31,11 +28,12 @@ REPEATED_SCORES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAudit:
-    """An audit whose store and engine are open; ``key`` names it in the store."""
+    """An audit whose store and engine are open; ``key`` names it in the store. ``grader`` grades what is drawn."""
 
     store: Store
     key: AuditKey
     engine: AuditEngine
+    grader: Grader
     problems: Sequence[Problem]
     progress: ProgressSink
 
@@ -49,9 +47,10 @@ def draw_samples(
     greedy: bool,
     what: str,
 ) -> Task[int]:
-    """Draw the samples of one checkpoint that the store lacks; returns how many were drawn.
+    """Draw the samples of one checkpoint that the store lacks, and grade them; returns how many were drawn.
 
     ``planned``: problem id → samples wanted. ``what`` names the stage to the user and in the events of the audit.
+    Raises ``UnreadableError`` where a first look at the base stops the audit.
     """
     missing = missing_samples(audit.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
     total = sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
@@ -62,9 +61,11 @@ def draw_samples(
         for batch in audit.engine.sample(checkpoint, audit.problems, missing, settings):
             if batch:
                 audit.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
+                audit.grader.take(batch)
                 advance(len(batch))
             yield
-    wall_s = time.perf_counter() - start
+        graded_s = audit.grader.finish()
+    wall_s = time.perf_counter() - start - graded_s
     audit.store.log_event(audit.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
     return total
 
@@ -135,27 +136,6 @@ def compute_kernel(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingS
     wall_s = time.perf_counter() - start
     store.log_event(key, "kernel", wall_s=wall_s, rows=len(plan.rows), checkpoint_id=checkpoint_id)
     return None
-
-
-def grade_responses(
-    store: Store, problems: Sequence[Problem], pending: pd.DataFrame, *, key: AuditKey, progress: ProgressSink
-) -> None:
-    """Grade distinct responses (``problem_id, response_id, verifier, text, outdated``) and commit them in batches."""
-    if pending.empty:
-        return
-    if n_outdated := int(pending["outdated"].sum()):
-        graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
-        progress.note(f"{graded} by rules of another version of oversharp: by today's they are graded again")
-    by_id = {problem.problem_id: problem for problem in problems}
-    start = time.perf_counter()
-    with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:
-        for first in range(0, len(pending), GRADES_PER_COMMIT):
-            rows = pending.iloc[first : first + GRADES_PER_COMMIT]
-            items = [(by_id[row.problem_id], row.text) for row in rows.itertuples()]
-            grades = verifiers.grade(items)
-            store.add_grades(zip(rows["problem_id"], rows["response_id"], rows["verifier"], grades, strict=True))
-            advance(len(rows))
-    store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
 
 
 def _chunks(batches: Iterable[list[ForcedResponse]], n_tokens: int) -> Iterator[list[ForcedResponse]]:

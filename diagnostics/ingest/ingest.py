@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.stages import grade_responses
 from diagnostics.audit.terms import settled_terms
+from diagnostics.engine.grading import grade_responses
 from diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.place import recorded_id
@@ -241,11 +241,9 @@ def _audit(
     clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
     # a reward is committed with its sample
-    pending = None if imported.verifier.startswith(RECORDED) else ungraded(store, key)
-    if pending is not None and len(pending):
-        grade_responses(
-            store, stored_problems(store, sorted(pending["problem_id"].unique())), pending, key=key, progress=progress
-        )
+    if not imported.verifier.startswith(RECORDED):
+        problems = stored_problems(store, sorted(chosen.problem_ids))
+        grade_responses(store, problems, ungraded(store, key), key=key, progress=progress)
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = findings_and_verdict(store, key, failed, {}, progress)
     disagreements: list[Disagreement] = []

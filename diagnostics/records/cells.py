@@ -25,6 +25,18 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def one_line(text: str, most: int) -> str:
+    r"""The first ``most`` characters of ``text`` on one line: what does not print is written out.
+
+    That is line feeds too, and characters that turn the direction of what follows.
+
+    >>> one_line("a\n\x1b[31mb\u202ec", 40), one_line("abc", 2)
+    ('a\\n\\x1b[31mb\\u202ec', 'ab…')
+    """
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text[:most])
+    return f"{shown}…" if len(text) > most else shown
+
+
 def as_text(cell: str) -> str:
     """``cell`` so that no spreadsheet takes it for a formula: an apostrophe before what starts like one.
 

@@ -77,6 +77,12 @@ class ClusterError(OversharpError):
     exit_code = 12
 
 
+class UnreadableError(OversharpError):
+    """With ``--strict``: hardly a response of the base has an answer that can be read."""
+
+    exit_code = 13
+
+
 def first_line(error: Exception) -> str:
     r"""The first line of another library's message, at most 200 characters; the error's kind where it says nothing.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -12,6 +13,9 @@ from diagnostics.verifiers import RULES
 
 if TYPE_CHECKING:
     from diagnostics.store import Store
+
+#: Responses whose texts are read at first, before their lengths are known, and characters that are read at a time.
+FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25
 
 
 def held_sampler(store: Store, series: str) -> str | None:
@@ -125,12 +129,54 @@ def held_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) 
     return {str(row.settings_id): (float(row.temperature), int(row.n)) for row in rows.itertuples()}
 
 
-def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
-    """Distinct responses of this audit without a grade by today's rules of their verifier, in a fixed order.
+@dataclass(frozen=True, kw_only=True)
+class Ungraded:
+    """Distinct responses that lack a grade by today's rules of their verifier, in the order of the samples.
 
-    ``outdated``: there is a grade, by other rules.
+    Of each only its place in the table of samples is held, its verifier, and whether it is ``outdated`` (there is a
+    grade, by other rules): texts are read block by block.
     """
-    return store.frame(
+
+    store: Store
+    rows: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def n_outdated(self) -> int:
+        """How many have a grade by other rules."""
+        return int(self.rows["outdated"].sum())
+
+    def blocks(self, most: int) -> Iterator[pd.DataFrame]:
+        """Frames ``problem_id, response_id, verifier, text, outdated``: ``most`` rows, fewer where texts are long."""
+        first, size = 0, min(most, FIRST_BLOCK)
+        while first < len(self.rows):
+            block = self._texts(self.rows.iloc[first : first + size])
+            yield block
+            first += size
+            characters = max(1.0, float(block["text"].str.len().mean()))
+            size = max(1, min(most, int(BLOCK_CHARACTERS / characters)))
+
+    def _texts(self, rows: pd.DataFrame) -> pd.DataFrame:
+        found = self.store.frame(
+            """
+            SELECT rowid AS place, problem_id, response_id, text
+            FROM samples
+            -- the bounds let DuckDB pass over the parts of the table that hold none of them
+            WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
+            ORDER BY rowid
+            """,
+            first=int(rows["place"].iloc[0]),
+            last=int(rows["place"].iloc[-1]),
+            places=rows["place"].tolist(),
+        )
+        return found.merge(rows, on="place", validate="one_to_one").drop(columns="place")
+
+
+def ungraded(store: Store, key: AuditKey) -> Ungraded:
+    """The responses of this audit that lack a grade."""
+    rows = store.frame(
         """
         WITH today AS (
             SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
@@ -142,26 +188,27 @@ def ungraded(store: Store, key: AuditKey) -> pd.DataFrame:
             WHERE s.audit_id = $audit_id
               AND (s.correct IS NULL OR (t.rules IS NOT NULL AND s.rules IS DISTINCT FROM t.rules))
         )
-        SELECT r.problem_id, r.response_id, r.verifier, any_value(s.text) AS text, r.outdated
+        SELECT min(s.rowid) AS place, r.verifier, r.outdated
         FROM pending AS r
         JOIN samples AS s USING (problem_id, response_id)
         GROUP BY r.problem_id, r.response_id, r.verifier, r.outdated
-        ORDER BY r.problem_id, r.response_id
+        ORDER BY place
         """,
         audit_id=key.audit_id,
         verifiers=list(RULES),
         rules=list(RULES.values()),
     )
+    return Ungraded(store=store, rows=rows.astype({"verifier": "category"}))
 
 
-def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> pd.DataFrame:
+def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> Ungraded:
     """The same of what was drawn of some problems under settings of its own, by the problems' verifiers."""
-    return store.frame(
+    rows = store.frame(
         """
         WITH today AS (
             SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
         )
-        SELECT DISTINCT s.problem_id, s.response_id, p.verifier, s.text, g.correct IS NOT NULL AS outdated
+        SELECT min(s.rowid) AS place, p.verifier, g.correct IS NOT NULL AS outdated
         FROM samples AS s
         JOIN problems AS p USING (problem_id)
         LEFT JOIN grades AS g
@@ -172,13 +219,43 @@ def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -
         WHERE s.settings_id = $settings_id
           AND list_contains($problem_ids::VARCHAR[], s.problem_id)
           AND (g.correct IS NULL OR (t.rules IS NOT NULL AND g.rules IS DISTINCT FROM t.rules))
-        ORDER BY s.problem_id, s.response_id
+        GROUP BY s.problem_id, s.response_id, p.verifier, outdated
+        ORDER BY place
         """,
         settings_id=settings_id,
         problem_ids=list(problem_ids),
         verifiers=list(RULES),
         rules=list(RULES.values()),
     )
+    return Ungraded(store=store, rows=rows.astype({"verifier": "category"}))
+
+
+def graded_today(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+    """Those of some (problem_id, response_id, verifier) that have a grade by today's rules."""
+    rows = store.frame(
+        """
+        WITH asked AS (
+            SELECT
+                unnest($problem_ids::VARCHAR[]) AS problem_id,
+                unnest($response_ids::VARCHAR[]) AS response_id,
+                unnest($asked::VARCHAR[]) AS verifier
+        ),
+        today AS (
+            SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
+        )
+        SELECT g.problem_id, g.response_id, g.verifier
+        FROM grades AS g
+        SEMI JOIN asked USING (problem_id, response_id, verifier)
+        LEFT JOIN today AS t USING (verifier)
+        WHERE t.rules IS NULL OR g.rules IS NOT DISTINCT FROM t.rules
+        """,
+        problem_ids=[problem_id for problem_id, _, _ in responses],
+        response_ids=[identity for _, identity, _ in responses],
+        asked=[verifier for _, _, verifier in responses],
+        verifiers=list(RULES),
+        rules=list(RULES.values()),
+    )
+    return {(str(row.problem_id), str(row.response_id), str(row.verifier)) for row in rows.itertuples()}
 
 
 def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -11,7 +11,7 @@ from diagnostics.records.amounts import plural
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import NOTABLE_RISE
-from diagnostics.verdict.record import LeftOut, Verdict, points_text
+from diagnostics.verdict.record import LeftOut, Rates, Verdict, points_text
 from diagnostics.verdict.rule import spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
@@ -26,6 +26,8 @@ _MISTAKEN = (
     (attrgetter("rates.ambiguous"), "named no single answer", "one that hedges"),
     (attrgetter("rates.timed_out"), "ran out of the grader's time", "one that the grader had no time for"),
 )
+#: Above this share of a checkpoint's samples a verdict is more about form than about ability.
+_MOST_UNREAD = 0.5
 
 
 def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
@@ -92,9 +94,43 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
 
 def warnings_of(counts: SeriesCounts) -> Iterator[str]:
     """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
+    yield from unread_of(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)
     yield from _of_looks(counts)
+
+
+def unread_of(counts: SeriesCounts) -> Iterator[str]:
+    """Of which checkpoints most samples state no answer that was read, and of which most were cut off."""
+    rates = [one.rates for one in (counts.base, *counts.trained) if one.rates is not None]
+    for rate_of, what, mend in _UNREAD:
+        known = [(share, rate.checkpoint) for rate in rates if (share := rate_of(rate)) is not None]
+        most = [(share, checkpoint) for share, checkpoint in known if share > _MOST_UNREAD]
+        if not most:
+            continue
+        share, checkpoint = max(most, key=lambda one: one[0])
+        others = f" (more than half at {len(most)} of {plural(len(known), 'checkpoint')})" if len(known) > 1 else ""
+        yield f"{100 * share:.0f} % of the samples of {checkpoint} {what}{others}: {mend}"
+
+
+def _not_read(rates: Rates) -> float:
+    return rates.not_parsed + rates.timed_out + (rates.ambiguous or 0.0)
+
+
+_UNREAD: tuple[tuple[Callable[[Rates], float | None], str, str], ...] = (
+    (
+        _not_read,
+        "state no answer that was read",
+        "they count as wrong, so that pass@k is first about the form of the answer. See what they say, and how the "
+        "prompts ask (chat template), before the verdict is believed.",
+    ),
+    (
+        attrgetter("truncated"),
+        "were cut off",
+        "what they would have said is not known. A larger limit on tokens, or a prompt after which the model ends, "
+        "tells more.",
+    ),
+)
 
 
 def _of_relations(counts: SeriesCounts) -> Iterator[str]:

@@ -21,7 +21,7 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, warnings_of
+from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, unread_of, warnings_of
 from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
@@ -94,8 +94,9 @@ def _judged(counts: SeriesCounts) -> Verdict:
     why = _why_none(counts, compared)
     if why is not None:
         # without anything compared, the reasons are the sentence
-        caveats = tuple(f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out) if compared else ()
-        return _with_sentence(replace(said, why=why, caveats=caveats))
+        unread = tuple(unread_of(counts))
+        left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
+        return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
     seen = _evidence(counts, compared, window)
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)

@@ -23,7 +23,7 @@ from tests.preloaded import ForkedEngine, fork_engines
 
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
-    "diagnostics.audit.stages:GRADES_PER_COMMIT": 64,
+    "diagnostics.engine.grading:GRADES_PER_COMMIT": 64,
     "diagnostics.audit.stages:TOKENS_PER_COMMIT": 64,
     "diagnostics.samplers.vllm:BATCH_ROWS": 32,
 }

@@ -235,10 +235,10 @@ def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbe
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
+        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_grades", call=2), GRADES),
         (Stroke(fault="kill_main", at="diagnostics.models.load:load_model", call=2), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.store.database:Database.write_tokens", call=3, after=True), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_grades", call=2), GRADES),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_kernel", call=2), GRADES),
+        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_kernel", call=2), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.audit.measure:_findings", call=20), KERNELS),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.end_audit"), FINDINGS),
     ):

@@ -161,7 +161,7 @@ def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Pat
 
 
 def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.audit.stages.GRADES_PER_COMMIT", 100)
+    monkeypatch.setattr("diagnostics.engine.grading.GRADES_PER_COMMIT", 100)
     add, added = Store.add_grades, []
 
     def killed(self: Store, rows: object) -> None:

@@ -20,11 +20,13 @@ from trainers.checking import (
     checked_start,
     first_model,
     model_outlines,
+    never_validated,
+    rounding_note,
     training_problems,
-    uncorrected,
 )
 from trainers.config import TrainConfig
 from trainers.loop import train
+from trainers.objectives.sampling.importance import Importance
 from trainers.run.checkpointing import checkpoint_path
 
 
@@ -213,17 +215,42 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("setting", "is_said"),
+    ("setting", "corrected", "said"),
     [
-        ({}, True),
-        ({"precision": "float32"}, False),
-        ({"engine": "own"}, False),
-        ({"algorithm": "iac+importance"}, False),
-        ({"algorithm": "dlc"}, False),
+        ({}, True, "rollouts are weighted by importance (per token, at most 2)"),
+        ({"correction": "none"}, False, "learned from as if the trainer had drawn them"),
+        ({"precision": "float32"}, False, None),
+        ({"engine": "own"}, False, None),
+        ({"engine": "own", "precision": "float32", "algorithm": "grpo+importance"}, True, "importance changes nothing"),
+        ({"algorithm": "iac+importance:cap=3"}, True, None),
+        ({"algorithm": "dlc"}, False, None),  # another law on purpose
     ],
 )
-def test_rollouts_in_bfloat16_that_nothing_corrects_are_said_to_be(setting: dict[str, Any], is_said: bool) -> None:
+def test_rollouts_of_vllm_in_bfloat16_are_weighted_unless_somebody_says_otherwise(
+    setting: dict[str, Any], corrected: bool, said: str | None
+) -> None:
     config = TrainConfig(**{"engine": "vllm", "precision": "bfloat16", "algorithm": "iac", **setting})
-    said = uncorrected(config, checked_objective(config))
-    assert (said is not None) == is_said
-    assert said is None or "--algorithm iac+importance weights them for it" in said
+    correction = checked_objective(config).correction
+    assert (correction is not None) == corrected
+    if said is None:
+        assert rounding_note(config) is None
+    else:
+        assert said in str(rounding_note(config))
+        assert correction == (Importance() if corrected else None)
+
+
+def test_a_correction_that_is_named_and_left_out_is_refused() -> None:
+    config = TrainConfig(engine="vllm", algorithm="grpo+importance", correction="none")
+    with pytest.raises(ConfigError, match=r"--correction none: .* names importance; leave one of them out"):
+        checked_objective(config)
+
+
+@pytest.mark.parametrize(("every", "steps", "said"), [(None, 5, False), (5, 5, False), (6, 5, True)])
+def test_a_run_that_ends_before_its_first_validation_says_so(every: int | None, steps: int, said: bool) -> None:
+    assert (never_validated(TrainConfig(validate_every=every, max_steps=steps)) is not None) == said
+
+
+def test_samples_to_validate_on_are_refused_where_nothing_is_validated() -> None:
+    assert TrainConfig(validation_samples=4, validate_every=2).validation_samples == 4
+    with pytest.raises(ConfigError, match="--validation-samples 4 needs --validate-every"):
+        TrainConfig(validation_samples=4)

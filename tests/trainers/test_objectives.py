@@ -278,7 +278,7 @@ def test_every_correction_is_one_where_laws_agree_and_carries_no_gradient(name: 
 
 
 OUT_OF_RANGE = {
-    "reinforce_pp": ["over=groups"],
+    "reinforce_pp": ["over=groups", "kl=-0.1"],
     "reinforce_pp_baseline": ["over=groups"],
     "iac": ["alpha=-1", "alpha=inf", "alpha=nan", "s_plus=wrong"],
     "clip": ["low=1", "high=-0.1", "dual=0.5"],

@@ -173,3 +173,26 @@ def test_every_shaping_and_calibration_says_what_it_acts_on() -> None:
         for part in objectives.parse(EXPRESSIONS[name]).parts:
             if objectives.kind_of(type(part)) in ("shaping", "calibration"):
                 assert part.acts_on, f"{name}: needs acts_on, the reason that a refusal gives"
+
+
+@pytest.mark.parametrize(
+    ("idle", "twin"),
+    [
+        ("iac:alpha=0", "iac:alpha=0.1"),
+        ("kl:beta=0", "kl:beta=0.1"),
+        ("entropy_bonus:coefficient=0", "entropy_bonus:coefficient=0.1"),
+        ("overlong:length=8,factor=0", "overlong:length=8"),
+        ("forward_kl:beta=0", "forward_kl:beta=0.1"),
+        ("dlc:mu=0", "dlc:mu=0.1"),
+        ("dynamic_sampling:max_rounds=1", "dynamic_sampling:max_rounds=2"),
+    ],
+)
+def test_a_part_whose_settings_leave_everything_as_it_is_is_said_to(idle: str, twin: str) -> None:
+    name = idle.partition(":")[0]
+    assert f"{name} changes nothing with these settings" in composition.cautions(objectives.parse(idle))
+    assert composition.idle_parts(objectives.parse(twin)) == []
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_no_part_is_idle_by_default(name: str) -> None:
+    assert composition.idle_parts(objectives.parse(EXPRESSIONS[name])) == []

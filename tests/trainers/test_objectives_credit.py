@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from diagnostics.records.errors import ConfigError
 from tests.trainers.batches import rewards_of
 from trainers import objectives
 from trainers.objectives.calibrations.easy_filter import easiest
@@ -18,7 +20,12 @@ from trainers.objectives.calibrations.reference_weighting import rarity
 from trainers.objectives.contract import Credit, GroupedRewards, is_constant
 from trainers.objectives.estimators.dr_grpo import centred
 from trainers.objectives.estimators.grpo import CONVENTIONS, standardised
-from trainers.objectives.estimators.reinforce_pp import whitened_over_tokens
+from trainers.objectives.estimators.reinforce_pp import (
+    ReinforcePp,
+    whitened_by_token,
+    whitened_over_samples,
+    whitened_over_tokens,
+)
 from trainers.objectives.estimators.rloo import leave_one_out
 
 binary_groups = st.integers(2, 16).flatmap(
@@ -239,3 +246,55 @@ def test_the_rarity_of_a_response_by_hand_up_to_its_cap() -> None:
     torch.testing.assert_close(rarity(logp_PG, cap=100.0), expected_PG)
     # a long response: 1 / pi_ref overflows, its cap does not
     torch.testing.assert_close(rarity(torch.full((1, 2), -5000.0), cap=100.0), torch.full((1, 2), 100.0))
+
+
+# --- the KL in the reward ---------------------------------------------------------------------------------------
+
+#: Two responses, of two tokens and of one; what stands behind the second one must not count.
+GAP_BT = torch.tensor([[1.0, 2.0], [4.0, 99.0]], dtype=torch.float64)
+GAP_MASK_BT = torch.tensor([[True, True], [True, False]])
+ONE_RIGHT = rewards_of([[3.0, 0.0]], n_tokens=[[2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("over", "mean", "deviation"),
+    [
+        # values 3 - 3 and 3 - 2, then 0 - 4: mean -1, squares 1 + 4 + 9, over n - 1 = 2
+        ("tokens", -1.0, math.sqrt(7)),
+        # each response once: mean (1/2 - 4) / 2, squares (1.75^2 + 2.75^2) / 2 + 2.25^2, over n - 1 = 1
+        ("samples", -1.75, math.sqrt((1.75**2 + 2.75**2) / 2 + 2.25**2)),
+    ],
+)
+def test_a_kl_in_the_reward_is_paid_by_a_token_and_by_those_that_led_to_it(
+    over: str, mean: float, deviation: float
+) -> None:
+    rewards = replace(ONE_RIGHT, reference_gap_BT=GAP_BT, mask_BT=GAP_MASK_BT)
+    credit = credit_of(f"reinforce_pp:kl=1,over={over}", rewards)
+    expected = [[(0.0 - mean) / deviation, (1.0 - mean) / deviation], [(-4.0 - mean) / deviation, 0.0]]
+    torch.testing.assert_close(credit.by_token, torch.tensor(expected, dtype=torch.float64), rtol=1e-7, atol=1e-12)
+    assert credit.advantage_PG[0].tolist() == pytest.approx([sum(expected[0]) / 2, expected[1][0]])
+
+
+def test_a_policy_that_is_its_reference_pays_nothing() -> None:
+    n_tokens_PG = torch.tensor([[2, 1]])
+    for over, whitened in (
+        ("tokens", whitened_over_tokens(ONE_RIGHT.reward_PG, n_tokens_PG)),
+        ("samples", whitened_over_samples(ONE_RIGHT.reward_PG)),
+    ):
+        value_BT = ONE_RIGHT.reward_PG.reshape(-1, 1).expand(2, 2)
+        found_BT = whitened_by_token(value_BT, GAP_MASK_BT, over)  # type: ignore[arg-type]
+        torch.testing.assert_close(found_BT[:, 0], whitened.flatten())
+
+
+def test_who_gives_no_advantages_by_token_is_not_asked_for_them() -> None:
+    rewards = replace(ONE_RIGHT, reference_gap_BT=GAP_BT, mask_BT=GAP_MASK_BT)
+    with pytest.raises(ValueError, match="grpo gives no advantages by token"):
+        credit_of("grpo", rewards)
+
+
+def test_a_calibration_of_whole_responses_is_refused_where_tokens_differ() -> None:
+    with pytest.raises(ConfigError, match=r"reinforce_pp:kl gives every token an advantage .*, and iac changes"):
+        objectives.parse("reinforce_pp:kl=0.1+iac")
+    assert objectives.parse("reinforce_pp+iac").calibrations
+    assert not ReinforcePp().needs
+    assert objectives.parse("reinforce_pp:kl=0.1").asks_for("reference_logp")

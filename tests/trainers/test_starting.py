@@ -28,6 +28,17 @@ def test_a_lora_run_saves_adapters_and_goes_on_bit_for_bit(config: TrainConfig) 
     assert metrics(whole)[-1]["penalty"] > 1e-6
 
 
+def test_a_kl_in_the_reward_is_none_at_the_first_step_and_changes_the_later_ones(config: TrainConfig) -> None:
+    plain = train(replace(config, algorithm="reinforce_pp", max_steps=2, learning_rate=1e-2))
+    settings = replace(config, algorithm="reinforce_pp:kl=0.5", max_steps=2, learning_rate=1e-2)
+    settings = replace(settings, output_dir=config.output_dir.parent / "kl")
+    whole, parts = whole_and_interrupted(settings, interrupted_at=1)
+    first, second = zip(metrics(plain), metrics(whole), strict=True)
+    assert first[0]["loss"] == pytest.approx(first[1]["loss"], abs=1e-6)  # the policy is still its reference
+    assert second[0]["advantage_abs_mean"] != pytest.approx(second[1]["advantage_abs_mean"], rel=1e-3)
+    assert weights(whole, 2) == weights(parts, 2)
+
+
 @pytest.mark.parametrize(
     "settings", [{"algorithm": "dlc"}, {"algorithm": "dlc:memory=tiny/qwen+kl", "reference": "tiny/qwen"}], ids=str
 )

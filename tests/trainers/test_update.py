@@ -76,6 +76,24 @@ def naive_logp(model: PreTrainedModel, rollouts: RolloutBatch, row: int, tempera
 ADVANTAGES = [1.5, -0.5, 0.25, 2.0, -1.0, 0.5]
 
 
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_a_token_learns_from_its_own_advantage(
+    model: PreTrainedModel, rollouts: RolloutBatch, micro_batch: int | None
+) -> None:
+    mask_BT = rollouts.response_mask_BT
+    advantage_BT = torch.linspace(-1, 2, mask_BT.numel()).view_as(mask_BT).where(mask_BT, 0.0)
+    batch = batch_of(rollouts, [0.0] * 6)  # the means are for the metrics: nothing is learned from them
+    batch = replace(batch, credit=replace(batch.credit, token_advantage_BT=advantage_BT))
+    settings = replace(PLAIN, micro_batch=micro_batch)
+    report, found = run(model, batch, "reinforce+token_mean", settings)
+    assert report.n_used == 6
+    model.zero_grad()
+    logps = [naive_logp(model, rollouts, row) for row in range(6)]
+    loss_B = torch.stack([-(advantage_BT[row, : len(logp)] * logp).sum() for row, logp in enumerate(logps)])
+    (loss_B.sum() / mask_BT.sum()).backward()
+    assert_same(found, gradient(model), within=1e-4)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_log_probabilities_are_those_of_each_response_alone(
     model: PreTrainedModel, rollouts: RolloutBatch, temperature: float

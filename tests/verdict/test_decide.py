@@ -531,3 +531,23 @@ def test_a_fall_over_problems_like_these_is_not_claimed_where_these_do_not_show_
     fell = next(claim for claim in verdict.claims if claim.name == FELL)
     assert fell.p <= fell.level
     assert (fell.holds, fell.why) == (False, "these very problems do not show it")
+
+
+@pytest.mark.usefixtures("no_remedy")
+def test_where_most_samples_could_not_be_read_the_verdict_says_so_whatever_its_label() -> None:
+    correct = np.full(60, 5)
+    cut_and_unread, unread, read = (0.78, 0.95, 0.0), (0.2, 0.6, 0.02), (0.5, 0.49, 0.01)
+    base, late, good = (
+        _checkpoint(step, correct, rates=rates) for step, rates in ((0, cut_and_unread), (20, unread), (40, read))
+    )
+    verdict = verdict_of(_series(base, late, good))
+    not_read, cut_off = verdict.warnings[:2]
+    assert not_read.startswith(
+        "95 % of the samples of checkpoint-0 state no answer that was read (more than half at 2 of 3 checkpoints): "
+    )
+    assert cut_off.startswith("78 % of the samples of checkpoint-0 were cut off (more than half at 1 of 3 checkpoints)")
+    assert {not_read, cut_off} <= set(verdict.caveats)
+    assert verdict_of(_series(replace(good, step=0), good)).warnings == ()
+    # nothing to compare with is no reason to be silent
+    none = verdict_of(_series(base, replace(late, why="60 of 60 problems lack samples")))
+    assert (none.label, none.warnings) == ("no_verdict", (*none.warnings[:1], cut_off.replace("1 of 3", "1 of 2")))

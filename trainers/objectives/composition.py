@@ -20,6 +20,7 @@ from trainers.objectives.contract import (
     GroupedRewards,
     Objective,
     Part,
+    Penalty,
     Surrogate,
     TokenLogps,
     name_of,
@@ -31,6 +32,12 @@ from trainers.objectives.surrogates.reinforce import Reinforce
 
 def faults(objective: Objective) -> list[str]:
     """Why the objective is not what its expression says, one line each; none if every part has an effect."""
+    if objective.by_token and objective.calibrations:
+        estimator = name_of(objective.estimator)
+        return [
+            f"{estimator}:kl gives every token an advantage of its own, and {_names(objective.calibrations)} "
+            "changes those of whole responses; leave one of them out"
+        ]
     return _faults(objective, rollouts_of_every_kind(partial_rewards=True))
 
 
@@ -39,8 +46,42 @@ def cautions(objective: Objective) -> list[str]:
     binary = _faults(objective, rollouts_of_every_kind(partial_rewards=False))
     return [
         *(part.caution for part in objective.parts if part.caution),
+        *(f"{name_of(part)} changes nothing with these settings" for part in idle_parts(objective)),
         *(f"if all rewards are 0 or 1, {fault}" for fault in binary),
     ]
+
+
+def idle_parts(objective: Objective) -> list[Part]:
+    """Parts whose own settings leave everything as it is, such as ``iac:alpha=0``: the end of a sweep, or a slip."""
+    rewards = rollouts_of_every_kind(partial_rewards=True)
+    credited = (*objective.shapings, *objective.calibrations)
+    alone = [
+        part
+        for part in credited
+        if not _matters(part, _without(objective, [other for other in credited if other is not part]), rewards)
+    ]
+    rehearsal, decoding, resampling = objective.rehearsal, objective.decoding, objective.resampling
+    return [
+        *alone,
+        *(penalty for penalty in objective.penalties if not _charges(penalty)),
+        *((rehearsal,) if rehearsal is not None and not rehearsal.beta else ()),
+        *((decoding,) if decoding is not None and not decoding.mu else ()),
+        *((resampling,) if resampling is not None and resampling.max_rounds == 1 else ()),
+    ]
+
+
+def _charges(penalty: Penalty) -> bool:
+    """Whether the penalty costs anything on random tokens, far from the reference."""
+    draw = torch.Generator().manual_seed(0)
+    logp_BT, reference_BT, entropy_BT = torch.rand(3, 8, 6, generator=draw).double()
+    tokens = TokenLogps(
+        logp_BT=-logp_BT,
+        old_logp_BT=-logp_BT,
+        mask_BT=torch.ones_like(logp_BT, dtype=torch.bool),
+        entropy_BT=entropy_BT,
+        reference_logp_BT=-reference_BT,
+    )
+    return bool(penalty.token_penalty(tokens).any())
 
 
 def off_policy_part(objective: Objective) -> str | None:

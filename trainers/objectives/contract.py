@@ -27,7 +27,8 @@ class GroupedRewards:
 
     ``correct_PG`` is the verifier's word, whatever the reward. ``reference_logp_PG`` is log π_ref(y|x), summed over
     the response, in nats, and ``greedy_correct_P`` tells whether the prompt's greedy response is correct; both are
-    None unless a part needs them.
+    None unless a part needs them. ``reference_gap_BT`` is log π_old − log π_ref of every token that ``mask_BT``, the
+    response, covers, rows as prompts and their rollouts; None unless advantages are ``by_token``.
     """
 
     reward_PG: Float[Tensor, "prompt group"]
@@ -36,17 +37,36 @@ class GroupedRewards:
     truncated_PG: Bool[Tensor, "prompt group"]
     reference_logp_PG: Float[Tensor, "prompt group"] | None = None
     greedy_correct_P: Bool[Tensor, " prompt"] | None = None
+    reference_gap_BT: Float[Tensor, "row token"] | None = None
+    mask_BT: Bool[Tensor, "row token"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
     """The worth of the samples: an advantage each, and whether they count in the divisor of the loss.
 
-    A sample that does not count has advantage 0 too.
+    A sample that does not count has advantage 0 too. Where tokens have advantages of their own, these are
+    ``token_advantage_BT``, 0 behind the response, and ``advantage_PG`` their means.
     """
 
     advantage_PG: Float[Tensor, "prompt group"]
     counted_PG: Bool[Tensor, "prompt group"]
+    token_advantage_BT: Float[Tensor, "row token"] | None = None
+
+    @property
+    def by_token(self) -> Float[Tensor, "row one_or_token"]:
+        """The advantage of every token of each row; one column where they are equal."""
+        return self.advantage_PG.reshape(-1, 1) if self.token_advantage_BT is None else self.token_advantage_BT
+
+    def of_prompts(self, first: int, last: int) -> Credit:
+        """The credit of prompts ``first`` … ``last - 1``."""
+        group_size = self.advantage_PG.shape[1]
+        token_BT = self.token_advantage_BT
+        return Credit(
+            advantage_PG=self.advantage_PG[first:last],
+            counted_PG=self.counted_PG[first:last],
+            token_advantage_BT=None if token_BT is None else token_BT[first * group_size : last * group_size],
+        )
 
     def with_advantages(self, advantage_PG: Float[Tensor, "prompt group"], *, keep_scale: bool = False) -> Credit:
         """The same samples with other advantages; ``keep_scale``: at the batch's mean |A| before."""
@@ -124,6 +144,21 @@ class Estimator(Part, Protocol):
 
 
 @runtime_checkable
+class TokenEstimator(Estimator, Protocol):
+    """Gives every token an advantage of its own where ``kl``, the weight of the KL in the reward, is not 0."""
+
+    kl: float
+
+    def token_advantages(
+        self,
+        reward_PG: Float[Tensor, "prompt group"],
+        reference_gap_BT: Float[Tensor, "row token"],
+        mask_BT: Bool[Tensor, "row token"],
+    ) -> Float[Tensor, "row token"]:
+        """One advantage per token, 0 outside ``mask_BT``; the gap is log π_old − log π_ref."""
+
+
+@runtime_checkable
 class Calibration(Part, Protocol):
     """Changes advantages, or takes samples out of the divisor."""
 
@@ -135,8 +170,8 @@ class Calibration(Part, Protocol):
 class Surrogate(Part, Protocol):
     """The loss of each token, whose gradient is the policy gradient where nothing is clipped."""
 
-    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
-        """Loss per token, to be minimised."""
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
+        """Loss per token, to be minimised; an advantage for each row, or for each of its tokens."""
 
 
 @runtime_checkable
@@ -239,15 +274,41 @@ class Objective:
         """Whether any part needs it."""
         return any(need in part.needs for part in self.parts)
 
+    @property
+    def by_token(self) -> bool:
+        """Whether tokens of one response have different advantages."""
+        return isinstance(self.estimator, TokenEstimator) and self.estimator.kl > 0
+
     def credit(self, rewards: GroupedRewards) -> Credit:
-        """Shape the rewards, estimate advantages, calibrate them."""
+        """Shape the rewards, estimate advantages, calibrate them; by token where the gap to the reference is given."""
         for shaping in self.shapings:
             rewards = replace(rewards, reward_PG=shaping.shape(rewards))
         advantage_PG = self.estimator.advantages(rewards)
         credit = Credit(advantage_PG=advantage_PG, counted_PG=torch.ones_like(advantage_PG, dtype=torch.bool))
         for calibration in self.calibrations:
             credit = calibration.calibrate(credit, rewards)
-        return credit
+        if rewards.reference_gap_BT is None or rewards.mask_BT is None:
+            return credit
+        return self._credit_by_token(credit, rewards, rewards.reference_gap_BT, rewards.mask_BT)
+
+    def _credit_by_token(
+        self,
+        credit: Credit,
+        rewards: GroupedRewards,
+        reference_gap_BT: Float[Tensor, "row token"],
+        mask_BT: Bool[Tensor, "row token"],
+    ) -> Credit:
+        if not isinstance(self.estimator, TokenEstimator):
+            raise ValueError(f"{name_of(self.estimator)} gives no advantages by token")
+        advantage_BT = self.estimator.token_advantages(rewards.reward_PG, reference_gap_BT, mask_BT)
+        mean_B = advantage_BT.sum(dim=1) / mask_BT.sum(dim=1).clamp(min=1)
+        mean_PG = mean_B.view_as(credit.advantage_PG).to(credit.advantage_PG)
+        return replace(credit, advantage_PG=mean_PG, token_advantage_BT=advantage_BT)
+
+
+def as_column(advantage_B: Float[Tensor, "row ..."]) -> Float[Tensor, "row one_or_token"]:
+    """Advantages of rows as a column beside their tokens; those of tokens as they are."""
+    return advantage_B[:, None] if advantage_B.ndim == 1 else advantage_B
 
 
 def name_of(part: Part) -> str:

@@ -4,11 +4,18 @@
     over=samples   A_i = (r_i - m) / (s + 1e-8)          m, s: mean and unbiased deviation of r over the samples
 
 Over tokens, verl's form and the default, every token carries its sample's reward, so a long response weighs more in m
-and v than a short one. Over samples is the paper's form. A batch whose rewards are all equal has advantage 0. Works
+and v than a short one. Over samples is the paper's form. A batch whose values are all equal has advantage 0. Works
 with one rollout per prompt.
 
-Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.1, Eq 5, and appendix B.2; verl 0.9 ``reinforce_plus_plus`` with
-gamma = 1. The paper's Eq 4 subtracts a k1 KL per token from the reward; here KL is a penalty of its own (``kl``).
+    kl=b           A_it = r_i - b * sum over tokens s >= t of log(pi_old(y_is) / pi_ref(y_is)), then whitened
+
+``kl`` puts the KL to the reference into the reward, as the paper does: k1 at every token, to which the tokens before it
+have led. Every token then has an advantage of its own, and m, v and s are taken of these: ``over=tokens`` counts each
+once, as the paper's Eq 5 does and verl with ``use_kl_in_reward``; ``over=samples`` each by one over the tokens of its
+response. The part ``kl`` is a loss beside the reward instead, where k1 has no pull. No calibration goes with ``kl=b``.
+
+Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.1, Eq 4 and 5, and appendix B.2; verl 0.9 ``reinforce_plus_plus``
+with gamma = 1, its ``kl_ctrl.kl_coef`` being ``kl``.
 """
 
 from __future__ import annotations
@@ -17,10 +24,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults
+from trainers.objectives.contract import GroupedRewards, Need, PartDefaults, check_range
 
 #: verl adds it to the variance, the paper to the standard deviation.
 EPS = 1e-8
@@ -62,18 +69,69 @@ def whitened(
     return whitened_over_samples(value_PG) if over == "samples" else whitened_over_tokens(value_PG, n_tokens_PG)
 
 
+def whitened_by_token(
+    value_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"], over: Over
+) -> Float[Tensor, "row token"]:
+    """Values of tokens less their mean, over their standard deviation; 0 if all are equal, and outside the responses.
+
+    Where all tokens of a response have one value these are ``whitened``.
+
+    >>> whitened_by_token(torch.tensor([[1.0, 9.0], [2.0, 0.0]]), torch.tensor([[True, False], [True, True]]), "tokens")
+    tensor([[ 0.0000,  0.0000],
+            [ 1.0000, -1.0000]])
+    """
+    inside = value_BT[mask_BT]
+    if inside.amax() == inside.amin():
+        return torch.zeros_like(value_BT)
+    weight_BT = mask_BT.to(value_BT.dtype)
+    if over == "samples":
+        weight_BT = weight_BT / weight_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    n = weight_BT.sum()
+    from_mean_BT = value_BT - (weight_BT * value_BT).sum() / n
+    variance = (weight_BT * from_mean_BT**2).sum() / (n - 1).clamp(min=1)
+    deviation = variance.sqrt() + EPS if over == "samples" else (variance + EPS).sqrt()
+    return torch.where(mask_BT, from_mean_BT / deviation, 0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePp(PartDefaults):
-    """Rewards whitened over the batch; ``over`` its tokens, as verl does, or its samples, as the paper."""
+    """Rewards whitened over the batch; ``over`` its tokens, as verl does, or its samples, as the paper.
+
+    ``kl`` is the coefficient of the KL in the reward, 0 or more.
+    """
 
     title: ClassVar[str] = "REINFORCE++"
-    source: ClassVar[str] = "arXiv 2501.03262 v9, Eq 5; verl"
+    source: ClassVar[str] = "arXiv 2501.03262 v9, Eq 4 and 5; verl"
 
     over: Over = "tokens"
+    kl: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_range(0, kl=self.kl)
+        if self.kl:
+            needs: frozenset[Need] = frozenset({"reference_logp"})
+            object.__setattr__(self, "needs", needs)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """Rewards, ``whitened``."""
+        """Rewards, ``whitened``: what ``kl=0`` gives to all tokens of a response."""
         return whitened(rewards.reward_PG, rewards.n_tokens_PG, self.over)
+
+    def token_advantages(
+        self,
+        reward_PG: Float[Tensor, "prompt group"],
+        reference_gap_BT: Float[Tensor, "row token"],
+        mask_BT: Bool[Tensor, "row token"],
+    ) -> Float[Tensor, "row token"]:
+        """Rewards less ``kl`` times the log-ratios that are still to come, whitened.
+
+        >>> gap_BT, mask_BT = torch.tensor([[0.0, 2.0], [0.0, 0.0]]), torch.ones(2, 2, dtype=torch.bool)
+        >>> ReinforcePp(kl=0.5).token_advantages(torch.tensor([[1.0, 0.0]]), gap_BT, mask_BT)  # all values are 0
+        tensor([[0., 0.],
+                [0., 0.]])
+        """
+        ahead_BT = torch.where(mask_BT, reference_gap_BT, 0.0).flip(1).cumsum(1).flip(1)
+        value_BT = reward_PG.reshape(-1, 1).to(ahead_BT) - self.kl * ahead_BT
+        return whitened_by_token(value_BT, mask_BT, self.over)
 
 
 PART = ReinforcePp

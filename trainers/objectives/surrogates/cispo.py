@@ -19,7 +19,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, check_range
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Cispo(PartDefaults):
             raise ValueError(f"low {self.low}: must lie in [0, 1]")
         check_range(0, high=self.high)
 
-    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
         """Weighted log-probability of each token.
 
         >>> import torch
@@ -49,7 +49,7 @@ class Cispo(PartDefaults):
         """
         ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).detach().exp()
         weight_BT = ratio_BT.clamp(1 - self.low, 1 + self.high)
-        loss_BT = -weight_BT * advantage_B[:, None] * tokens.logp_BT
+        loss_BT = -weight_BT * as_column(advantage_B) * tokens.logp_BT
         return SurrogateLoss(loss_BT=loss_BT, clipped_BT=(weight_BT != ratio_BT) & tokens.mask_BT)
 
 

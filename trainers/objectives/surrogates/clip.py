@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, check_range
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Clip(PartDefaults):
         if self.dual and not 1 < self.dual < float("inf"):
             raise ValueError(f"dual {self.dual}: must be above 1, or 0 for none")
 
-    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
         """Clipped loss of each token.
 
         >>> one = TokenLogps(logp_BT=torch.tensor([[2.0]]), entropy_BT=torch.zeros(1, 1),
@@ -46,7 +46,7 @@ class Clip(PartDefaults):
         >>> Clip().token_loss(one, torch.tensor([1.0])).loss_BT
         tensor([[-1.2000]])
         """
-        advantage_B1 = advantage_B[:, None]
+        advantage_B1 = as_column(advantage_B)
         ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).exp()
         free_BT = -advantage_B1 * ratio_BT
         held_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, check_range
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Gspo(PartDefaults):
         check_range(0, 1, low=self.low)
         check_range(0, high=self.high)
 
-    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
         """Clipped loss of each token.
 
         >>> two = TokenLogps(logp_BT=torch.tensor([[0.3, 0.1]]), entropy_BT=torch.zeros(1, 2),
@@ -45,7 +45,7 @@ class Gspo(PartDefaults):
         >>> Gspo().token_loss(two, torch.tensor([-1.0])).loss_BT  # exp(0.2), and nothing clips an A < 0 from above
         tensor([[1.2214, 1.2214]])
         """
-        advantage_B1 = advantage_B[:, None]
+        advantage_B1 = as_column(advantage_B)
         log_ratio_BT = torch.where(tokens.mask_BT, tokens.logp_BT - tokens.old_logp_BT, 0.0).detach()
         log_ratio_B1 = log_ratio_BT.sum(dim=1, keepdim=True) / tokens.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
         ratio_BT = (log_ratio_B1 + tokens.logp_BT - tokens.logp_BT.detach()).exp()

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps
+from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Reinforce(PartDefaults):
     title: ClassVar[str] = "REINFORCE"
     source: ClassVar[str] = "Williams 1992"
 
-    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, " row"]) -> SurrogateLoss:
+    def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
         """Loss of each token.
 
         >>> one = TokenLogps(logp_BT=torch.tensor([[-0.5]]), entropy_BT=torch.zeros(1, 1),
@@ -35,7 +35,7 @@ class Reinforce(PartDefaults):
         >>> Reinforce().token_loss(one, torch.tensor([2.0])).loss_BT
         tensor([[1.]])
         """
-        loss_BT = -advantage_B[:, None] * tokens.logp_BT
+        loss_BT = -as_column(advantage_B) * tokens.logp_BT
         return SurrogateLoss(loss_BT=loss_BT, clipped_BT=torch.zeros_like(tokens.mask_BT))
 
 

@@ -1,0 +1,176 @@
+"""The memory that grading takes: a store of long responses, graded in blocks, and the peer, which reads them all first.
+
+``python benchmarks/speed/grading_memory.py`` (minutes; ``--samples`` for fewer) writes ``results/grading_memory.json``.
+Every response is another one and ends in a box; each way of grading runs in a process of its own. The peer needs
+several times the texts, and so has a quarter of the samples. ``--folder`` keeps stores and measurements, and a run that
+was broken off goes on with those it finds there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from results import circumstances, digits, write
+
+from diagnostics.engine.grading import grade_responses
+from diagnostics.records.progress import SilentProgress
+from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
+from diagnostics.store import Store
+from diagnostics.store.database import Database
+from diagnostics.store.load import stored_problems
+from diagnostics.store.missing import ungraded
+from diagnostics.verifiers import Verifiers
+
+SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=2048)
+PER_PROBLEM = 1000
+
+
+def build(path: Path, n: int, characters: int) -> None:
+    """A store of ``n`` samples of the base, ``PER_PROBLEM`` of each problem, none of them graded."""
+    problems = [
+        Problem(task="synthetic", prompt=f"Which number is {place}?", gold=str(place), verifier="math")
+        for place in range(n // PER_PROBLEM)
+    ]
+    database = Database(path, read_only=False)
+    with Store(database) as store:
+        base = Checkpoint(step=0, label="base", path=Path("synthetic"), kind="full", weights_hash="base")
+        store.add_series(Series(name="run", path=Path("synthetic"), layout="trl", checkpoints=(base,)))
+        store.add_problems(problems)
+        ids = [problem.problem_id for problem in problems]
+        store.begin_audit(KEY, settings=SETTINGS, panel_settings=SETTINGS, problem_ids=ids)
+        for place, problem in enumerate(problems):
+            database.rows(
+                r"""
+                INSERT INTO samples
+                SELECT 'base', $problem_id, $settings_id, false, i, md5($problem_id || i),
+                       left(repeat(md5(i::VARCHAR) || ' and so on, ', 1 + $characters // 44), $characters)
+                           || $place || '-' || i || '. Therefore \boxed{' || ($place + i % 3) || '}',
+                       [1, 2], 2048, 'stop', -1.0, NULL
+                FROM range($n) AS r (i)
+                """,
+                {
+                    "problem_id": problem.problem_id,
+                    "settings_id": SETTINGS.settings_id,
+                    "characters": characters,
+                    "place": place,
+                    "n": PER_PROBLEM,
+                },
+            )
+
+
+KEY = AuditKey(
+    audit_id="run",
+    series="run",
+    settings_id=SETTINGS.settings_id,
+    n=PER_PROBLEM,
+    n_base=PER_PROBLEM,
+    entropy_samples=0,
+    panel=0,
+    panel_settings_id=SETTINGS.settings_id,
+    kernel_problems=0,
+    kernel_responses=0,
+    ks=(1,),
+    strategy_regex="```",
+)
+
+
+def grade(path: Path) -> None:
+    """Grade the store as an audit, an import or a regrading does."""
+    with Store.open(path) as store:
+        ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
+        pending = ungraded(store, KEY)
+        grade_responses(store, stored_problems(store, ids), pending, key=KEY, progress=SilentProgress())
+
+
+def grade_at_once(path: Path) -> None:
+    """The peer: all texts in one frame, then their grades."""
+    with Store.open(path) as store, Verifiers() as verifiers:
+        ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
+        by_id = {problem.problem_id: problem for problem in stored_problems(store, ids)}
+        rows = store.frame(
+            "SELECT problem_id, response_id, any_value(text) AS text FROM samples GROUP BY ALL ORDER BY ALL"
+        )
+        for first in range(0, len(rows), 4096):
+            block = rows.iloc[first : first + 4096]
+            grades = verifiers.grade([(by_id[row.problem_id], row.text) for row in block.itertuples()])
+            store.add_grades(
+                (row.problem_id, row.response_id, "math", one)
+                for row, one in zip(block.itertuples(), grades, strict=True)
+            )
+
+
+def took(way: str, path: Path) -> dict[str, float]:
+    """One way of grading in a process of its own: seconds and its largest memory, without its workers'."""
+    with Store.open(path) as store:  # what a way that was broken off has graded
+        Database.rows(store._database, "DELETE FROM grades")
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, __file__, "--way", way, str(path)])
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{way} failed with {os.waitstatus_to_exitcode(status)}")
+    with Store.open(path) as store:
+        found = store.frame("SELECT count(*) AS n, count(*) FILTER (correct) AS n_correct FROM grades").iloc[0]
+        sizes = {"graded": int(found["n"]), "correct": int(found["n_correct"])}
+    return {
+        "peak_gib": digits(used.ru_maxrss / 2**20),
+        "wall_s": digits(time.perf_counter() - start),
+        **sizes,
+    }
+
+
+def kept(way: str, path: Path) -> dict[str, float]:
+    """The measurement that lies beside the store, else a new one."""
+    file = path.with_suffix(f".{way.replace(' ', '_')}.json")
+    if not file.exists():
+        file.write_text(json.dumps(took(way, path)))
+    found: dict[str, float] = json.loads(file.read_text())
+    return found
+
+
+def measure(n: int, characters: int, folder: Path) -> dict[str, Any]:
+    """Ours on all samples, and both ways on as many as the peer has."""
+    found: dict[str, Any] = {"characters_of_each": characters}
+    for name, size, ways in (("all", n, ("blocks",)), ("a quarter", n // 4, ("blocks", "at once"))):
+        path = folder / f"{size}x{characters}.duckdb"
+        if not path.exists():
+            build(path, size, characters)
+        found[name] = {"samples": size, "texts_gib": digits(size * characters / 2**30)}
+        found[name] |= {way: kept(way, path) for way in ways}
+    return found
+
+
+def main() -> None:
+    """Measure, write the result file and print it; with --way do one of the things that are measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--samples", type=int, default=300_000)
+    parser.add_argument("--characters", type=int, default=8000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--way", choices=("blocks", "at once"))
+    parser.add_argument("path", type=Path, nargs="?")
+    given = parser.parse_args()
+    if given.way is not None:
+        (grade if given.way == "blocks" else grade_at_once)(given.path)
+        return
+    with tempfile.TemporaryDirectory(prefix="oversharp-grading-") as scratch:
+        found = measure(given.samples, given.characters, given.folder or Path(scratch))
+    write(
+        "grading_memory",
+        {
+            "benchmark": "grading_memory",
+            "what": "grading a store of long responses that all differ: largest memory of the process",
+            **found,
+            **circumstances(("oversharp", "duckdb", "pandas", "pyarrow", "math-verify")),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

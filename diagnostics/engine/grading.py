@@ -1,0 +1,116 @@
+"""Grades responses in blocks: of an audit while they are drawn, of a store whatever was left without a grade."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+
+from diagnostics.engine.first_look import FirstLook
+from diagnostics.records.progress import ProgressSink
+from diagnostics.records.types import AuditKey, Problem, Sample, response_id
+from diagnostics.store import Store
+from diagnostics.store.missing import BLOCK_CHARACTERS, Ungraded, graded_today
+from diagnostics.verifiers import Verifiers
+
+GRADES_PER_COMMIT = 4096
+#: Until the first look has seen enough, blocks are of so many responses, or of what came within so many seconds.
+FIRST_RESPONSES, FIRST_S = 512, 30.0
+
+
+def grade_responses(
+    store: Store, problems: Sequence[Problem], pending: Ungraded, *, key: AuditKey, progress: ProgressSink
+) -> None:
+    """Grade distinct responses and commit them in blocks: no more texts than those of a block are in memory."""
+    if not len(pending):
+        return
+    if n_outdated := pending.n_outdated:
+        graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
+        progress.note(f"{graded} by rules of another version of oversharp: by today's they are graded again")
+    by_id = {problem.problem_id: problem for problem in problems}
+    start = time.perf_counter()
+    with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:
+        for block in pending.blocks(GRADES_PER_COMMIT):
+            grades = verifiers.grade([(by_id[row.problem_id], row.text) for row in block.itertuples()])
+            store.add_grades(zip(block["problem_id"], block["response_id"], block["verifier"], grades, strict=True))
+            advance(len(block))
+    store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
+
+
+class Grader:
+    """Grades what is drawn while it is drawn, each different response once, in blocks that bound the memory.
+
+    It is given samples once they are committed: whatever it did not come to is graded by ``grade_responses``. ``look``
+    is taken at the base's first grades. Use as a context manager, or ``close()`` it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        key: AuditKey,
+        problems: Sequence[Problem],
+        *,
+        look: FirstLook | None = None,
+    ) -> None:
+        self.look = look
+        self._store, self._key = store, key
+        self._by_id: Mapping[str, Problem] = {problem.problem_id: problem for problem in problems}
+        self._verifiers = Verifiers()
+        self._waiting: dict[tuple[str, str, str], str] = {}
+        self._characters = self._n_taken = self._n_graded = 0
+        self._graded_s = 0.0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the verifiers' processes; they start afresh if more is drawn."""
+        self._verifiers.close()
+
+    def take(self, samples: Iterable[Sample]) -> None:
+        """Keep the responses for the next block, and grade that if it is full.
+
+        Raises ``UnreadableError`` where the first look stops the audit.
+        """
+        for sample in samples:
+            identity = (sample.problem_id, response_id(sample.text), self._by_id[sample.problem_id].verifier)
+            self._n_taken += 1
+            if identity not in self._waiting:
+                self._waiting[identity] = sample.text
+                self._characters += len(sample.text)
+        if self._is_full():
+            self._grade()
+
+    def finish(self) -> float:
+        """Grade what is left; returns the seconds that grading took since the last call, which are logged."""
+        self._grade()
+        wall_s, n_graded = self._graded_s, self._n_graded
+        self._graded_s, self._n_graded = 0.0, 0
+        if n_graded:
+            self._store.log_event(self._key, "grade", wall_s=wall_s, rows=n_graded)
+        return wall_s
+
+    def _is_full(self) -> bool:
+        if self.look is not None and not self.look.settled:
+            return self._n_taken >= FIRST_RESPONSES or time.monotonic() - self._since >= FIRST_S
+        return len(self._waiting) >= GRADES_PER_COMMIT or self._characters >= BLOCK_CHARACTERS
+
+    def _grade(self) -> None:
+        if not self._waiting:
+            return
+        start = time.perf_counter()
+        known = graded_today(self._store, list(self._waiting))
+        new = [(identity, text) for identity, text in self._waiting.items() if identity not in known]
+        self._waiting, self._characters, self._n_taken, self._since = {}, 0, 0, time.monotonic()
+        grades = self._verifiers.grade([(self._by_id[identity[0]], text) for identity, text in new])
+        self._store.add_grades((*identity, grade) for (identity, _), grade in zip(new, grades, strict=True))
+        self._graded_s += time.perf_counter() - start
+        self._n_graded += len(new)
+        if self.look is not None:
+            self.look.take()
