@@ -13,6 +13,7 @@ from typing import Literal
 from cyclopts import Parameter
 
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.settings import require_chat_args
 from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
@@ -86,6 +87,8 @@ class TrainConfig:
         System turn; needs --chat.
     chat
         Wrap the prompt in the tokenizer's chat template.
+    chat_args
+        What else the chat template is given, a JSON object such as {"enable_thinking": false}; needs --chat.
     save_every
         Steps between checkpoints; step 0 and the last step are always saved.
     validate_every
@@ -154,6 +157,7 @@ class TrainConfig:
     prompt_template: str = "{prompt}"
     system_prompt: str = ""
     chat: bool = False
+    chat_args: str | None = None
     save_every: int = 20
     validate_every: int | None = None
     validation: Path | None = None
@@ -226,6 +230,10 @@ class TrainConfig:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:
             raise ConfigError("--system-prompt needs --chat")
+        if self.chat_args is not None:
+            require_chat_args(self.chat_args)
+            if not self.chat:
+                raise ConfigError("--chat-args needs --chat")
 
     def _require_validation(self) -> None:
         if self.validation is not None and self.validate_every is None:

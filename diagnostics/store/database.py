@@ -23,10 +23,10 @@ from diagnostics.records.errors import StoreError
 from diagnostics.records.names import require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
-from diagnostics.store.older import as_today
+from diagnostics.store.older import LACKING, NEARLY_TODAYS, as_today
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 _OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 _IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
@@ -216,7 +216,10 @@ class Database:
     def _require_schema(self, *, read_only: bool) -> None:
         """Make the tables of a new store; refuse one of another schema."""
         found = self._schema_of(self._own_name(), self.path)
-        if found == SCHEMA_VERSION:
+        if found in (SCHEMA_VERSION, NEARLY_TODAYS):
+            if found == NEARLY_TODAYS and not read_only:
+                with self.transaction():
+                    self._connection.execute(LACKING)
             return
         if found:
             raise StoreError(
