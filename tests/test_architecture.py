@@ -52,6 +52,7 @@ ROOMS_OF_TRAINERS = (
     "trainers.rollouts",
     "trainers.update",
     "trainers.run",
+    "trainers.warm_start",
     "trainers.sft",
     "trainers.checking",
     "trainers.step",

@@ -23,6 +23,9 @@ from trainers import objectives
 #: Updates per batch where an objective is another one only off policy, and nobody says how many.
 _MOST_UPDATES = 4
 
+#: The highest learning rate at which a pretrained model is warmed up.
+MOST_WARM_UP_RATE = 1e-3
+
 #: What the names of generators begin with.
 GENERATED = "reasoning_gym:"
 
@@ -273,10 +276,13 @@ class TrainConfig:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SftConfig:
-    """Supervised training of the base model of the built-in task, from random weights.
+    """Supervised training of a base: of the built-in task from random weights, or of a pretrained model.
 
     Attributes
     ----------
+    model
+        Warm up this checkpoint, a directory or a hub name, on worked solutions of word_problems:train. Default: train
+        the base of the built-in task from random weights.
     output_dir
         Run directory: checkpoint-N/, metrics.jsonl, config.toml, environment.json, state/.
     max_steps
@@ -291,7 +297,7 @@ class SftConfig:
         Gradients are clipped to this global L2 norm.
     wrong_share
         Share of examples whose expression uses the right numbers but misses the target. Without them the base
-        would be too good for RL to change anything.
+        would be too good for RL to change anything. Not with --model.
     n_examples
         Size of the pool that batches are drawn from, with replacement.
     save_every
@@ -306,6 +312,7 @@ class SftConfig:
         CPU threads. One is fastest for a model this small.
     """
 
+    model: str | None = None
     output_dir: Path = Path("runs/base")
     max_steps: int = 1200
     batch_size: int = 128
@@ -334,6 +341,11 @@ class SftConfig:
         _positive("--learning-rate", self.learning_rate)
         _positive("--max-grad-norm", self.max_grad_norm)
         _not_negative("--weight-decay", self.weight_decay)
+        if self.model is not None and self.learning_rate > MOST_WARM_UP_RATE:
+            raise ConfigError(
+                f"--learning-rate {self.learning_rate:g}: is for random weights and would wreck those of --model; "
+                "pass --learning-rate 5e-5"
+            )
         if not 0 <= self.wrong_share <= 1:
             raise ConfigError(f"--wrong-share {self.wrong_share}: must lie in [0, 1]")
 

@@ -118,7 +118,7 @@ def train(
 
 @app.command(name="train-base")
 def train_base(*, config: SftConfig | None = None) -> int:
-    """Train the base model of the built-in task by supervised fine-tuning, from random weights.
+    """Train the base model of the built-in task by supervised fine-tuning, or with --model warm a pretrained one up.
 
     Prints the final checkpoint, which `oversharp train --model` starts from.
     """
