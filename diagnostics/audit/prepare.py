@@ -173,7 +173,7 @@ def with_chat(
 
 def canonical(chat_args: str | None) -> str | None:
     """The same JSON object in one way of writing, so that it identifies samples; None for one without entries."""
-    given = {} if chat_args is None else json.loads(chat_args)
+    given: dict[str, object] = {} if chat_args is None else json.loads(chat_args)
     return json.dumps(given, sort_keys=True, ensure_ascii=False) if given else None
 
 

@@ -159,7 +159,7 @@ def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.Data
     n = about["n_base"] if about["is_base"] else about["n"]
     further = {
         "samples_per_problem": n if of_samples else 1,
-        **{name: about[name] for name in ("sampler", "seed", "dtype", "chat", "chat_args", "system_prompt")},
+        **{name: about[name] for name in ("sampler", "seed", "dtype", "chat", "system_prompt")},
     }
     return {
         "evaluation_result_id": _result_id(finding["measure"], finding["k"]),

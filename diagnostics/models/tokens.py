@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from jaxtyping import Bool, Int
@@ -49,7 +49,7 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFor
         )
     system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
     turns = [*system, {"role": "user", "content": text}]
-    more = {} if settings.chat_args is None else json.loads(settings.chat_args)
+    more: dict[str, Any] = {} if settings.chat_args is None else json.loads(settings.chat_args)
     try:
         return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **more))
     except Exception as error:

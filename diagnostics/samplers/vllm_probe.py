@@ -83,7 +83,8 @@ def long_prompt(prompt: tuple[int, ...], *, max_model_len: int) -> tuple[int, ..
 
 def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Sequence[DrawnRow]) -> ProbeResult:
     """What the engine says of ``rows``, drawn after ``prompts``, against what the model says of them."""
-    logp, entropy, own_T, finite = [0.0], [0.0], list[Float[np.ndarray, " token"]](), True
+    logp, entropy, finite = [0.0], [0.0], True
+    own_T: list[Float[np.ndarray, " token"]] = []
     with_entropy = all(row.entropy_T is not None for row in rows)
     for prompt_ids, row in zip(prompts, rows, strict=True):
         logp_TV = next_token_logp(loaded, prompt_ids, row.token_ids)

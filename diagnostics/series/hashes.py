@@ -35,7 +35,8 @@ class WeightHashes:
             check_complete(files)
             return known
         found = weights_hash(files, base_hash=base_hash)
-        if _key(files, base_hash)[0] == key and time.time() - newest > _SETTLED_S:
+        is_settled = _key(files, base_hash)[0] == key and time.time() - newest > _SETTLED_S
+        if is_settled and self._by_files.get(key) != found:
             self._by_files[key] = found
             _append(self._kept, key, found)
         return found
