@@ -112,7 +112,7 @@ def read_metadata(file: Path) -> Mapping[str, Any]:
 
 def require_gguf() -> None:
     """Raise ``ConfigError`` without the package that reads GGUF files."""
-    from transformers.utils import is_gguf_available
+    from transformers.utils.import_utils import is_gguf_available
 
     if not is_gguf_available():
         raise ConfigError(f"the package gguf is not installed, which reads GGUF files; {MEND_EXTRA}")

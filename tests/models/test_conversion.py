@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_converted_is_refused_in_one_line(
 def test_without_the_package_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformers.utils.is_gguf_available", lambda: False)
+    monkeypatch.setattr("transformers.utils.import_utils.is_gguf_available", lambda: False)
     with pytest.raises(ConfigError, match=r"pip install '\.\[llm\]'"):
         app(
             ["fetch-model", "smollm2", "--out", str(tmp_path / "out")],
