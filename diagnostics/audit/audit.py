@@ -346,5 +346,7 @@ def _grade_drawn(opened: OpenAudit) -> None:
 
 def _more(config: AuditConfig, refused: str | None) -> dict[str, object]:
     """What a preset set, and why an engine that was to draw did not, for the record."""
-    preset = {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
+    preset: dict[str, object] = (
+        {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
+    )
     return preset if refused is None else {**preset, "engine_refused": refused}
