@@ -155,6 +155,8 @@ def with_chat(
     """
     if config.chat is not None:
         return replace(config, chat_args=canonical(config.chat_args))
+    if config.preset is not None and config.prompt_template is None:  # which writes the turns itself
+        return replace(config, chat=False)
     if held is not None and held.chat is not None:
         if not held.chat and (config.system_prompt or config.chat_args):
             raise ConfigError("the store's samples were asked without a chat; pass --chat to draw new ones with one")
