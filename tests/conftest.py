@@ -15,6 +15,7 @@ from tests.preloaded import ENGINES, OF_COMMANDS, OF_ENGINES, ForkServer, Runnin
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OVERSHARP_CACHE"] = os.devnull  # hashes of weights that a test kept would outlive it
 
 settings.register_profile("of_this_house", deadline=None)  # a test asserts no speed
 settings.load_profile("of_this_house")

@@ -53,6 +53,7 @@ ROOMS_OF_TRAINERS = (
     "trainers.rollouts",
     "trainers.update",
     "trainers.run",
+    "trainers.warm_start",
     "trainers.sft",
     "trainers.checking",
     "trainers.step",

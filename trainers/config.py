@@ -13,6 +13,7 @@ from typing import Literal
 from cyclopts import Parameter
 
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.settings import require_chat_args
 from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
@@ -21,6 +22,9 @@ from trainers import objectives
 
 #: Updates per batch where an objective is another one only off policy, and nobody says how many.
 _MOST_UPDATES = 4
+
+#: The highest learning rate at which a pretrained model is warmed up.
+MOST_WARM_UP_RATE = 1e-3
 
 #: What the names of generators begin with.
 GENERATED = "reasoning_gym:"
@@ -87,6 +91,8 @@ class TrainConfig:
         System turn; needs --chat.
     chat
         Wrap the prompt in the tokenizer's chat template.
+    chat_args
+        What else the chat template is given, a JSON object such as {"enable_thinking": false}; needs --chat.
     save_every
         Steps between checkpoints; step 0 and the last step are always saved.
     validate_every
@@ -158,6 +164,7 @@ class TrainConfig:
     prompt_template: str = "{prompt}"
     system_prompt: str = ""
     chat: bool = False
+    chat_args: str | None = None
     save_every: int = 20
     validate_every: int | None = None
     validation: Path | None = None
@@ -231,6 +238,10 @@ class TrainConfig:
             raise ConfigError("--prompt-template must contain {prompt}")
         if self.system_prompt and not self.chat:
             raise ConfigError("--system-prompt needs --chat")
+        if self.chat_args is not None:
+            require_chat_args(self.chat_args)
+            if not self.chat:
+                raise ConfigError("--chat-args needs --chat")
 
     def _require_validation(self) -> None:
         if self.validation is not None and self.validate_every is None:
@@ -272,10 +283,13 @@ class TrainConfig:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SftConfig:
-    """Supervised training of the base model of the built-in task, from random weights.
+    """Supervised training of a base: of the built-in task from random weights, or of a pretrained model.
 
     Attributes
     ----------
+    model
+        Warm up this checkpoint, a directory or a hub name, on worked solutions of word_problems:train. Default: train
+        the base of the built-in task from random weights.
     output_dir
         Run directory: checkpoint-N/, metrics.jsonl, config.toml, environment.json, state/.
     max_steps
@@ -290,7 +304,7 @@ class SftConfig:
         Gradients are clipped to this global L2 norm.
     wrong_share
         Share of examples whose expression uses the right numbers but misses the target. Without them the base
-        would be too good for RL to change anything.
+        would be too good for RL to change anything. Not with --model.
     n_examples
         Size of the pool that batches are drawn from, with replacement.
     save_every
@@ -305,6 +319,7 @@ class SftConfig:
         CPU threads. One is fastest for a model this small.
     """
 
+    model: str | None = None
     output_dir: Path = Path("runs/base")
     max_steps: int = 1200
     batch_size: int = 128
@@ -333,6 +348,11 @@ class SftConfig:
         _positive("--learning-rate", self.learning_rate)
         _positive("--max-grad-norm", self.max_grad_norm)
         _not_negative("--weight-decay", self.weight_decay)
+        if self.model is not None and self.learning_rate > MOST_WARM_UP_RATE:
+            raise ConfigError(
+                f"--learning-rate {self.learning_rate:g}: is for random weights and would wreck those of --model; "
+                "pass --learning-rate 5e-5"
+            )
         if not 0 <= self.wrong_share <= 1:
             raise ConfigError(f"--wrong-share {self.wrong_share}: must lie in [0, 1]")
 

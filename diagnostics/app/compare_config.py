@@ -39,7 +39,7 @@ Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
 _TABLES = ("seeds", "base", "train", "run", "audit")
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 #: Prompts are wrapped alike in all runs, and the audit asks as they did.
-_ASKED_ALIKE = ("prompt_template", "system_prompt", "chat")
+_ASKED_ALIKE = ("prompt_template", "system_prompt", "chat", "chat_args")
 _BY_COMPARE = {
     "output_dir": "pass --out DIR",
     "resume": "leave it out, a comparison always continues",

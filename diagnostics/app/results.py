@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from diagnostics.app.compare import ComparisonPlan
     from diagnostics.ingest.plan import ImportPlan
     from diagnostics.ingest.read import FileResult
+    from diagnostics.models.conversion import Conversion
 
 #: A λ that rounding moved by more than this is told.
 _NOTABLE_LAMBDA = 0.02
@@ -231,6 +232,22 @@ def _mean_of(labels: Sequence[str]) -> str:
 def show_report(path: Path, as_json: bool) -> int:
     """Where the report is."""
     _say(json.dumps({"report": str(path)}) if as_json else f"report  {path}")
+    return 0
+
+
+def show_conversion(result: Conversion, as_json: bool) -> int:
+    """The checkpoint, and what it answered."""
+    if as_json:
+        _print_json(asdict(result))
+        return 0
+    context = "" if result.context_tokens is None else f", context {result.context_tokens:,}"
+    template = "with a chat template" if result.chat else "without a chat template"
+    print(
+        f"model   {result.path}{', kept' if result.found else ''}: {result.n_parameters:,} parameters, "
+        f"{result.n_tokens:,} tokens{context}, {template}; a response ends with {' or '.join(result.end_tokens)}"
+    )
+    for question, answer in result.answers:
+        print(f"asked   {question}\nsaid    {visible(' '.join(answer.split()))}")
     return 0
 
 

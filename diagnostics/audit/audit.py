@@ -120,19 +120,27 @@ def audit_shard(
     return _with_another_sampler(run, config, progress)
 
 
-def _with_another_sampler(run: Callable[[AuditConfig], Result], config: AuditConfig, progress: ProgressSink) -> Result:
-    """``run``, once more with transformers where ``auto`` had taken an engine that refuses the model."""
+def _with_another_sampler(run: Callable[..., Result], config: AuditConfig, progress: ProgressSink) -> Result:
+    """``run``, once more with transformers where ``auto`` had taken an engine that refuses the model.
+
+    It is then told what the engine ``refused``, for the record.
+    """
     try:
         return run(config)
     except EngineRefusedError as error:
         if config.sampler != "auto":
             raise
         progress.note(f"{error}: done now")
-        return run(replace(config, sampler="transformers"))
+        return run(replace(config, sampler="transformers"), refused=str(error))
 
 
 def _audit(
-    series_paths: Sequence[Path | str], config: AuditConfig, *, command: str, progress: ProgressSink
+    series_paths: Sequence[Path | str],
+    config: AuditConfig,
+    *,
+    command: str,
+    progress: ProgressSink,
+    refused: str | None = None,
 ) -> AuditResult:
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, WHOLE, progress)
@@ -144,7 +152,7 @@ def _audit(
         store, key = prepared.open.store, prepared.open.key
         prepared.open.engine.close()
         verdict = findings_and_verdict(store, key, drawn.failed, prepared.skipped, progress)
-        store.end_audit(key, provenance(command, drawn.left_out, _preset_set(config)))
+        store.end_audit(key, provenance(command, drawn.left_out, _more(config, refused)))
     return AuditResult(
         series=prepared.series.name,
         verdict=verdict,
@@ -157,7 +165,13 @@ def _audit(
 
 
 def _audit_shard(
-    series_paths: Sequence[Path | str], config: AuditConfig, *, shard: Shard, command: str, progress: ProgressSink
+    series_paths: Sequence[Path | str],
+    config: AuditConfig,
+    *,
+    shard: Shard,
+    command: str,
+    progress: ProgressSink,
+    refused: str | None = None,
 ) -> ShardResult:
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, shard, progress)
@@ -165,7 +179,7 @@ def _audit_shard(
         drawn = draw(prepared)
         graded = grade(drawn)
         place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
-        more = {**_preset_set(config), "shard": place}
+        more = {**_more(config, refused), "shard": place}
         prepared.open.store.end_audit(prepared.open.key, provenance(command, graded.drawn.left_out, more))
     return ShardResult(
         series=prepared.series.name,
@@ -342,5 +356,9 @@ def _grade_left(opened: OpenAudit) -> None:
     )
 
 
-def _preset_set(config: AuditConfig) -> dict[str, object]:
-    return {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
+def _more(config: AuditConfig, refused: str | None) -> dict[str, object]:
+    """What a preset set, and why an engine that was to draw did not, for the record."""
+    preset: dict[str, object] = (
+        {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
+    )
+    return preset if refused is None else {**preset, "engine_refused": refused}

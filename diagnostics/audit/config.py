@@ -26,6 +26,7 @@ from diagnostics.records.settings import (
     comma_separated,
     one_or_none,
     require_at_least,
+    require_chat_args,
     require_name,
     require_storable,
 )
@@ -93,11 +94,14 @@ class SeriesConfig:
         Directory for audit.duckdb and report.html. The same directory continues an earlier audit.
     name
         Name of the series in the store and the report. Default: the name of its directory.
+    verify_weights
+        Read all weights again. Else files whose path, size and time did not change keep the hash that they had.
     """
 
     base: Annotated[Path | None, SERIES] = None
     out: Annotated[Path, SERIES] = Path("audit")
     name: Annotated[str | None, SERIES] = None
+    verify_weights: Annotated[bool, SERIES, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -136,13 +140,18 @@ class SamplingConfig:
     prompt_template
         Text around every prompt; must contain {prompt}. Default: the preset's, else the prompt alone.
     system_prompt
-        System turn; needs --chat.
+        System turn; needs a chat template.
     chat
-        Wrap the prompt in the tokenizer's chat template.
+        Make the prompt the user turn of the tokenizer's chat template, or with --no-chat ask it bare. Default: what the
+        samples in the store were asked with, else as the run was trained, else with the template where the tokenizer
+        has one and neither --prompt-template nor the problems write turns themselves. The run says which.
+    chat_args
+        What else the chat template is given, a JSON object such as {"enable_thinking": false}.
     seed
         Seeds every random draw of the audit.
     dtype
-        Precision of the model.
+        Precision of the model. auto: what the samples in the store were drawn in, else that of the base's weights on a
+        GPU and where the CPU multiplies in it, else float32; small models always float32. The run says which.
     strategy_regex
         A response that matches is counted as strategy "code", any other as "prose".
     """
@@ -162,9 +171,10 @@ class SamplingConfig:
     max_tokens: Annotated[int | None, SAMPLING] = None
     prompt_template: Annotated[str | None, SAMPLING] = None
     system_prompt: Annotated[str, SAMPLING] = ""
-    chat: Annotated[bool, SAMPLING] = False
+    chat: Annotated[bool | None, SAMPLING] = None
+    chat_args: Annotated[str | None, SAMPLING] = None
     seed: Annotated[int, SAMPLING] = 0
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"], SAMPLING] = "float32"
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], SAMPLING] = "auto"
     strategy_regex: Annotated[str, SAMPLING] = CODE_BLOCK
 
     def __post_init__(self) -> None:
@@ -228,8 +238,11 @@ class SamplingConfig:
     def _require_prompt(self) -> None:
         if "{prompt}" not in self.used_prompt_template:
             raise ConfigError("--prompt-template must contain {prompt}")
-        if self.system_prompt and not self.chat:
-            raise ConfigError("--system-prompt needs --chat")
+        for flag, given in (("--system-prompt", self.system_prompt), ("--chat-args", self.chat_args)):
+            if given and self.chat is False:
+                raise ConfigError(f"{flag}: --no-chat asks without a chat; leave one of the two out")
+        if self.chat_args is not None:
+            require_chat_args(self.chat_args)
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -316,19 +329,20 @@ class KernelConfig:
     kernel_responses
         Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
     kernel_memory_gib
-        Most memory for gradients while a kernel is computed, beside the model's own pass.
+        Most memory for gradients while a kernel is computed, beside the model's own pass. Default: 1, more where
+        that saves time and is free. Where the rows do not fit, the kernel holds fewer problems.
     """
 
     kernel_problems: Annotated[int, KERNEL] = 8
     kernel_responses: Annotated[int, KERNEL] = 6
-    kernel_memory_gib: Annotated[float, KERNEL] = 1.0
+    kernel_memory_gib: Annotated[float | None, KERNEL] = None
 
     def __post_init__(self) -> None:
         require_at_least("--kernel-problems", self.kernel_problems, 0)
         require_at_least("--kernel-responses", self.kernel_responses, 2)
         require_storable("--kernel-problems", self.kernel_problems)
         require_storable("--kernel-responses", self.kernel_responses)
-        if not 0 < self.kernel_memory_gib < 2**20:
+        if self.kernel_memory_gib is not None and not 0 < self.kernel_memory_gib < 2**20:
             raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.controls import Controls, plan_controls, with_held
@@ -16,8 +17,10 @@ from diagnostics.engine.first_look import FirstLook
 from diagnostics.engine.grading import Grader
 from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
 from diagnostics.engine.ray_pool import open_pool
+from diagnostics.models.chat import choose_chat, require_usable, trained_with_chat
+from diagnostics.models.precision import choose_dtype
 from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ConfigError
+from diagnostics.records.errors import CheckpointError, ConfigError
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import (
@@ -34,12 +37,17 @@ from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
 from diagnostics.store import Store
-from diagnostics.store.missing import finished_samples, held_controls, held_sampler
+from diagnostics.store.missing import HeldDraws, finished_samples, held_controls, held_draws
 from diagnostics.tasks import load_problems, suggested_max_tokens
 from diagnostics.tasks.clusters import clusters_of
 
+if TYPE_CHECKING:
+    from diagnostics.models.load import Dtype
+
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
 TRAINING_PER_PROBLEM = 4
+#: About, where only an estimate is wanted.
+_CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +83,7 @@ def prepare(
         raise ConfigError(
             f"--shard {shard}: the problem set has {plural(len(every_problem), 'problem')}; make fewer shards"
         )
-    series = find_series(series_paths, base=config.base, name=config.name)
+    series = find_series(series_paths, base=config.base, name=config.name, verify_weights=config.verify_weights)
     skipped = dict(reason.split(": ", 1) for reason in series.skipped)
     _announce(config, series, skipped, progress)
     if shard != WHOLE:
@@ -84,8 +92,12 @@ def prepare(
     store = stack.enter_context(Store.open(config.out / "audit.duckdb"))
     for note in store.notes:
         progress.note(note)
-    sampler, engine = _open_engine(stack, config, series, held_sampler(store, series.name), progress)
+    held = held_draws(store, series.name)
+    config = with_precision(with_chat(config, series, problems, held, progress), series.base, held, progress)
+    sampler, engine = _open_engine(stack, config, series, None if held is None else held.sampler, progress)
     settings = sampling_settings(config, series.base, sampler=sampler)
+    if settings.chat and (held is None or not held.chat):
+        require_usable(series.base, settings)
     panel_settings = panel_sampling_settings(config, settings)
     store.require_regex("--strategy-regex", config.strategy_regex)
     config = _topped_up(store, config, series, settings, problems)
@@ -95,10 +107,12 @@ def prepare(
     )
     problem_ids = [problem.problem_id for problem in problems]
     if config.controls is None and not config.asks_for_controls:
-        held_draws = held_controls(store, series.base.checkpoint_id, problem_ids)
-        controls, says = with_held(controls, says, settings, held_draws)
+        drawn_controls = held_controls(store, series.base.checkpoint_id, problem_ids)
+        controls, says = with_held(controls, says, settings, drawn_controls)
     if says:
         progress.note(says)
+    if held is None and config.kernel_problems and config.panel:
+        _foresee_kernel(config, series, settings, problems, progress)
     whole, key = (_key(series, settings, panel_settings, config, terms, listed) for listed in (every_problem, problems))
     store.add_series(series)
     store.add_problems(problems)
@@ -144,6 +158,84 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
         progress.note(f"left out {label}: {reason}")
 
 
+def with_chat(
+    config: AuditConfig, series: Series, problems: Sequence[Problem], held: HeldDraws | None, progress: ProgressSink
+) -> AuditConfig:
+    """The configuration with a chat template or without, as asked for, else as before, else as suits the series.
+
+    An audit that continues asks as it did. Raises ``SamplerError`` for a system turn or arguments that nothing takes.
+    """
+    if config.chat is not None:
+        return replace(config, chat_args=canonical(config.chat_args))
+    if config.preset is not None and config.prompt_template is None:  # which writes the turns itself
+        return replace(config, chat=False)
+    if held is not None and held.chat is not None:
+        if not held.chat and (config.system_prompt or config.chat_args):
+            raise ConfigError("the store's samples were asked without a chat; pass --chat to draw new ones with one")
+        return replace(config, chat=held.chat, chat_args=canonical(config.chat_args) or held.chat_args)
+    choice = choose_chat(
+        series.base,
+        problems,
+        own_words=config.used_prompt_template != "{prompt}",
+        trained=trained_with_chat(series.path),
+        needed_by="--system-prompt" if config.system_prompt else "--chat-args" if config.chat_args else None,
+    )
+    if choice.says is not None:
+        progress.note(choice.says)
+    return replace(config, chat=choice.chat, chat_args=canonical(config.chat_args) if choice.chat else None)
+
+
+def canonical(chat_args: str | None) -> str | None:
+    """The same JSON object in one way of writing, so that it identifies samples; None for one without entries."""
+    given: dict[str, object] = {} if chat_args is None else json.loads(chat_args)
+    return json.dumps(given, sort_keys=True, ensure_ascii=False) if given else None
+
+
+def with_precision(
+    config: AuditConfig, base: Checkpoint, held: HeldDraws | None, progress: ProgressSink
+) -> AuditConfig:
+    """The configuration with the precision that --dtype auto stands for: as before, else as suits base and device."""
+    if config.dtype != "auto":
+        return config
+    if held is not None and held.dtype is not None:
+        return replace(config, dtype=cast("Dtype", held.dtype))
+    from diagnostics.models.devices import pick_device  # brings torch
+
+    dtype, why = choose_dtype(base, pick_device(config.device))
+    if dtype != "float32":
+        progress.note(f"computing in {dtype}, {why}; --dtype float32 is more exact")
+    return replace(config, dtype=dtype)
+
+
+def _foresee_kernel(
+    config: AuditConfig, series: Series, settings: SamplingSettings, problems: Sequence[Problem], progress: ProgressSink
+) -> None:
+    """Tell before anything is drawn where the gradient kernels of full models may not fit into memory."""
+    base = series.base
+    if series.checkpoints[-1].kind != "full" or base.kind != "full" or config.ray is not None:
+        return  # an adapter's are small, and what a worker has free only it knows
+    from diagnostics.kernel.ways import foresee  # brings torch
+    from diagnostics.models.devices import pick_device
+    from diagnostics.models.load import outline_path
+
+    try:
+        outline = outline_path(base.path)
+    except CheckpointError:
+        return  # said when the model is loaded
+    prompt_tokens = max(len(problem.prompt) for problem in problems) // _CHARACTERS_PER_TOKEN
+    given = config.kernel_memory_gib
+    says = foresee(
+        outline.model,
+        pick_device(config.device),
+        n_rows=2 * config.kernel_problems * config.kernel_responses,
+        row_tokens=prompt_tokens + settings.max_tokens,
+        response_tokens=settings.max_tokens,
+        memory_bytes=None if given is None else int(given * 2**30),
+    )
+    if says is not None:
+        progress.note(f"kernel: {says}")
+
+
 def _open_engine(
     stack: ExitStack, config: AuditConfig, series: Series, held: str | None, progress: ProgressSink
 ) -> tuple[str, AuditEngine]:
@@ -153,7 +245,7 @@ def _open_engine(
     sampler, why = choose(config.sampler, series.checkpoints, device=config.device, held=held)
     spec = EngineSpec(
         config=config,
-        dtype=config.dtype,
+        dtype=cast("Dtype", config.dtype),
         kernel_memory_gib=config.kernel_memory_gib,
         sampler_name=sampler,
         why=why,
@@ -173,9 +265,10 @@ def sampling_settings(config: AuditConfig, base: Checkpoint, *, sampler: str) ->
         max_tokens=config.asked_max_tokens or suggested_max_tokens(config.task) or default_max_tokens(base),
         prompt_template=config.used_prompt_template,
         system_prompt=config.system_prompt,
-        chat=config.chat,
+        chat=bool(config.chat),
         seed=config.seed,
         dtype=config.dtype,
+        chat_args=config.chat_args if config.chat else None,
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnostics.engine.grading import Grader
 from diagnostics.engine.local import AuditEngine
-from diagnostics.records.errors import CheckpointError, KernelError, SamplerError
+from diagnostics.records.amounts import plural
+from diagnostics.records.errors import CheckpointError, KernelError, KernelTooLargeError, SamplerError
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.shard import Task
 from diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
@@ -98,10 +99,29 @@ def teacher_force(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSe
 def compute_kernel(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> Task[str | None]:
     """The gradient kernel of one checkpoint; returns why it could not be computed, and the audit goes on.
 
+    Rows that do not fit into memory are no failure: the kernel then holds fewer problems, and the user is told.
     ``kind``: what is trained in this series, a full model or an adapter.
     """
+    n_problems = audit.key.kernel_problems
+    while True:
+        try:
+            return (yield from _compute_kernel(audit, checkpoint, settings, kind, n_problems))
+        except KernelTooLargeError as error:
+            fewer = min(n_problems - 1, int(n_problems * error.share))
+            if fewer < 1:
+                why = f"{error}: not even one problem's fit"
+                audit.progress.note(f"{checkpoint.label}: no gradient kernel: {why}")
+                audit.store.add_missing_kernel(audit.key, checkpoint.checkpoint_id, why)
+                return None
+            audit.progress.note(f"{checkpoint.label}: {error}: {fewer} of {plural(n_problems, 'problem')} are taken")
+            n_problems = fewer
+
+
+def _compute_kernel(
+    audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str, n_problems: int
+) -> Task[str | None]:
     store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
-    plan = plan_kernel(store, key, checkpoint, settings)
+    plan = plan_kernel(store, replace(key, kernel_problems=n_problems), checkpoint, settings)
     if plan is None or checkpoint.kind != kind:
         why = "no panel to choose responses from; run the audit with --panel 4"
         if plan is not None:
@@ -129,6 +149,8 @@ def compute_kernel(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingS
                     )
                     advance(len(plan.rows))
                 yield
+    except KernelTooLargeError:
+        raise
     except (CheckpointError, KernelError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")
         store.add_missing_kernel(key, checkpoint_id, why)

@@ -80,7 +80,8 @@ class AuditEngine(Protocol):
 class EngineSpec:
     """What an engine is made of; ``why`` it has this sampler is told to the user.
 
-    ``dtype`` is the model's precision, ``kernel_memory_gib`` the most memory for the gradients of a kernel.
+    ``dtype`` is the model's precision, ``kernel_memory_gib`` the most memory for the gradients of a kernel,
+    None for what is free.
     """
 
     config: EngineConfig
@@ -88,7 +89,7 @@ class EngineSpec:
     sampler_name: str
     why: str
     lora_ranks: Mapping[Path, int]
-    kernel_memory_gib: float = 1.0
+    kernel_memory_gib: float | None = None
 
 
 class Engine:
@@ -227,8 +228,14 @@ class Engine:
             problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
             prompt_ids = tuple(encode_prompt(loaded.tokenizer, problem, settings))
             rows.append(KernelRow(prompt_ids=prompt_ids, token_ids=_response_ids(loaded, row)))
-        memory_bytes = int(self._spec.kernel_memory_gib * 2**30)
-        yield [(gradient_kernel(loaded, rows, memory_bytes=memory_bytes), [len(row.token_ids) for row in rows])]
+        given = self._spec.kernel_memory_gib
+        kernel = gradient_kernel(
+            loaded,
+            rows,
+            memory_bytes=None if given is None else int(given * 2**30),
+            note=lambda line: self._note(f"kernel of {checkpoint.label}: {line}"),
+        )
+        yield [(kernel, [len(row.token_ids) for row in rows])]
 
     def run(self, tasks: Sequence[Task[None]]) -> None:
         """Do one task after the other: so every model is loaded once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def gradient_kernel(
-    loaded: LoadedModel, rows: Sequence[KernelRow], *, memory_bytes: int, seed: int = 0
+    loaded: LoadedModel,
+    rows: Sequence[KernelRow],
+    *,
+    memory_bytes: int | None = None,
+    seed: int = 0,
+    note: Callable[[str], None] = lambda line: None,
 ) -> GradientKernel:
     """K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ for every pair of rows, over every parameter that is trained.
 
@@ -25,18 +30,20 @@ def gradient_kernel(
     the response; gradients flow through the prompt. Rows may repeat: each is computed once.
 
     ``memory_bytes`` bounds what is kept beside the activations of one batch; batches are cut so that the activations
-    take about as much again, but hold one row at least. The result does not depend on it but for rounding. ``seed``
-    draws the signs of the certificate.
+    take about as much again, but no more than 1 GiB, and hold one row at least. None: 1 GiB, and more where that spares
+    time and is free. The result does not depend on it but for rounding. ``seed`` draws the signs of the certificate,
+    ``note`` is told what will be done where it takes long.
 
     Raises ``KernelError`` for fewer than two rows, an empty prompt or response, a token outside the embedding, a row
-    beyond the context, NaN or infinite numbers, a budget that is too small, and a certificate above 1e-6.
+    beyond the context, NaN or infinite numbers, and a certificate above 1e-6; ``KernelTooLargeError`` for more rows
+    than fit in the budget.
 
     Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609) section 2.3; *The Reasoning Boundary Paradox*,
     section 3.1.
     """
     from diagnostics.kernel.exact import square_kernel
 
-    return square_kernel(loaded, rows, memory_bytes=memory_bytes, seed=seed)
+    return square_kernel(loaded, rows, memory_bytes=memory_bytes, seed=seed, note=note)
 
 
 def cross_kernel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -39,13 +39,20 @@ class _Block:
     certificate: float
 
 
-def square_kernel(loaded: LoadedModel, rows: Sequence[KernelRow], *, memory_bytes: int, seed: int) -> GradientKernel:
+def square_kernel(
+    loaded: LoadedModel,
+    rows: Sequence[KernelRow],
+    *,
+    memory_bytes: int | None,
+    seed: int,
+    note: Callable[[str], None],
+) -> GradientKernel:
     """See ``diagnostics.kernel.gradient_kernel``."""
     if len(rows) < 2:
         raise KernelError(f"the gradient kernel: {plural(len(rows), 'row')} cannot make a pair; give at least two")
     require_computable(loaded, rows)
     pairs = pairs_of(rows, rows)
-    block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed)
+    block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=note)
     place = {row: number for number, row in enumerate(pairs.rows)}
     number_N = np.array([place[row] for row in rows])
     kernel_NN = block.kernel_RC[np.ix_(number_N, number_N)]
@@ -65,20 +72,24 @@ def rectangular_kernel(
             raise KernelError(f"the gradient kernel: no {side}s; give at least one")
         require_computable(loaded, given, side=side)
     pairs = pairs_of(rows, columns)
-    block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed)
+    block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=lambda line: None)
     place = {row: number for number, row in enumerate(pairs.rows)}
     number_R = np.array([place[row] for row in rows])
     number_C = np.array([place[column] for column in columns]) - pairs.column_start
     return block.kernel_RC[np.ix_(number_R, number_C)]
 
 
-def _computed(loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int, seed: int) -> _Block:
+def _computed(
+    loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int | None, seed: int, note: Callable[[str], None]
+) -> _Block:
     sign_N = torch.tensor(draw_signs(len(pairs.rows), rng=np.random.default_rng(seed)), device=loaded.device)
     with _settings(loaded):
         trained = trained_parameters(loaded.model)
         kernel, gradients = KernelSum(pairs, loaded.device), SignedGradients()
         try:
-            logp_sum_N = add_all(loaded, pairs, sign_N, trained, kernel, gradients, memory_bytes=memory_bytes)
+            logp_sum_N = add_all(
+                loaded, pairs, sign_N, trained, kernel, gradients, memory_bytes=memory_bytes, note=note
+            )
             certificate = residual(kernel, trained, gradients)
             row = kernel.largest_row()
             if row is not None:

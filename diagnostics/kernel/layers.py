@@ -113,10 +113,10 @@ def find_layers(model: nn.Module) -> tuple[nn.Module, ...]:
     return longest if len(longest) > 1 else ()
 
 
-def kept_bytes(model: nn.Module, batches: Sequence[KernelBatch]) -> int:
-    """What the inputs of all layers, and the gradients at one, take."""
+def kept_bytes(model: nn.Module, n_tokens: int) -> int:
+    """What the inputs of all layers, and the gradients at one, take; of so many tokens, padding included."""
     hidden_size = int(innermost(model).get_input_embeddings().weight.shape[1])
-    return 4 * hidden_size * (len(find_layers(model)) + 3) * sum(batch.ids_BL.numel() for batch in batches)
+    return 4 * hidden_size * (len(find_layers(model)) + 3) * n_tokens
 
 
 def record(model: nn.Module, batches: Sequence[KernelBatch]) -> LayerStack | None:

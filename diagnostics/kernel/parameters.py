@@ -13,7 +13,7 @@ from torch import nn
 from diagnostics.kernel.forward import innermost
 from diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
 from diagnostics.kernel.rows import KernelBatch
-from diagnostics.records.errors import KernelError
+from diagnostics.records.errors import KernelError, KernelTooLargeError
 
 #: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.
 MOST_PASSES = 64
@@ -144,7 +144,7 @@ def require_budget(trained: Iterable[Trained], n_rows: int, memory_bytes: int) -
     block_bytes = 4 * n_rows * max(one.n_in for one in trained)
     share = min(WORKSPACE_SHARE, 1 - WORKSPACE_SHARE)
     if block_bytes > share * memory_bytes:
-        raise _too_small(memory_bytes, block_bytes / share)
+        raise too_small(memory_bytes, block_bytes / share)
 
 
 def in_groups(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> list[list[Slice]]:
@@ -170,7 +170,7 @@ def in_groups(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> 
             free_bytes -= taken_bytes
             first += max(1, width)
     if len(groups) > MOST_PASSES:
-        raise _too_small(memory_bytes, total_bytes / MOST_PASSES / (1 - WORKSPACE_SHARE))
+        raise too_small(memory_bytes, total_bytes / MOST_PASSES / (1 - WORKSPACE_SHARE))
     return groups
 
 
@@ -228,8 +228,10 @@ def _of_active_adapter(model: Any) -> Iterator[nn.Parameter]:
                 yield from [part] if isinstance(part, nn.Parameter) else part.parameters()
 
 
-def _too_small(memory_bytes: int, needed_bytes: float) -> KernelError:
-    return KernelError(
+def too_small(memory_bytes: int, needed_bytes: float) -> KernelTooLargeError:
+    """The error of a budget that so many rows do not fit in."""
+    return KernelTooLargeError(
         f"the gradient kernel: {memory_bytes / 2**30:.3g} GiB is too small for this model and so many rows, which "
-        f"take {max(needed_bytes, 1) * 1.01 / 2**30:.3g} GiB or more; raise --kernel-memory-gib, or take fewer rows"
+        f"take {max(needed_bytes, 1) * 1.01 / 2**30:.3g} GiB or more; raise --kernel-memory-gib, or take fewer rows",
+        share=min(0.9, memory_bytes / max(needed_bytes, 1)),  # where slices do not divide it evenly, it says too much
     )

@@ -1,6 +1,6 @@
 """Runs a model over all rows so that each parameter's gradients of all rows meet, within the memory that there is.
 
-Which way is taken depends on the model, the rows and the budget alone:
+Which way is taken (``ways``) depends on the model, the rows and the budget alone:
 
 1. all rows could be one batch: one forward and one backward pass; what the modules give is multiplied and dropped at
    once, but for a rectangular kernel, whose two sides are batches of their own, and for rows of which much would be
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from diagnostics.kernel.capture import Capture
 from diagnostics.kernel.certificate import SignedGradients
 from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
-from diagnostics.kernel.layers import LayerStack, find_layers, kept_bytes, record
+from diagnostics.kernel.layers import LayerStack, kept_bytes, record
 from diagnostics.kernel.parameters import (
     Extent,
     Slice,
@@ -39,8 +39,8 @@ from diagnostics.kernel.parameters import (
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
+from diagnostics.kernel.ways import ACTIVATION_BYTES, Way, find_way, most_bytes
 from diagnostics.models.load import LoadedModel
-from diagnostics.records.errors import KernelError
 
 #: Runs a part of the model forward and backward on the batch of this number.
 Run = Callable[[int], object]
@@ -86,16 +86,23 @@ def add_all(
     kernel: KernelSum,
     gradients: SignedGradients,
     *,
-    memory_bytes: int,
+    memory_bytes: int | None,
+    note: Callable[[str], None],
 ) -> Float[Tensor, " row"]:
     """Add every trained parameter to ``kernel`` and ``gradients``; log π of every row, in nats.
 
-    Rows take part times their sign in ``sign_N``. Raises ``KernelError``.
+    Rows take part times their sign in ``sign_N``. ``memory_bytes`` None: within what is free. ``note`` is told the way
+    where it is a long one. Raises ``KernelError``.
     """
     model = loaded.model
-    require_budget(trained, len(pairs.rows), memory_bytes)
+    require_budget(trained, len(pairs.rows), most_bytes(model, trained) if memory_bytes is None else memory_bytes)
     known = [one for one in trained if one.known]
-    batches, at_once = cut_in_batches(loaded, pairs, sign_N, memory_bytes)
+    at_one_time = min(memory_bytes or ACTIVATION_BYTES, ACTIVATION_BYTES)
+    batches, at_once = cut_in_batches(loaded, pairs, sign_N, at_one_time)
+    way = find_way(model, known, Extent.of(model, batches), memory_bytes, at_once=at_once)
+    memory_bytes = way.memory_bytes
+    if says := way.says(Extent.of(model, batches)):
+        note(says)
     if len(batches) == 1:
         members, least_saved = batches[0].members, least_tokens_saved(model)
         parts = cut_padding(batches[0].lengths, least_saved=least_saved)
@@ -104,7 +111,7 @@ def add_all(
             if fit_at_once(known, Extent.of(model, narrower), memory_bytes):
                 batches = narrower
     with held_still(model, [one.parameter for one in trained]):
-        streams = _Streams(model, batches, kernel, gradients, at_once=at_once, memory_bytes=memory_bytes)
+        streams = _Streams(model, batches, kernel, gradients, way)
         logp_sums_B, left_out = streams.take(known)
     logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
     for batch, logp_sum_B in zip(batches, logp_sums_B, strict=True):
@@ -126,37 +133,26 @@ class _Streams:
         batches: Sequence[KernelBatch],
         kernel: KernelSum,
         gradients: SignedGradients,
-        *,
-        at_once: bool,
-        memory_bytes: int,
+        way: Way,
     ) -> None:
         self._model = model
         self._batches = batches
-        self._at_once = at_once
+        self._way = way
         self._kernel = kernel
         self._gradients = gradients
-        self._memory_bytes = memory_bytes
+        self._memory_bytes = way.memory_bytes
         self._extent = Extent.of(model, batches)
         self._left_out: list[Trained] = []
 
     def take(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
         """log π of the rows of every batch, and the parameters that were left out."""
-        if self._at_once:
-            whole = [[Slice(one, 0, one.n_out, dense=False) for one in trained]]
-            return self._whole_model(whole), self._left_out
-        kept = kept_bytes(self._model, self._batches)
-        try:
-            groups = in_groups(trained, self._extent, self._memory_bytes)
-        except KernelError:
-            if not find_layers(self._model) or 2 * kept > self._memory_bytes:
-                raise
-            groups = []
-        if len(groups) != 1 and 2 * kept <= self._memory_bytes:
+        groups = self._way.groups
+        if self._way.kind == "layer by layer":
             stack = record(self._model, self._batches)
             if stack is not None:
-                self._memory_bytes -= kept
+                self._memory_bytes -= kept_bytes(self._model, self._extent.n_tokens)
                 return self._layer_by_layer(stack, trained), self._left_out
-            groups = groups or in_groups(trained, self._extent, self._memory_bytes)
+            groups = in_groups(trained, self._extent, self._memory_bytes)
         return self._whole_model(groups), self._left_out
 
     def _whole_model(self, groups: Sequence[Sequence[Slice]]) -> list[Tensor]:

@@ -77,13 +77,12 @@ def load_model(
     """
     from transformers import GenerationConfig
 
-    own_tokenizer = tokenizer_file(tokenizer_places(checkpoint))
     loaded = load_path(
         checkpoint.base_path or checkpoint.path,
         device=device,
         dtype=dtype,
         label=checkpoint.label,
-        tokenizer_path=checkpoint.path if own_tokenizer is None else own_tokenizer.parent,
+        tokenizer_path=_tokenizer_folder(checkpoint),
         adapter_path=checkpoint.path if checkpoint.kind == "lora" else None,
         local_files_only=True,
         trust_remote_code=trust_remote_code,
@@ -92,6 +91,18 @@ def load_model(
     inner = model.get_base_model() if checkpoint.kind == "lora" else model
     inner.generation_config = GenerationConfig()
     return loaded
+
+
+def load_own_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint, without its model. Raises ``CheckpointError``."""
+    folder = _tokenizer_folder(checkpoint)
+    with _load_errors(f"{checkpoint.label}: the tokenizer in {folder}", local=True):
+        return load_tokenizer(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+
+
+def _tokenizer_folder(checkpoint: Checkpoint) -> Path:
+    own = tokenizer_file(tokenizer_places(checkpoint))
+    return checkpoint.path if own is None else own.parent
 
 
 def load_path(

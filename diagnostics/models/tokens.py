@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from jaxtyping import Bool, Int
@@ -32,6 +33,31 @@ class PromptFormat(Protocol):
     def chat(self) -> bool:
         """Whether the text becomes the user turn of the tokenizer's chat template."""
 
+    @property
+    def chat_args(self) -> str | None:
+        """What else the template is given, a JSON object; None for nothing."""
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
+    """``text`` as the user turn of the tokenizer's chat template, up to where the answer begins.
+
+    Raises ``SamplerError`` in one line if there is no template, or it fails: it is a program of its author's.
+    """
+    if not tokenizer.chat_template:
+        raise SamplerError(
+            "--chat: the tokenizer has no chat template; leave --chat out and give --prompt-template instead"
+        )
+    system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
+    turns = [*system, {"role": "user", "content": text}]
+    more: dict[str, Any] = {} if settings.chat_args is None else json.loads(settings.chat_args)
+    try:
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **more))
+    except Exception as error:
+        raise SamplerError(
+            f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and give "
+            "--prompt-template instead"
+        ) from error
+
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
     """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
@@ -41,13 +67,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings
     # not str.format: a template may hold braces of its own, as in \boxed{}
     text = settings.prompt_template.replace("{prompt}", problem.prompt)
     if settings.chat:
-        if not tokenizer.chat_template:
-            raise SamplerError(
-                "--chat: the tokenizer has no chat template; leave --chat out and give --prompt-template instead"
-            )
-        system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
-        turns = [*system, {"role": "user", "content": text}]
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        text = chat_text(tokenizer, text, settings)
     # a chat template writes the special tokens itself
     ids = _encode(tokenizer, text, what=f"prompt {problem.prompt!r:.80}", special_tokens=not settings.chat)
     if not ids:

@@ -47,6 +47,17 @@ class KernelError(OversharpError):
     exit_code = 10
 
 
+class KernelTooLargeError(KernelError):
+    """More rows than memory; about ``share`` of them would fit."""
+
+    def __init__(self, message: str, share: float = 0.0) -> None:
+        super().__init__(message, share)  # both, so that it survives being sent between processes
+        self.share = share
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class VerifierError(OversharpError):
     """A verifier is unknown or cannot run (a bad response is data, not an error)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -44,6 +45,21 @@ def require_storable(flag: str, value: int | None) -> None:
     """Raise ``ConfigError`` for a value of ``flag`` that is larger than ``MOST``."""
     if value is not None and value > MOST:
         raise ConfigError(f"{flag} {value}: must be below {MOST + 1}")
+
+
+def require_chat_args(given: str) -> None:
+    """Raise ``ConfigError`` for ``--chat-args`` that are no JSON object, or set what an audit sets itself."""
+    try:
+        arguments = json.loads(given)
+    except ValueError as error:
+        raise ConfigError(
+            f"--chat-args {given}: not JSON ({error}); write it as '{{\"enable_thinking\": false}}'"
+        ) from None
+    if not isinstance(arguments, dict):
+        raise ConfigError(f'--chat-args {given}: must be a JSON object such as {{"enable_thinking": false}}')
+    taken = sorted(arguments.keys() & {"tokenize", "add_generation_prompt", "conversation", "return_dict"})
+    if taken:
+        raise ConfigError(f"--chat-args: {taken[0]} is not the template's to choose; leave it out")
 
 
 def require_name(name: str | None) -> None:

@@ -89,7 +89,8 @@ class SamplingSettings:
     """How responses are drawn. Part of a sample's identity: samples under different settings never mix.
 
     ``top_p = 1`` and ``top_k = 0`` switch the truncation off. ``prompt_template`` must contain
-    ``{prompt}``; with ``chat`` the result becomes the user turn of the tokenizer's chat template.
+    ``{prompt}``; with ``chat`` the result becomes the user turn of the tokenizer's chat template, which is given
+    ``chat_args`` besides: a JSON object, None for none.
     """
 
     sampler: str
@@ -102,11 +103,12 @@ class SamplingSettings:
     chat: bool = False
     seed: int = 0
     dtype: str = "float32"
+    chat_args: str | None = None
 
     @property
     def settings_id(self) -> str:
         """Content hash of all fields: 16 hex digits."""
-        return content_hash(asdict(self))
+        return content_hash(_told(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +125,20 @@ class RecordedSettings:
     chat: bool | None = None
     seed: int | None = None
     dtype: str | None = None
+    chat_args: str | None = None
 
     @property
     def settings_id(self) -> str:
         """Content hash of all fields: 16 hex digits."""
-        return content_hash("recorded", asdict(self))
+        return content_hash("recorded", _told(self))
+
+
+def _told(settings: SamplingSettings | RecordedSettings) -> dict[str, Any]:
+    """What identifies settings: stores that are older than chat arguments hold the ids of settings without any."""
+    told = asdict(settings)
+    if told["chat_args"] is None:
+        del told["chat_args"]
+    return told
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

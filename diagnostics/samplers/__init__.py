@@ -79,7 +79,9 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
         from diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
 
         # it imports vLLM while this process imports torch and loads the first model
-        process = EngineProcess(engine_environment(context.models.device_name, context.engine, os.environ))
+        models = context.models
+        environment = engine_environment(models.device_name, context.engine, os.environ, dtype=models.dtype)
+        process = EngineProcess(environment)
         from diagnostics.samplers.vllm import VllmSampler
 
         return VllmSampler(context, process)

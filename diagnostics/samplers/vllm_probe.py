@@ -17,8 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from diagnostics.models.devices import suitable_threads
+from diagnostics.models.devices import in_float32, suitable_threads
 from diagnostics.models.load import LoadedModel
+from diagnostics.records.memory import free_bytes
 from diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8
@@ -31,6 +32,10 @@ LONG_PROBE_TOKENS = 288
 #: change the law by 0.1 and more. The steps of half precision are 2^13 and 2^16 times as wide: there the differences
 #: show gross faults alone, and stale weights by an answer that did not change at all.
 LOGP_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+#: Allowed is this many times what rounding moves transformers, but no less than the second and no more than above.
+NOISE_MULTIPLE, LEAST_TOLERANCE_NATS = 8, {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
+#: Of the free memory, so much is taken to see how far rounding moves a model.
+_SPARE_SHARE = 0.5
 #: The same for the entropy of one next-token distribution.
 ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
@@ -39,12 +44,24 @@ ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 class ProbeResult:
     """Largest differences in nats over all probed tokens; infinite where one side is not a finite number.
 
-    ``entropy`` is None if the engine shipped none.
+    ``entropy`` is None if the engine shipped none. ``noise`` is how far transformers' log-probabilities lie from
+    those of the same weights in float32.
     """
 
     logp: float
     entropy: float | None
     model_is_finite: bool
+    noise: float = 0.0
+
+
+def tolerance_nats(result: ProbeResult, dtype: str) -> float:
+    """The largest difference in log-probability that rounding explains.
+
+    >>> noisy = ProbeResult(logp=0.1, entropy=None, model_is_finite=True, noise=0.03)
+    >>> tolerance_nats(noisy, "bfloat16"), tolerance_nats(noisy, "float32")
+    (0.24, 0.001)
+    """
+    return min(max(LEAST_TOLERANCE_NATS[dtype], NOISE_MULTIPLE * result.noise), LOGP_TOLERANCE_NATS[dtype])
 
 
 def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -67,6 +84,7 @@ def long_prompt(prompt: tuple[int, ...], *, max_model_len: int) -> tuple[int, ..
 def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Sequence[DrawnRow]) -> ProbeResult:
     """What the engine says of ``rows``, drawn after ``prompts``, against what the model says of them."""
     logp, entropy, finite = [0.0], [0.0], True
+    own_T: list[Float[np.ndarray, " token"]] = []
     with_entropy = all(row.entropy_T is not None for row in rows)
     for prompt_ids, row in zip(prompts, rows, strict=True):
         logp_TV = next_token_logp(loaded, prompt_ids, row.token_ids)
@@ -74,9 +92,37 @@ def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Seque
         own_entropy_T = torch.special.entr(logp_TV.exp()).sum(dim=-1).numpy()
         finite = finite and bool(np.isfinite(own_logp_T).all() and np.isfinite(own_entropy_T).all())
         logp.append(_largest(row.logp_T - own_logp_T))
+        own_T.append(own_logp_T)
         if row.entropy_T is not None:
             entropy.append(_largest(row.entropy_T - own_entropy_T))
-    return ProbeResult(logp=max(logp), entropy=max(entropy) if with_entropy else None, model_is_finite=finite)
+    return ProbeResult(
+        logp=max(logp),
+        entropy=max(entropy) if with_entropy else None,
+        model_is_finite=finite,
+        noise=_rounding(loaded, prompts, rows, own_T) if finite else 0.0,
+    )
+
+
+def _rounding(
+    loaded: LoadedModel,
+    prompts: Sequence[tuple[int, ...]],
+    rows: Sequence[DrawnRow],
+    own_T: Sequence[Float[np.ndarray, " token"]],
+) -> float:
+    """How far the model's log-probabilities lie from its own in float32; infinite where memory is too short to see."""
+    parameters = list(loaded.model.parameters())
+    if all(one.dtype is torch.float32 for one in parameters):
+        return 0.0
+    more_bytes = sum((4 - one.element_size()) * one.numel() for one in parameters)
+    on_gpu = loaded.device.type == "cuda"
+    if more_bytes > _SPARE_SHARE * (torch.cuda.mem_get_info(loaded.device)[0] if on_gpu else free_bytes()):
+        return float("inf")
+    off = [0.0]
+    with in_float32(loaded.model):
+        for prompt_ids, row, own in zip(prompts, rows, own_T, strict=True):
+            logp_TV = next_token_logp(loaded, prompt_ids, row.token_ids)
+            off.append(_largest(logp_TV.gather(1, torch.tensor(row.token_ids)[:, None])[:, 0].numpy() - own))
+    return max(off)
 
 
 @torch.inference_mode()

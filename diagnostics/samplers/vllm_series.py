@@ -21,13 +21,13 @@ from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
 from diagnostics.samplers.vllm_messages import Adapter, Draw, DrawnRow
 from diagnostics.samplers.vllm_probe import (
     ENTROPY_TOLERANCE_NATS,
-    LOGP_TOLERANCE_NATS,
     LONG_PROBE_TOKENS,
     PROBE_TOKENS,
     ProbeResult,
     compare,
     long_prompt,
     probe_prompts,
+    tolerance_nats,
 )
 
 #: Responses that the engine works on at a time, where the user names no number.
@@ -90,13 +90,14 @@ class SeriesEngine:
         self.adapter = self._add_adapter(checkpoint)
         before = self._probed
         result = self._probe(checkpoint.label, loaded, fresh=fresh)
-        tolerance = LOGP_TOLERANCE_NATS[plan.dtype]
+        tolerance = tolerance_nats(result, plan.dtype)
         fault = _fault_of_swap(result, before, self._probed, tolerance) if swapped else None
         if fault is not None:
             self._context.note(f"{checkpoint.label}: vLLM is started again, {fault} after the swap of weights")
             self._start(plan, checkpoint, prompts)
             self.adapter = self._add_adapter(checkpoint)
             result = self._probe(checkpoint.label, loaded, fresh=True)
+            tolerance = tolerance_nats(result, plan.dtype)
         self._require_agreement(result, checkpoint, tolerance)
         self._check_entropy(result, plan)
         self._proved = checkpoint.weights_hash
@@ -207,8 +208,9 @@ class SeriesEngine:
         self._probe_prompts, self._probed = [*probe_prompts(prompts), long], []
 
     def _new_process(self) -> EngineProcess:
-        device = self._context.models.device_name
-        return EngineProcess(engine_environment(device, self._context.engine, os.environ))
+        models = self._context.models
+        environment = engine_environment(models.device_name, self._context.engine, os.environ, dtype=models.dtype)
+        return EngineProcess(environment)
 
     def _swap(self, checkpoint: Checkpoint) -> bool:
         """Read the checkpoint's weights into the engine; False if its prefix cache would not let go of the old ones."""
@@ -287,9 +289,9 @@ class SeriesEngine:
             )
         if result.logp > tolerance:
             self.close()
-            raise SamplerError(
+            raise EngineRefusedError(
                 f"{checkpoint.label}: vLLM gives other log-probabilities than transformers, freshly started too (max "
-                f"difference {result.logp:.2g} nats, allowed {tolerance:g}); use --sampler transformers"
+                f"difference {result.logp:.2g} nats, allowed {tolerance:.2g}); use --sampler transformers"
             )
 
     def _check_entropy(self, result: ProbeResult, plan: EnginePlan) -> None:

@@ -16,6 +16,7 @@ from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.fingerprints import refuse_equal_weights
 from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
+from diagnostics.series.hashes import WeightHashes
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
 from diagnostics.series.tokenizers import (
     TOKENIZER_FILES,
@@ -35,12 +36,16 @@ from diagnostics.series.weights import (
 ADAPTER_CONFIG = "adapter_config.json"
 
 
-def find_series(paths: Sequence[Path | str], *, base: Path | None = None, name: str | None = None) -> Series:
+def find_series(
+    paths: Sequence[Path | str], *, base: Path | None = None, name: str | None = None, verify_weights: bool = False
+) -> Series:
     """The checkpoints under ``paths`` in ascending step order, the base first.
 
     ``paths`` are one directory of checkpoints, or checkpoints one by one, or globs of either. ``base`` becomes step
     0; without it the lowest step is the base, and for LoRA adapters the model that they belong to. Where none of
     several listed checkpoints has a step in its name, their order is the order of training.
+
+    Weights are hashed; files of the same path, size and time are not read again unless ``verify_weights``.
 
     Unfinished checkpoints, and those whose weights only their trainer reads, are left out and said in
     ``Series.skipped``, with the command that converts them. Raises ``CheckpointError`` if fewer than two checkpoints
@@ -48,7 +53,7 @@ def find_series(paths: Sequence[Path | str], *, base: Path | None = None, name: 
     again, most often), or their vocabularies differ.
     """
     with readable_files():
-        return _find_series(paths, base=base, name=name)
+        return _find_series(paths, base=base, name=name, hashes=WeightHashes(verify=verify_weights))
 
 
 @contextmanager
@@ -63,7 +68,7 @@ def readable_files() -> Iterator[None]:
         ) from error
 
 
-def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | None) -> Series:
+def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | None, hashes: WeightHashes) -> Series:
     candidates, skipped = find_candidates(paths)
     root = common_parent(paths, candidates)
     external = None if base is None else _locate_base(base)
@@ -71,7 +76,9 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
         candidates = [one for one in candidates if one.path.resolve() != external.path.resolve()]
 
     checkpoints: list[Checkpoint] = []
-    known: dict[Path, str] = {}
+    known = _Known(hashes)
+    full = [one.path for one in candidates if not one.obstacle and not (one.path / ADAPTER_CONFIG).is_file()]
+    known.update(hashes.of_models([*full, *([] if external is None else [external.path])]))
     faulty_base: CheckpointError | None = None
     for step, candidate in in_step_order(candidates, first_step=0 if external is None else 1):
         try:
@@ -139,7 +146,15 @@ _ADAPTER_LAW = (
 # ---------------------------------------------------------------- one checkpoint
 
 
-def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, known: dict[Path, str]) -> Checkpoint:
+class _Known(dict[Path, str]):
+    """The hashes of this call by folder, and where those come from that it lacks."""
+
+    def __init__(self, hashes: WeightHashes) -> None:
+        super().__init__()
+        self.hashes = hashes
+
+
+def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, known: _Known) -> Checkpoint:
     """The candidate, examined and hashed. ``known`` spares hashing the model under several adapters again.
 
     Raises ``IncompleteCheckpointError`` for what may still be written, ``CheckpointError`` for what never will.
@@ -158,7 +173,9 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     _require_tokenizer(candidate, model_path)
     if path not in known:
         known[path] = (
-            weights_hash(files) if model_path is None else adapter_hash(files, config, _model_hash(model_path, known))
+            known.hashes.of(files)
+            if model_path is None
+            else known.hashes.of(files, base_hash=_adapter_base(config, _model_hash(model_path, known)))
         )
     return Checkpoint(
         step=step,
@@ -179,12 +196,20 @@ def current_hash(checkpoint: Checkpoint) -> str:
     files = weight_files(checkpoint.path, adapter=checkpoint.base_path is not None)
     if checkpoint.base_path is None:
         return weights_hash(files)
-    return adapter_hash(files, _read_json(checkpoint.path / ADAPTER_CONFIG), _model_hash(checkpoint.base_path, {}))
+    return adapter_hash(
+        files,
+        _read_json(checkpoint.path / ADAPTER_CONFIG),
+        _model_hash(checkpoint.base_path, _Known(WeightHashes(verify=True))),
+    )
 
 
 def adapter_hash(files: Sequence[Path], config: Mapping[str, Any], model_hash: str) -> str:
     """What identifies an adapter: its tensors, the model under it, the entries of ``config`` that it computes by."""
-    return weights_hash(files, base_hash=f"{model_hash} {_adapter_law(config)}")
+    return weights_hash(files, base_hash=_adapter_base(config, model_hash))
+
+
+def _adapter_base(config: Mapping[str, Any], model_hash: str) -> str:
+    return f"{model_hash} {_adapter_law(config)}"
 
 
 def _adapter_law(config: Mapping[str, Any]) -> str:
@@ -204,9 +229,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _model_of_adapter(
-    candidate: Candidate, config: dict[str, Any], external: Candidate | None, known: dict[Path, str]
-) -> Path:
+def _model_of_adapter(candidate: Candidate, config: dict[str, Any], external: Candidate | None, known: _Known) -> Path:
     """The model that the adapter names; else the copy beside it; else ``--base``.
 
     Equal copies are one model: verl's merger writes one into every checkpoint.
@@ -239,13 +262,13 @@ def _require_tokenizer(candidate: Candidate, model_path: Path | None) -> None:
         )
 
 
-def _model_hash(path: Path, known: dict[Path, str]) -> str:
+def _model_hash(path: Path, known: _Known) -> str:
     if path not in known:
         try:
             files = weight_files(path)
             if not files:
                 raise IncompleteCheckpointError("model.safetensors missing")
-            known[path] = weights_hash(files)
+            known[path] = known.hashes.of(files)
         except IncompleteCheckpointError as fault:
             raise CheckpointError(f"{path}: {fault}; it is the model under the adapters: restore it") from None
     return known[path]
@@ -254,7 +277,7 @@ def _model_hash(path: Path, known: dict[Path, str]) -> str:
 # ---------------------------------------------------------------- the series
 
 
-def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known: dict[Path, str]) -> list[Checkpoint]:
+def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known: _Known) -> list[Checkpoint]:
     """Put the base in front: ``--base``, or the one model that all adapters belong to."""
     first = checkpoints[0] if checkpoints else None
     if external is None:

@@ -24,7 +24,7 @@ from diagnostics.records.memory import half_of_free_gib, joined_within
 from diagnostics.records.names import require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
-from diagnostics.store.older import as_today
+from diagnostics.store.older import LACKING, NEARLY_TODAYS, as_today
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -36,7 +36,7 @@ from diagnostics.store.token_files import (
 )
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 #: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
@@ -242,7 +242,10 @@ class Database:
     def _require_schema(self, *, read_only: bool) -> None:
         """Make the tables of a new store; refuse one of another schema."""
         found = self._schema_of(self._own_name(), self.path)
-        if found == SCHEMA_VERSION:
+        if found in (SCHEMA_VERSION, NEARLY_TODAYS):
+            if found == NEARLY_TODAYS and not read_only:
+                with self.transaction():
+                    self._connection.execute(LACKING)
             return
         if found:
             raise StoreError(

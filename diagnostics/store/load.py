@@ -210,6 +210,7 @@ def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
         chat=bool(row["chat"]),
         seed=int(row["seed"]),
         dtype=str(row["dtype"]),
+        chat_args=None if isna(row.get("chat_args")) else str(row["chat_args"]),
     )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.store.database import SCHEMA_VERSION, Database
+from diagnostics.store.database import Database
+from diagnostics.store.older import NEARLY_TODAYS
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
 _KEYED = (
@@ -145,7 +146,7 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
             # an audit of an older schema cannot go on there
-            held += _audits(database, path, must_end=path != target and schema == SCHEMA_VERSION)
+            held += _audits(database, path, must_end=path != target and schema >= NEARLY_TODAYS)
             shards |= {shard for shard in map(_shard, _provenances(database)) if shard is not None}
     return held, shards
 

@@ -18,11 +18,21 @@ if TYPE_CHECKING:
 FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25
 
 
-def held_sampler(store: Store, series: str) -> str | None:
-    """What drew the samples of the series' current audit, None if there is no such audit."""
+@dataclass(frozen=True, kw_only=True)
+class HeldDraws:
+    """How the samples of an audit were drawn, as far as a later call leaves that open; None for what is not known."""
+
+    sampler: str
+    chat: bool | None
+    chat_args: str | None
+    dtype: str | None
+
+
+def held_draws(store: Store, series: str) -> HeldDraws | None:
+    """How the samples of the series' current audit were drawn, None if there are none."""
     rows = store.frame(
         """
-        SELECT t.sampler
+        SELECT t.*
         FROM current_audits AS a
         JOIN settings AS t USING (settings_id)
         SEMI JOIN samples USING (settings_id)
@@ -30,7 +40,15 @@ def held_sampler(store: Store, series: str) -> str | None:
         """,
         series=series,
     )
-    return None if rows.empty else str(rows["sampler"].iloc[0])
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    return HeldDraws(
+        sampler=str(row["sampler"]),
+        chat=None if pd.isna(row["chat"]) else bool(row["chat"]),
+        chat_args=None if pd.isna(row.get("chat_args")) else str(row["chat_args"]),
+        dtype=None if pd.isna(row["dtype"]) else str(row["dtype"]),
+    )
 
 
 def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, int]:

@@ -10,6 +10,10 @@ from diagnostics.measures import FORMER_NAMES
 #: Table → column → type.
 Columns = Mapping[str, Mapping[str, str]]
 
+#: A store of this schema lacks no more than what a writer adds here, and is read as it is; merging is for older ones.
+NEARLY_TODAYS = 9
+LACKING = "ALTER TABLE settings ADD COLUMN chat_args VARCHAR; UPDATE schema_version SET version = 10"
+
 #: Names that tables had before.
 FORMER_TABLES: Mapping[str, str] = MappingProxyType(
     {"response_logps": "response_scores", "second_logps": "second_scores"}

@@ -89,7 +89,8 @@ CREATE TABLE settings (
     system_prompt VARCHAR,              -- system turn; '' is none
     chat BOOLEAN,                       -- whether the tokenizer's chat template was used
     seed BIGINT,                        -- seed of all draws
-    dtype VARCHAR                       -- precision of the model
+    dtype VARCHAR,                      -- precision of the model
+    chat_args VARCHAR                   -- what else the chat template was given, a JSON object; NULL is nothing
 );
 
 -- ---------------------------------------------------------------- what was sampled, graded and teacher-forced

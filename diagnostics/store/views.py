@@ -398,6 +398,7 @@ RELATIONS: tuple[Relation, ...] = (
             "chat": _means("whether the tokenizer's chat template was used"),
             "seed": _means("seed of all draws"),
             "dtype": _means("precision of the model"),
+            "chat_args": _means("what else the chat template was given, a JSON object; NULL is nothing"),
         },
     ),
     Relation(

@@ -282,7 +282,7 @@ def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]
 
 def _register_settings(database: Database, used: SamplingSettings | RecordedSettings) -> None:
     database.rows(
-        "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [used.settings_id, *asdict(used).values()],
     )
 

@@ -20,7 +20,7 @@ ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
 DEFAULT_GENERATED = 100
 
-_BUILT_IN = ("benchmark", "countdown", "reasoning_gym")
+_BUILT_IN = ("benchmark", "countdown", "reasoning_gym", "word_problems")
 
 
 def load_problems(
@@ -73,7 +73,13 @@ def task_names() -> tuple[str, ...]:
     """
     from diagnostics.tasks.benchmarks import BENCHMARKS
 
-    built_in = ("countdown", "reasoning_gym:NAME", *(f"benchmark:{name}" for name in BENCHMARKS))
+    built_in = (
+        "countdown",
+        "reasoning_gym:NAME",
+        "word_problems",
+        "word_problems:train",
+        *(f"benchmark:{name}" for name in BENCHMARKS),
+    )
     return tuple(sorted({*built_in, *find_callables(ENTRY_POINT_GROUP, _BUILT_IN)}))
 
 
@@ -83,9 +89,10 @@ def suggested_max_tokens(task: str | None) -> int | None:
     >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
     (6, None)
     """
-    from diagnostics.tasks.countdown import RESPONSE_TOKENS, TASK
+    from diagnostics.tasks import countdown, word_problems
 
-    return RESPONSE_TOKENS if task == TASK else None
+    known = {one.TASK: one.RESPONSE_TOKENS for one in (countdown, word_problems)}
+    return known.get(task.partition(":")[0]) if task is not None else None
 
 
 def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
@@ -100,6 +107,10 @@ def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Pr
         from diagnostics.tasks.reasoning_gym import generated_problems
 
         return generated_problems(argument, size=DEFAULT_GENERATED if limit is None else limit, seed=seed)
+    if name == "word_problems":
+        from diagnostics.tasks.word_problems import problems as worded
+
+        return worded(argument, limit=DEFAULT_GENERATED if limit is None else limit, seed=seed)
     if name == "benchmark":
         from diagnostics.tasks.benchmarks import benchmark_problems
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import diagnostics.kernel
 import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.audit import AuditResult, audit
 from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
-from diagnostics.records.errors import ConfigError, EngineRefusedError
+from diagnostics.kernel import GradientKernel, KernelRow
+from diagnostics.models.load import LoadedModel
+from diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
@@ -209,6 +214,26 @@ def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     assert audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
 
 
+def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_in_chats(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(countdown_series, run)
+    for checkpoint in run.iterdir():
+        (checkpoint / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    small = {"limit": 2, "n": 2, "n_base": 2, "panel": 0}
+    audit([run], config(tmp_path / "old", **small, chat=False))
+    notes = Notes()
+    assert audit([run], config(tmp_path / "old", **small), progress=notes).samples_drawn == 0
+    assert not [note for note in notes.notes if "chat" in note]
+    assert audit([run], config(tmp_path / "new", **small), progress=notes).samples_drawn
+    assert [note for note in notes.notes if "chat" in note] == [
+        "prompts are asked with the tokenizer's chat template (--no-chat asks the bare prompt)"
+    ]
+    asked = [frame(tmp_path / out / "audit.duckdb", "SELECT DISTINCT chat FROM settings") for out in ("old", "new")]
+    assert [one["chat"].tolist() for one in asked] == [[False], [True]]
+
+
 def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,8 +252,32 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     assert any("does not run this model" in note for note in progress.notes)
     drew = "SELECT DISTINCT sampler FROM samples JOIN settings USING (settings_id)"
     assert frame(result.store_path, drew)["sampler"].tolist() == ["transformers"]
+    why = "SELECT provenance->>'engine_refused' AS why FROM audits WHERE provenance <> '{}'"
+    assert frame(result.store_path, why)["why"].tolist() == ["checkpoint-0: vLLM does not run this model here"]
     with pytest.raises(EngineRefusedError):  # who asks for vLLM gets its refusal
         audit([countdown_series], config(tmp_path / "asked", sampler="vllm"))
+
+
+@pytest.mark.parametrize(
+    ("fits", "says"), [(9, "1 of 2 problems are taken"), (0, "no gradient kernel: .* not even one")]
+)
+def test_a_kernel_that_does_not_fit_holds_fewer_problems_and_is_no_failure(
+    fits: int, says: str, countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = diagnostics.kernel.gradient_kernel
+
+    def bounded(loaded: LoadedModel, rows: Sequence[KernelRow], **settings: Any) -> GradientKernel:
+        if len(rows) > fits:
+            raise KernelTooLargeError("the gradient kernel: 1 GiB is too small", share=0.7)
+        return computed(loaded, rows, **settings)
+
+    monkeypatch.setattr("diagnostics.kernel.gradient_kernel", bounded)
+    progress = Notes()
+    result = audit([countdown_series], config(tmp_path, kernel_problems=2, kernel_responses=3), progress=progress)
+    assert len([note for note in progress.notes if re.search(says, note)]) == 3
+    assert result.without_kernel == {}
+    rows = frame(result.store_path, "SELECT count(DISTINCT problem_id) AS n FROM kernel_rows GROUP BY kernel_id")
+    assert rows["n"].tolist() == ([1, 1, 1] if fits else [])
 
 
 def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_path: Path) -> None:

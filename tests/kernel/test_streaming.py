@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from diagnostics.kernel import cross_kernel, gradient_kernel, layers, parameters, streaming
+from diagnostics.kernel import cross_kernel, gradient_kernel, layers, parameters, streaming, ways
 from diagnostics.kernel.rows import KernelBatch
-from diagnostics.records.errors import KernelError
+from diagnostics.records.errors import KernelError, KernelTooLargeError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
 
@@ -106,6 +108,51 @@ def test_a_rectangle_streams_too() -> None:
     wanted_RC = cross_kernel(loaded, rows[:5], rows[3:], memory_bytes=MEMORY_BYTES)
     streamed_RC = cross_kernel(loaded, rows[:5], rows[3:], memory_bytes=400_000)
     assert np.abs(streamed_RC - wanted_RC).max() <= 1e-6 * np.abs(wanted_RC).max()
+
+
+def with_memory(monkeypatch: pytest.MonkeyPatch, *, least: int, free: int) -> None:
+    """``least`` stands for the gibibyte that a budget and activations have at first, ``free`` for the machine's."""
+    for module in (ways, streaming):
+        monkeypatch.setattr(module, "ACTIVATION_BYTES", least)
+    monkeypatch.setattr(ways, "LEAST_BYTES", least)
+    monkeypatch.setattr(ways, "free_bytes", lambda: free)
+
+
+@pytest.mark.parametrize(("least", "says"), [(1 << 24, None), (1 << 17, "9 rows .* layer by layer, with 0.000244 GiB")])
+def test_without_a_budget_the_least_is_taken_that_spares_runs_of_the_whole_model(
+    least: int, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
+    with_memory(monkeypatch, least=least, free=1 << 30)
+    taken, notes = ways_taken(monkeypatch), list[str]()
+    kernel_NN = gradient_kernel(loaded, rows, note=notes.append).kernel_NN
+    assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+    assert set(taken) == {"model" if says is None else "layer"}
+    assert [re.match(says, note) is not None for note in notes] == [True] if says else notes == []
+
+
+def test_rows_for_which_too_little_is_free_are_refused_with_the_share_that_would_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    with_memory(monkeypatch, least=1 << 16, free=300_000)
+    with pytest.raises(KernelTooLargeError, match="or more; raise --kernel-memory-gib, or take fewer rows") as caught:
+        gradient_kernel(loaded, rows)
+    assert 0 < caught.value.share < 1
+    assert pickle.loads(pickle.dumps(caught.value)).share == caught.value.share  # a worker of Ray sends it
+
+
+@pytest.mark.parametrize(
+    ("free", "says"), [(1 << 30, None), (700_000, "20 rows of 60 tokens would not fit .* about 5")]
+)
+def test_what_will_not_fit_is_foreseen_from_shapes(
+    free: int, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_memory(monkeypatch, least=1 << 16, free=free)
+    outline = build("qwen3_tied").to("meta")
+    told = ways.foresee(outline, torch.device("cpu"), n_rows=20, row_tokens=60, response_tokens=40, memory_bytes=None)
+    assert told is None if says is None else re.match(says, str(told))
 
 
 def test_a_budget_that_is_too_small_says_how_much_it_takes() -> None:

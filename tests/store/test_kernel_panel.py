@@ -137,15 +137,27 @@ def test_its_log_probabilities_are_those_of_the_scorer(audited: Path) -> None:
 
 @pytest.mark.usefixtures("no_report")
 def test_a_kernel_that_fails_is_a_warning_at_the_end_and_an_exit_code(
-    countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    countdown_series: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = "--task countdown --limit 2 --n 4 --k 1 --sampler transformers --kernel-memory-gib 0.00001 --quiet"
-    with pytest.raises(SystemExit) as ended:
-        main(["audit", str(countdown_series), *flags.split(), "--out", str(tmp_path)])
+    def fail(*_: object) -> None:
+        raise KernelError("its certificate is 1e-3")
+
+    flags = "--task countdown --limit 2 --n 4 --k 1 --sampler transformers"
+    command = ["audit", str(countdown_series), *flags.split(), "--out", str(tmp_path)]
+    with monkeypatch.context() as planted:
+        planted.setattr(engine_module.Engine, "kernel", fail)
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--quiet"])
     assert ended.value.code == 3
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: no gradient kernel")]
     assert len(warnings) == 3
-    assert all("--kernel-memory-gib" in line for line in warnings)
+    assert all("its certificate is 1e-3" in line for line in warnings)
+    with pytest.raises(SystemExit) as ended:  # too little memory is no failure, and told
+        main([*command, "--kernel-memory-gib", "0.00001"])
+    assert not ended.value.code
+    notes = [line for line in capsys.readouterr().err.splitlines() if "no gradient kernel" in line]
+    assert len(notes) == 3
+    assert all("raise --kernel-memory-gib" in line for line in notes)
 
 
 def test_a_finished_audit_loads_no_model_for_its_kernels(

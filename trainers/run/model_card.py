@@ -119,6 +119,8 @@ def audit_command(config: TrainConfig) -> str:
         words += ["--prompt-template", config.prompt_template]
     if config.chat:
         words.append("--chat")
+    if config.chat_args is not None:
+        words += ["--chat-args", config.chat_args]
     if config.system_prompt:
         words += ["--system-prompt", config.system_prompt]
     return shlex.join(words)

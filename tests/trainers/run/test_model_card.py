@@ -105,8 +105,9 @@ def test_the_first_checkpoint_has_no_metrics_and_says_so() -> None:
 
 def test_the_audit_asks_as_the_training_did() -> None:
     assert "oversharp audit runs/iac --task countdown\n" in model_card(record())
-    card = model_card(record(problems=Path("train.jsonl"), chat=True, system_prompt="Be brief."))
-    assert "oversharp audit runs/iac --problems HELD_OUT.jsonl --chat --system-prompt 'Be brief.'\n" in card
+    card = model_card(record(problems=Path("train.jsonl"), chat=True, chat_args='{"a": 1}', system_prompt="Be brief."))
+    asked = """--chat --chat-args '{"a": 1}' --system-prompt 'Be brief.'"""
+    assert f"oversharp audit runs/iac --problems HELD_OUT.jsonl {asked}\n" in card
 
 
 def test_an_adapter_belongs_to_peft() -> None:

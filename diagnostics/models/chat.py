@@ -1,0 +1,121 @@
+"""Whether problems are asked in the tokenizer's chat template, and whether that template can be used."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
+from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_OFF = "--no-chat asks the bare prompt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatChoice:
+    """Whether the chat template is used, and the line that tells so; None where there is nothing to tell."""
+
+    chat: bool
+    says: str | None = None
+
+
+def choose_chat(
+    base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None, needed_by: str | None
+) -> ChatChoice:
+    """Whether a tokenizer's chat template asks these problems, where the user does not say.
+
+    It does where there is one, unless the run was trained otherwise (``trained``, None where nobody knows), the user
+    words the whole prompt (``own_words``: a prompt template or preset), or a prompt holds a turn of a chat already.
+    ``needed_by`` is a flag that means nothing without a chat, None for none; raises ``SamplerError`` for one then.
+    """
+    choice = _chosen(base, problems, own_words=own_words, trained=trained)
+    if needed_by is not None and not choice.chat:
+        why = choice.says or f"the tokenizer of {base.label} has no chat template"
+        raise SamplerError(f"{needed_by}: there is no chat ({why}); leave it out, or pass --chat")
+    return choice
+
+
+def _chosen(base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None) -> ChatChoice:
+    if not has_chat_template(base):
+        return ChatChoice(chat=False)
+    if trained is not None:
+        how = "with the tokenizer's chat template" if trained else "without a chat template"
+        return ChatChoice(chat=trained, says=f"prompts are asked {how}, as the run was trained")
+    if own_words:
+        return ChatChoice(
+            chat=False, says="the prompt template is used as it is; --chat makes it the user turn of a chat"
+        )
+    marks = turn_marks(load_chat_tokenizer(base))
+    chats = [mark for problem in problems for mark in marks if mark in problem.prompt]
+    if chats:
+        return ChatChoice(
+            chat=False, says=f"prompts hold turns of a chat already ({chats[0]}): no chat template is used"
+        )
+    return ChatChoice(chat=True, says=f"prompts are asked with the tokenizer's chat template ({_OFF})")
+
+
+def has_chat_template(base: Checkpoint) -> bool:
+    """Whether a chat template lies with the tokenizer; nothing heavy is imported to see that."""
+    file = tokenizer_file(tokenizer_places(base))
+    if file is None:
+        return False
+    if any(file.parent.glob("chat_template.*")) or any(file.parent.glob("additional_chat_templates/*")):
+        return True
+    try:
+        settings = json.loads((file.parent / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False  # said when the tokenizer is loaded
+    return isinstance(settings, dict) and bool(settings.get("chat_template"))
+
+
+def trained_with_chat(run: Path) -> bool | None:
+    """Whether a run of ``oversharp train`` was trained with chats; None where that is not on record."""
+    try:
+        settings = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("train")
+    except (OSError, ValueError):
+        return None
+    chat = settings.get("chat") if isinstance(settings, dict) else None
+    return chat if isinstance(chat, bool) else None
+
+
+def load_chat_tokenizer(base: Checkpoint) -> PreTrainedTokenizerBase:
+    """The tokenizer of ``base``. Raises ``CheckpointError``."""
+    from diagnostics.models.load import load_own_tokenizer
+
+    return load_own_tokenizer(base)
+
+
+def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    """Tokens of its own that the template writes around a turn, such as <|im_start|>; the longest first."""
+    turn = [{"role": "user", "content": "?"}]
+    try:
+        written = str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+    except Exception:  # noqa: BLE001  # a template is a program; require_usable says in one line what it raises
+        return ()
+    marks = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and token in written]
+    return tuple(sorted(marks, key=lambda token: (-len(token), token)))
+
+
+def require_usable(base: Checkpoint, settings: SamplingSettings) -> None:
+    """Raise ``SamplerError`` in one line where the chat template is missing or fails on what it will be given."""
+    from diagnostics.models.tokens import chat_text
+
+    tokenizer = load_chat_tokenizer(base)
+    try:
+        chat_text(tokenizer, "?", settings)
+    except SamplerError as error:
+        if not settings.system_prompt:
+            raise
+        chat_text(tokenizer, "?", replace(settings, system_prompt=""))  # its own fault, if it fails so too
+        raise SamplerError(
+            f"--system-prompt: the chat template of {base.label} takes no system turn ({error}); put the text into "
+            "--prompt-template instead"
+        ) from error

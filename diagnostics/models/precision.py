@@ -1,0 +1,49 @@
+"""Which precision a model computes in where the user names none. Reads the heads of weight files alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from diagnostics.records.types import Checkpoint
+from diagnostics.series.weights import stored_tensors, weight_files
+
+if TYPE_CHECKING:
+    import torch
+
+    from diagnostics.models.load import Dtype
+
+_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
+    """The precision for a series with this base, and why.
+
+    The weights' own, for that is what they were trained and will be served in; but float32 for models below
+    ``ONE_THREAD_BELOW_PARAMETERS``, where nothing is gained, and on a CPU for what that has no products of.
+    """
+    from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
+
+    own, n_parameters = stored_dtype(base.base_path or base.path)
+    if own is None:
+        return "float32", "the weight files name no one precision"
+    if own == "float32":
+        return own, "the checkpoint's own"
+    if n_parameters < ONE_THREAD_BELOW_PARAMETERS:
+        return "float32", f"as exact, and no slower at {n_parameters:,} parameters"
+    if device.type == "cpu" and not has_products_of(own):
+        return "float32", f"this CPU has no products of {own}"
+    return own, "the checkpoint's own"
+
+
+def stored_dtype(folder: Path) -> tuple[Dtype | None, int]:
+    """The precision that most numbers of a model are stored in, and how many there are; None for pickles and codes."""
+    sizes: Counter[str] = Counter()
+    for tensor in stored_tensors(weight_files(folder)):
+        sizes[tensor.dtype] += math.prod(tensor.shape)
+    if not sizes:
+        return None, 0
+    most = sizes.most_common(1)[0][0]
+    return cast("Dtype | None", _NAMES.get(most)), sizes.total()

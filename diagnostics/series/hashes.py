@@ -1,0 +1,88 @@
+"""Hashes of weights that were read before, kept by path, size and time of the files; several are made side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
+
+#: A file that was written so shortly ago may be written again within the resolution of its time.
+_SETTLED_S = 2.0
+#: Reading is shared by as many threads: hashing lets go of the interpreter, and disks have their limits.
+_MOST_THREADS = 8
+
+
+class WeightHashes:
+    """What weights hash to; read anew where a file changed, or always with ``verify``."""
+
+    def __init__(self, *, verify: bool = False, kept: Path | None = None) -> None:
+        """``kept``: the file that holds what was hashed before, by default in the user's cache."""
+        self._verify = verify
+        self._kept = kept or default_place()
+        self._by_files = _read(self._kept)
+
+    def of(self, files: Sequence[Path], *, base_hash: str = "") -> str:
+        """As ``weights_hash``. Raises ``IncompleteCheckpointError``."""
+        key, newest = _key(files, base_hash)
+        known = None if self._verify else self._by_files.get(key)
+        if known is not None:
+            check_complete(files)
+            return known
+        found = weights_hash(files, base_hash=base_hash)
+        is_settled = _key(files, base_hash)[0] == key and time.time() - newest > _SETTLED_S
+        if is_settled and self._by_files.get(key) != found:
+            self._by_files[key] = found
+            _append(self._kept, key, found)
+        return found
+
+    def of_models(self, folders: Iterable[Path]) -> dict[Path, str]:
+        """The hashes of full models by folder, read side by side; those that cannot be read are left out."""
+        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+            hashes = dict(pool.map(self._of_model, dict.fromkeys(folders)))
+        return {folder: found for folder, found in hashes.items() if found is not None}
+
+    def _of_model(self, folder: Path) -> tuple[Path, str | None]:
+        with suppress(IncompleteCheckpointError, OSError):  # said when its turn comes
+            if files := weight_files(folder):
+                return folder, self.of(files)
+        return folder, None
+
+
+def default_place() -> Path:
+    """Where hashes are kept between commands: $OVERSHARP_CACHE, else a folder of the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("OVERSHARP_CACHE") or Path(cache) / "oversharp") / "weights.jsonl"
+
+
+def _key(files: Sequence[Path], base_hash: str) -> tuple[str, float]:
+    """What the files are known by, and when the newest was written, in seconds."""
+    stated = [(str(file.resolve()), file.stat()) for file in files]
+    listed = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for path, stat in stated]
+    newest = max((max(stat.st_mtime, stat.st_ctime) for _, stat in stated), default=0.0)
+    return json.dumps([base_hash, listed]), newest
+
+
+def _read(place: Path) -> dict[str, str]:
+    hashes: dict[str, str] = {}
+    try:
+        lines = place.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return hashes
+    for line in lines:
+        with suppress(ValueError, TypeError):  # of a line that was cut short
+            key, found = json.loads(line)
+            hashes[str(key)] = str(found)
+    return hashes
+
+
+def _append(place: Path, key: str, found: str) -> None:
+    with suppress(OSError):  # what cannot be kept is read again
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps([key, found]) + "\n")

@@ -1,0 +1,105 @@
+"""When problems are asked in a chat template, and which templates are refused before anything is drawn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diagnostics.models.chat import ChatChoice, choose_chat, require_usable, trained_with_chat
+from diagnostics.models.tokens import chat_text
+from diagnostics.records.errors import SamplerError
+from diagnostics.records.types import Checkpoint, SamplingSettings
+from tests.samplers.tiny_models import WORDS, build_tokenizer, checkpoint_at, problem
+
+TURNS = "{% for m in messages %}<turn> {{ m['content'] }} {% endfor %}"
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}a"
+THINKING = "{{ messages[0]['content'] }} {% if enable_thinking is defined and not enable_thinking %}b{% endif %}"
+
+
+def base_with(folder: Path, template: str | None) -> Checkpoint:
+    tokenizer = build_tokenizer((*WORDS, "<turn>"), chat_template=template)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    tokenizer.save_pretrained(folder)
+    return checkpoint_at(folder)
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "own_words", "trained", "chat", "says"),
+    [
+        (TURNS, "a b ?", False, None, True, r"asked with the tokenizer's chat template \(--no-chat"),
+        (None, "a b ?", False, None, False, None),
+        (TURNS, "<turn> a b ?", False, None, False, "turns of a chat already .<turn>."),
+        (TURNS, "a b ?", True, None, False, "the prompt template is used as it is"),
+        (TURNS, "a b ?", False, False, False, "without a chat template, as the run was trained"),
+        (TURNS, "a b ?", True, True, True, "with the tokenizer's chat template, as the run was trained"),
+    ],
+)
+def test_a_template_is_used_where_there_is_one_and_nobody_writes_turns_otherwise(
+    template: str | None,
+    prompt: str,
+    own_words: bool,
+    trained: bool | None,
+    chat: bool,
+    says: str | None,
+    tmp_path: Path,
+) -> None:
+    base = base_with(tmp_path, template)
+    choice = choose_chat(base, [problem(prompt)], own_words=own_words, trained=trained, needed_by=None)
+    assert choice.chat is chat
+    if says is None:
+        assert choice == ChatChoice(chat=False)
+    else:
+        assert re.search(says, str(choice.says))
+
+
+def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
+    base = base_with(tmp_path, None)
+    with pytest.raises(SamplerError, match=r"^--system-prompt: there is no chat .*has no chat template"):
+        choose_chat(base, [problem("a")], own_words=False, trained=None, needed_by="--system-prompt")
+
+
+@pytest.mark.parametrize(
+    ("template", "system_prompt", "said"),
+    [
+        (None, "", "^--chat: the tokenizer has no chat template"),
+        (NO_SYSTEM, "a", r"^--system-prompt: the chat template of .* takes no system turn .*no system turn"),
+        ("{{ messages[0].nothing.at_all }}", "a", "^--chat: the tokenizer's chat template fails"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_in_one_line(
+    template: str | None, system_prompt: str, said: str, tmp_path: Path
+) -> None:
+    settings = SamplingSettings(sampler="t", chat=True, system_prompt=system_prompt)
+    with pytest.raises(SamplerError, match=said) as caught:
+        require_usable(base_with(tmp_path, template), settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_takes_no_system_turn_is_fine_without_one(tmp_path: Path) -> None:
+    require_usable(base_with(tmp_path, NO_SYSTEM), SamplingSettings(sampler="t", chat=True))
+
+
+def test_arguments_reach_the_template() -> None:
+    tokenizer = build_tokenizer(chat_template=THINKING)
+    off = SamplingSettings(sampler="t", chat=True, chat_args='{"enable_thinking": false}')
+    assert chat_text(tokenizer, "a", off) == "a b"
+    assert chat_text(tokenizer, "a", SamplingSettings(sampler="t", chat=True)) == "a "
+
+
+def test_settings_without_arguments_have_the_id_that_older_stores_hold() -> None:
+    assert SamplingSettings(sampler="transformers").settings_id == "80383529bda9014d"
+    ids = {
+        SamplingSettings(sampler="t", chat=True, chat_args=one).settings_id for one in (None, '{"a": 1}', '{"a": 2}')
+    }
+    assert len(ids) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "trained"),
+    [("[train]\nchat = false\n", False), ("[train]\nchat = true\n", True), ("[train-base]\n", None)],
+)
+def test_what_a_run_was_trained_with_stands_in_its_settings(text: str, trained: bool | None, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    assert trained_with_chat(tmp_path) is trained
