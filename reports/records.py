@@ -7,8 +7,11 @@ Text that came from a model or a problem file is plain ``str`` everywhere: the t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from reports.decision.record import Decision
 
 #: Names of CSS variables. ``c*`` tell series and scopes apart, ``q*`` are ordered (k, training progress).
 Colour = Literal[
@@ -64,7 +67,8 @@ def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
 class Table:
     """A table of formatted cells; ``folded`` hides it behind its title until asked for.
 
-    ``states``, where given, are one text per row: words, parted by spaces, that the reader may filter the rows by.
+    ``states``, where given, are one text per row: words, parted by spaces, that the reader may filter the rows by;
+    ``search`` what else of a row the filter looks through, whole prompts of which a cell shows a line.
     """
 
     title: str
@@ -74,8 +78,11 @@ class Table:
     folded: bool = False
     narrow: bool = False  # may stand beside a figure
     states: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.search and len(self.search) != len(self.rows):
+            raise ValueError(f"table {self.title!r}: {len(self.rows)} rows but {len(self.search)} texts to search")
         if self.states and len(self.states) != len(self.rows):
             raise ValueError(f"table {self.title!r}: {len(self.rows)} rows but {len(self.states)} states")
         for row in self.rows:
@@ -139,7 +146,7 @@ class HeatMap(Panel):
 class ChangeMap(Panel):
     """Changes in points, None where unknown. ``columns`` and ``rows`` name them from left and from top.
 
-    ``sure`` cells get a mark; ``scale`` is what the darkest shade stands for.
+    ``sure`` cells get a mark; ``scale`` is what the darkest shade stands for; ``outlined`` is the row to point out.
     """
 
     columns: tuple[str, ...]
@@ -147,6 +154,7 @@ class ChangeMap(Panel):
     cells: tuple[tuple[float | None, ...], ...]
     sure: tuple[tuple[bool, ...], ...]
     scale: float
+    outlined: int | None = None
 
     def __post_init__(self) -> None:
         widths = {len(self.columns), *map(len, self.cells), *map(len, self.sure)}
@@ -229,21 +237,36 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A measure without data: it stays in the report, with the reason."""
+    """A measure without data: it stays in the report in a line, with the reason and, where it is known, the mend.
+
+    ``label`` is empty for what is no measure, such as records that an import left out.
+    """
 
     title: str
     why: tuple[str, ...]
+    how: str = ""
+    label: str = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """One response shown to the reader, cut at a fixed length; ``n_characters`` is the length before the cut."""
+    """One response shown to the reader: whole, or with ``tail`` its beginning and its end.
+
+    ``n_characters`` is its length before the cut; ``answer`` what the grader took from it, None where nobody told.
+    """
 
     text: str
     n_characters: int
     correct: bool
     count: int
     note: str = ""
+    tail: str = ""
+    answer: str | None = None
+
+    @property
+    def n_left_out(self) -> int:
+        """Characters between its beginning and its end that are not shown."""
+        return self.n_characters - len(self.text) - len(self.tail) if self.tail else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +287,15 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCase:
-    """A problem to be read: its course, its modes, and what base and last checkpoint say, side by side."""
+    """A problem to be read: its course, its modes, and what base and last checkpoint say, side by side.
+
+    ``name`` is the id that its owner gave it, or else ours.
+    """
 
     case_id: str
     problem_id: str
+    name: str
+    title: str
     prompt: str
     gold: str
     summary: str
@@ -335,13 +363,22 @@ Block = Figure | Constant | Table | SideBySide | Missing | Cases | Listing | Dow
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """``lead`` is what was found, in plain sentences made from the data; ``sources`` is the key to its citations."""
+    """``lead`` is what was found, in plain sentences made from the data; ``sources`` is the key to its citations.
+
+    One without any value is a line: see ``missing``.
+    """
 
     section_id: str
     title: str
     lead: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
     sources: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """What it lacks, where it holds nothing else."""
+        lacking = tuple(block for block in self.blocks if isinstance(block, Missing) and block.label)
+        return lacking if len(lacking) == len(self.blocks) else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,9 +436,11 @@ class Headline:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The whole report."""
+    """The whole report. With a ``decision``, that comes first, and ``sections`` are folded behind ``brief``."""
 
     title: str
     subtitle: str
     headline: Headline
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
+    decision: Decision | None = None
+    brief: tuple[Section, ...] = ()

@@ -322,6 +322,7 @@ def report(
     series: Sequence[str] | None = None,
     allow: bool = False,
     replace: bool = False,
+    brief: bool = False,
 ) -> Path:
     """Write the HTML report of a store again.
 
@@ -337,11 +338,14 @@ def report(
         Compare series although they were sampled or graded differently; the report says so.
     replace
         Write over a file that is no report of oversharp. An older report is always written anew.
+    brief
+        Without the sections on mechanisms and methods: the decision, the verdicts, problems lost, sample health.
     """
     from reports import build_report
 
     target = Path(store).parent / "report.html" if out is None else Path(out)
-    return build_report(Path(store), target, series=tuple(series) if series else None, allow=allow, replace=replace)
+    named = tuple(series) if series else None
+    return build_report(Path(store), target, series=named, allow=allow, replace=replace, brief=brief)
 
 
 def export(
