@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def build_report(
     store_path: Path,
     out_path: Path,
     *,
-    series: tuple[str, ...] | None = None,
+    series: Sequence[str] | None = None,
     allow: bool = False,
     replace: bool = False,
     brief: bool = False,
@@ -48,7 +49,7 @@ def build_report(
             tuple(all_measures().values()),
             store_name=store_path.name,
             store_link=Path(os.path.relpath(store_path.resolve(), out_path.resolve().parent)).as_posix(),
-            series=series,
+            series=tuple(series) if series else None,
             allow=allow,
             brief=brief,
         )

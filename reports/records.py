@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from reports.decision.record import Decision
+from typing import Literal, NamedTuple
 
 #: Names of CSS variables. ``c*`` tell series and scopes apart, ``q*`` are ordered (k, training progress).
 Colour = Literal[
@@ -81,8 +78,6 @@ class Table:
     search: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.search and len(self.search) != len(self.rows):
-            raise ValueError(f"table {self.title!r}: {len(self.rows)} rows but {len(self.search)} texts to search")
         if self.states and len(self.states) != len(self.rows):
             raise ValueError(f"table {self.title!r}: {len(self.rows)} rows but {len(self.states)} states")
         for row in self.rows:
@@ -263,11 +258,6 @@ class Response:
     tail: str = ""
     answer: str | None = None
 
-    @property
-    def n_left_out(self) -> int:
-        """Characters between its beginning and its end that are not shown."""
-        return self.n_characters - len(self.text) - len(self.tail) if self.tail else 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
@@ -363,22 +353,13 @@ Block = Figure | Constant | Table | SideBySide | Missing | Cases | Listing | Dow
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """``lead`` is what was found, in plain sentences made from the data; ``sources`` is the key to its citations.
-
-    One without any value is a line: see ``missing``.
-    """
+    """``lead`` is what was found, in plain sentences made from the data; ``sources`` is the key to its citations."""
 
     section_id: str
     title: str
     lead: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
     sources: tuple[str, ...] = ()
-
-    @property
-    def missing(self) -> tuple[Missing, ...]:
-        """What it lacks, where it holds nothing else."""
-        lacking = tuple(block for block in self.blocks if isinstance(block, Missing) and block.label)
-        return lacking if len(lacking) == len(self.blocks) else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,6 +413,28 @@ class Headline:
     cards: tuple[Card, ...]
     limits: tuple[str, ...]
     figure: Figure | Missing
+
+
+class Advice(NamedTuple):
+    """What to ship of series that were compared, and why: what is sure and what is not."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The first screen: advice per group of series, what there was to choose from, and what it looks like.
+
+    ``chosen`` marks the rows of ``table`` that are recommended; ``reading`` says how to read all of it and is folded.
+    """
+
+    advice: tuple[Advice, ...]
+    table: Table
+    chosen: tuple[bool, ...]
+    sentences: tuple[str, ...]
+    reading: tuple[str, ...]
+    figures: tuple[Figure, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

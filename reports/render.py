@@ -15,12 +15,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from diagnostics.records.errors import StoreError
-from reports.decision.record import Decision
 from reports.numbers import MINUS, NARROW
 from reports.pictures import palette
 from reports.pictures.drawing import figure_svgs, swatch_svg
 from reports.pictures.sparkline import sparkline_svg
-from reports.records import Block, Cell, Course, Figure, Page, Table
+from reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
 from reports.sections.downloads import packed
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -57,6 +56,7 @@ def render_page(page: Page) -> str:
         sparkline=_sparkline,
         packed_texts=_packed_texts,
         pictures=_pictures,
+        missing_of=_missing_of,
     )
     return _BLANK.sub(">\n", html).strip() + "\n"
 
@@ -205,6 +205,12 @@ def _swatches(drawn: dict[str, str], figure: Figure) -> tuple[tuple[str, Markup]
 def _packed_texts(texts: tuple[str, ...]) -> str:
     """A list of texts for the page's script: base64 of the gzip of its JSON."""
     return packed(json.dumps(texts, ensure_ascii=False))
+
+
+def _missing_of(section: Section) -> tuple[Missing, ...]:
+    """What a section lacks, where it holds nothing else: then it is a line."""
+    lacking = tuple(block for block in section.blocks if isinstance(block, Missing) and block.label)
+    return lacking if len(lacking) == len(section.blocks) else ()
 
 
 def _pictures(decision: Decision) -> int:

@@ -3,13 +3,11 @@
 ``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
 Nothing is loaded before a verb is called. Everything foreseen raises an ``OversharpError``, with the line that the
-command would print.
-With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing. ``command`` is what the
-store records as the call, by default the call as one writes it in Python. A setting that is written as a flag, as in
---out OUT, is an argument or a field of that name.
+command would print. With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing.
+``command`` is what the store records as the call, by default the call as one writes it in Python. A setting that is
+written as a flag, as in --out OUT, is an argument or a field of that name.
 
-A script calls them under ``if __name__ == "__main__":``. Graders, engines and workers run in processes of their own,
-which read the script once more.
+A script calls them under ``if __name__ == "__main__":``: graders, engines and workers are processes that read it again.
 
 >>> import oversharp
 >>> print(oversharp.explain("token_entropy").splitlines()[0])
@@ -257,8 +255,7 @@ def confirm(
     the result in the store and writes the report again. Killed or stopped, the same command continues.
 
     To run it again does not help a problem to be confirmed: all that were ever tested are tested together, and the
-    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it before
-    you look.
+    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it first.
 
     Parameters
     ----------
@@ -344,8 +341,7 @@ def report(
     from reports import build_report
 
     target = Path(store).parent / "report.html" if out is None else Path(out)
-    named = tuple(series) if series else None
-    return build_report(Path(store), target, series=named, allow=allow, replace=replace, brief=brief)
+    return build_report(Path(store), target, series=series, allow=allow, replace=replace, brief=brief)
 
 
 def export(

@@ -11,10 +11,9 @@ from diagnostics.verdict.shipping.words import alternatives_text, step_text
 from reports import citations, numbers
 from reports.context import Context
 from reports.decision.choices import Choice, choices, groups
-from reports.decision.record import Decision, Ruling
 from reports.evidence.problem_changes import SURE
 from reports.evidence.source import SeriesSource
-from reports.records import Cell, Column, Figure, Table
+from reports.records import Advice, Cell, Column, Decision, Figure, Table
 from reports.sections.coverage_figures import change_map
 from reports.sections.headline import DEFINITION
 from reports.sections.verdict_card import LOOKS, NO_VERDICT
@@ -43,7 +42,7 @@ def decision(context: Context) -> Decision:
     found = groups(context)
     made = [one for said, members in found for one in choices(context, said, members)]
     return Decision(
-        rulings=tuple(_ruling(context, said, members) for said, members in found),
+        advice=tuple(_advice(context, said, members) for said, members in found),
         table=_table(context, made),
         chosen=tuple(one.is_recommended for one in made),
         sentences=_sentences(context),
@@ -52,13 +51,13 @@ def decision(context: Context) -> Decision:
     )
 
 
-def _ruling(context: Context, said: Recommendation | None, members: tuple[SeriesSource, ...]) -> Ruling:
+def _advice(context: Context, said: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
     """The sentence of `oversharp ship`, its beginning as the title."""
     names = numbers.listing(tuple(series.name for series in members))
     of = f" for {names}" if len(members) < len(context.series) else ""
     if said is None or said.recommended is None:
         why = _why_none(said, members)
-        return Ruling(title=f"No checkpoint is recommended{of}", text=f"{why[0].upper()}{why[1:]}")
+        return Advice(title=f"No checkpoint is recommended{of}", text=f"{why[0].upper()}{why[1:]}")
     chosen = said.recommended
     title = f"Ship {step_text(chosen, said.series)}"
     if chosen.is_base and not chosen.is_own_base:
@@ -67,7 +66,7 @@ def _ruling(context: Context, said: Recommendation | None, members: tuple[Series
     others = alternatives_text(said)
     more = f" {others[0].upper()}{others[1:]}." if others else ""
     first = text if text.startswith("pass@") else f"{text[:1].upper()}{text[1:]}"
-    return Ruling(title=f"{title}{of}", text=f"{first}{more}")
+    return Advice(title=f"{title}{of}", text=f"{first}{more}")
 
 
 def _why_none(said: Recommendation | None, members: tuple[SeriesSource, ...]) -> str:

@@ -324,7 +324,7 @@ def test_what_to_ship_and_what_it_costs_is_seen_without_scrolling(
 ) -> None:
     with opened(browser, judged_report, width) as page:
         bottom = "one => one.getBoundingClientRect().bottom"
-        facts = [page.locator("#decision-title"), *page.locator(".ruling-text, .choices tr").all()]
+        facts = [page.locator("#decision-title"), *page.locator(".advice, .choices tbody tr").all()]
         facts += page.locator("#decision figure .panel").all() if width > 1000 else []
         assert page.locator("#decision-title").text_content().startswith("Ship checkpoint-20 of iac")
         said = page.locator(".choices").inner_text()
@@ -358,8 +358,7 @@ def test_the_keyboard_alone_reaches_the_report_sorts_a_table_and_reads_a_picture
         assert not tip.is_visible()
         page.locator("summary", has_text="All problems").focus()
         page.keyboard.press("Enter")
-        page.get_by_label("Sort: All problems: grpo").focus()
-        page.keyboard.type("correct, last \N{DOWNWARDS ARROW}")
+        page.get_by_label("Sort: All problems: grpo").select_option("correct, last \N{DOWNWARDS ARROW}")
         assert page.locator(f"{TABLE} tbody tr").first.locator("td").nth(3).text_content() == "8 / 8"
 
 

@@ -26,18 +26,18 @@ def hotter(one: ShippingStep) -> ShippingStep:
     return replace(one, step=30, checkpoint="checkpoint-30", temperature=1.5)
 
 
-def test_series_that_were_compared_have_one_ruling_in_the_words_of_ship(context: Context) -> None:
-    (ruling,) = decision(judged(context)).rulings
-    assert ruling.title == "Ship checkpoint-20 of iac"
-    assert ruling.text == "pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more."
+def test_series_that_were_compared_have_one_advice_in_the_words_of_ship(context: Context) -> None:
+    (advice,) = decision(judged(context)).advice
+    assert advice.title == "Ship checkpoint-20 of iac"
+    assert advice.text == "pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more."
     equal = judged(context)
     verdict = equal.series[1].verdict
     assert verdict is not None
     assert verdict.shipping is not None
     other = shipping_step("iac", 30, "candidate", may_be_best=True)
     said = replace(verdict.shipping, steps=(*verdict.shipping.steps[:-1], other))
-    (ruling,) = decision(with_series(equal, 1, verdict=replace(verdict, shipping=said))).rulings
-    assert ruling.text.endswith(" As good in pass@1, for all these data say: checkpoint-30 of iac.")
+    (advice,) = decision(with_series(equal, 1, verdict=replace(verdict, shipping=said))).advice
+    assert advice.text.endswith(" As good in pass@1, for all these data say: checkpoint-30 of iac.")
 
 
 def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(context: Context) -> None:
@@ -66,15 +66,15 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
 
 def test_a_base_drawn_colder_is_of_all_series_and_nobody_counted_what_it_lost(context: Context) -> None:
     made = decision(judged(context, colder))
-    assert made.rulings[0].title == "Ship the base drawn at T = 0.6, without any training"
+    assert made.advice[0].title == "Ship the base drawn at T = 0.6, without any training"
     assert texts(made.table)[0][:2] == ["all", "base at T = 0.6"]
     assert texts(made.table)[0][4] == "–"
 
 
 def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the_same(context: Context) -> None:
     made = decision(context)
-    assert made.rulings[0].title == "No checkpoint is recommended"
-    assert made.rulings[0].text.startswith("No verdict: this audit was made before")
+    assert made.advice[0].title == "No checkpoint is recommended"
+    assert made.advice[0].text.startswith("No verdict: this audit was made before")
     assert made.chosen == (False, False)
     assert texts(made.table)[0][2:5] == [
         "50.0\xa0%, +25.0 [+22.0, +28.0]",
@@ -83,9 +83,9 @@ def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the
     ]
 
 
-def test_series_without_a_recommendation_of_their_own_have_a_ruling_of_their_own(context: Context) -> None:
+def test_series_without_a_recommendation_of_their_own_have_one_of_their_own(context: Context) -> None:
     apart = with_series(judged(context), 0, verdict=None)
-    assert [one.title for one in decision(apart).rulings] == [
+    assert [one.title for one in decision(apart).advice] == [
         "No checkpoint is recommended for grpo",
         "Ship checkpoint-20 of iac for iac",
     ]

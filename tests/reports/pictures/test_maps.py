@@ -34,7 +34,7 @@ def test_the_cells_fill_the_frame_and_the_key_spans_the_scale(figure: Callable[.
     """Three cells in 316 points: a stroke is a third of that wide, and the first lies half of it below the top."""
     (svg,) = figure_svgs(figure(heat_map))
     cells, key = re.findall(r'transform="matrix\(([^)]+)\)"', svg)
-    assert cells == "1053.333 0 0 1053.333 520 766.667"
+    assert cells == "1053.33 0 0 1053.33 520 766.667"
     # the mesh of the key runs along its columns: eleven shades from left to right
     assert [float(number) for number in key.split()[:4]] == pytest.approx([0, -120, 3160 / 11, 0], abs=1e-3)
     assert texts_of(svg)[-3:] == ["−1", "0", "+1"]
