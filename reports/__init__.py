@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,14 +18,16 @@ def build_report(
     store_path: Path,
     out_path: Path,
     *,
-    series: tuple[str, ...] | None = None,
+    series: Sequence[str] | None = None,
     allow: bool = False,
     replace: bool = False,
+    brief: bool = False,
 ) -> Path:
     """Write the HTML report of ``series`` (default: every audited series of the store) to ``out_path``.
 
     Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
     ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
+    ``brief`` leaves out the sections on mechanisms and methods.
     The same store gives the same bytes. The file appears whole or not at all.
     Raises ``ConfigError`` where ``out_path`` is the store, or without ``replace`` a file that is no report, and
     :class:`~diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the named
@@ -46,8 +49,9 @@ def build_report(
             tuple(all_measures().values()),
             store_name=store_path.name,
             store_link=Path(os.path.relpath(store_path.resolve(), out_path.resolve().parent)).as_posix(),
-            series=series,
+            series=tuple(series) if series else None,
             allow=allow,
+            brief=brief,
         )
     return write_atomically(out_path, render_page(page))
 

@@ -19,11 +19,15 @@ from reports.wording import Change, bound, known
 def told_once(made: Sequence[Block]) -> tuple[Block, ...]:
     """Blocks with data in the given order, then what is missing; equal reasons become one block."""
     figures = tuple(block for block in made if not isinstance(block, Missing))
-    by_reason: dict[tuple[str, ...], list[str]] = {}
+    by_reason: dict[tuple[tuple[str, ...], str, str], list[str]] = {}
     for block in made:
         if isinstance(block, Missing):
-            by_reason.setdefault(block.why, []).append(block.title)
-    return (*figures, *(Missing(title="; ".join(titles), why=why) for why, titles in by_reason.items()))
+            by_reason.setdefault((block.why, block.how, block.label), []).append(block.title)
+    lacking = (
+        Missing(title="; ".join(titles), why=why, how=how, label=label)
+        for (why, how, label), titles in by_reason.items()
+    )
+    return (*figures, *lacking)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,9 +149,18 @@ def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
     >>> k_range([1], [1, 8]), k_range([8, 16, 32], [1, 8, 16, 32]), k_range([1, 2, 64], [1, 2, 4, 64])
     ('k = 1', 'k = 8 to 32', 'k = 1, 2 and 64')
     """
-    places = {k: i for i, k in enumerate(sorted({*ks, *audited}))}
+    return f"k = {ranges(ks, audited)}"
+
+
+def ranges(values: Sequence[int], audited: Sequence[int]) -> str:
+    """``values`` in words; "to" bridges only those that follow each other among the ``audited`` ones.
+
+    >>> ranges([20, 120, 140, 160], [20, 40, 120, 140, 160])
+    '20 and 120 to 160'
+    """
+    places = {k: i for i, k in enumerate(sorted({*values, *audited}))}
     runs: list[list[int]] = []
-    for k in sorted(ks):
+    for k in sorted(values):
         if runs and places[k] == places[runs[-1][-1]] + 1:
             runs[-1].append(k)
         else:
@@ -159,7 +168,7 @@ def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
     parts: list[str] = []
     for run in runs:
         parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(k) for k in run]
-    return f"k = {listing(tuple(parts))}"
+    return listing(tuple(parts))
 
 
 def listing(parts: tuple[str, ...], *, last: str = "and") -> str:

@@ -13,11 +13,12 @@ from reports.citations import with_sources
 from reports.comparison.compare import compare
 from reports.comparison.over_seeds import over_seeds
 from reports.context import Context
+from reports.decision.section import decision
 from reports.evidence.comparable import comparable, differences
 from reports.evidence.kernels import read_kernels
 from reports.evidence.problem_details import read_problem_details
 from reports.evidence.source import Source, read_source
-from reports.problems.section import problems
+from reports.problems.section import problems, success
 from reports.published.section import published
 from reports.records import Block, Figure, Folded, Page, Section
 from reports.sections.coverage import coverage
@@ -28,11 +29,14 @@ from reports.sections.measures import dynamics, entropy, interference, perplexit
 from reports.sections.method import method
 from reports.sections.modes import modes, strategy
 from reports.sections.training import training
+from reports.twins import without_twins
 
-#: The report in reading order. A section that has nothing to be about (one series: no comparison) returns None.
+#: The report in reading order: what every reader sees, and what is folded.
+#: A section that has nothing to be about (one series: no comparison) returns None.
+BRIEF: tuple[Callable[[Context], Section | None], ...] = (problems, health)
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     coverage,
-    problems,
+    success,
     modes,
     strategy,
     entropy,
@@ -41,7 +45,6 @@ SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     trust_region,
     kernel,
     dynamics,
-    health,
     training,
     over_seeds,
     compare,
@@ -58,8 +61,9 @@ def load_page(
     store_link: str | None = None,
     series: tuple[str, ...] | None = None,
     allow: bool = False,
+    brief: bool = False,
 ) -> Page:
-    """Read ``store`` and say what is in it.
+    """Read ``store`` and say what is in it; with ``brief`` without mechanisms and methods.
 
     Raises ``StoreError`` where the named ``series`` differ in more than their training, unless ``allow``.
     """
@@ -70,7 +74,7 @@ def load_page(
             f"{'; '.join(difference.text for difference in found)}); audit them again with equal settings, "
             "or pass --allow to compare them all the same"
         )
-    return build_page(replace(context, allow=allow))
+    return build_page(replace(context, allow=allow), brief=brief)
 
 
 def read_context(
@@ -93,10 +97,10 @@ def read_context(
 
 def page_figures(page: Page) -> tuple[Figure, ...]:
     """The figures of a page in reading order, those in folded parts included."""
+    of_decision = () if page.decision is None else page.decision.figures
     of_cards = [card.figure for card in page.headline.cards if card.figure is not None]
-    return tuple(
-        _figures([*of_cards, page.headline.figure, *(block for section in page.sections for block in section.blocks)])
-    )
+    of_sections = (block for section in (*page.brief, *page.sections) for block in section.blocks)
+    return tuple(_figures([*of_decision, *of_cards, page.headline.figure, *of_sections]))
 
 
 def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:
@@ -107,15 +111,22 @@ def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:
             yield from _figures(block.blocks)
 
 
-def build_page(context: Context) -> Page:
+def build_page(context: Context, *, brief: bool = False) -> Page:
     """Pure: from what was read to what is said."""
-    sections = tuple(with_sources(section) for build in SECTIONS if (section := build(context)) is not None)
+    opened = _built(BRIEF, context)
+    sections = without_twins((*opened, *(() if brief else _built(SECTIONS, context))))
     return Page(
         title=f"Over-sharpening report: {numbers.listing(tuple(series.name for series in context.series))}",
         subtitle=_subtitle(context.source),
         headline=headline(context),
-        sections=sections,
+        sections=sections[len(opened) :],
+        decision=decision(context),
+        brief=sections[: len(opened)],
     )
+
+
+def _built(builders: Sequence[Callable[[Context], Section | None]], context: Context) -> tuple[Section, ...]:
+    return tuple(with_sources(section) for build in builders if (section := build(context)) is not None)
 
 
 def _subtitle(source: Source) -> str:

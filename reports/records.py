@@ -7,8 +7,8 @@ Text that came from a model or a problem file is plain ``str`` everywhere: the t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 #: Names of CSS variables. ``c*`` tell series and scopes apart, ``q*`` are ordered (k, training progress).
 Colour = Literal[
@@ -64,7 +64,8 @@ def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
 class Table:
     """A table of formatted cells; ``folded`` hides it behind its title until asked for.
 
-    ``states``, where given, are one text per row: words, parted by spaces, that the reader may filter the rows by.
+    ``states``, where given, are one text per row: words, parted by spaces, that the reader may filter the rows by;
+    ``search`` what else of a row the filter looks through, whole prompts of which a cell shows a line.
     """
 
     title: str
@@ -74,6 +75,7 @@ class Table:
     folded: bool = False
     narrow: bool = False  # may stand beside a figure
     states: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.states and len(self.states) != len(self.rows):
@@ -139,7 +141,7 @@ class HeatMap(Panel):
 class ChangeMap(Panel):
     """Changes in points, None where unknown. ``columns`` and ``rows`` name them from left and from top.
 
-    ``sure`` cells get a mark; ``scale`` is what the darkest shade stands for.
+    ``sure`` cells get a mark; ``scale`` is what the darkest shade stands for; ``outlined`` is the row to point out.
     """
 
     columns: tuple[str, ...]
@@ -147,6 +149,7 @@ class ChangeMap(Panel):
     cells: tuple[tuple[float | None, ...], ...]
     sure: tuple[tuple[bool, ...], ...]
     scale: float
+    outlined: int | None = None
 
     def __post_init__(self) -> None:
         widths = {len(self.columns), *map(len, self.cells), *map(len, self.sure)}
@@ -229,21 +232,31 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A measure without data: it stays in the report, with the reason."""
+    """A measure without data: it stays in the report in a line, with the reason and, where it is known, the mend.
+
+    ``label`` is empty for what is no measure, such as records that an import left out.
+    """
 
     title: str
     why: tuple[str, ...]
+    how: str = ""
+    label: str = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """One response shown to the reader, cut at a fixed length; ``n_characters`` is the length before the cut."""
+    """One response shown to the reader: whole, or with ``tail`` its beginning and its end.
+
+    ``n_characters`` is its length before the cut; ``answer`` what the grader took from it, None where nobody told.
+    """
 
     text: str
     n_characters: int
     correct: bool
     count: int
     note: str = ""
+    tail: str = ""
+    answer: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +277,15 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCase:
-    """A problem to be read: its course, its modes, and what base and last checkpoint say, side by side."""
+    """A problem to be read: its course, its modes, and what base and last checkpoint say, side by side.
+
+    ``name`` is the id that its owner gave it, or else ours.
+    """
 
     case_id: str
     problem_id: str
+    name: str
+    title: str
     prompt: str
     gold: str
     summary: str
@@ -397,11 +415,35 @@ class Headline:
     figure: Figure | Missing
 
 
+class Advice(NamedTuple):
+    """What to ship of series that were compared, and why: what is sure and what is not."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The first screen: advice per group of series, what there was to choose from, and what it looks like.
+
+    ``chosen`` marks the rows of ``table`` that are recommended; ``reading`` says how to read all of it and is folded.
+    """
+
+    advice: tuple[Advice, ...]
+    table: Table
+    chosen: tuple[bool, ...]
+    sentences: tuple[str, ...]
+    reading: tuple[str, ...]
+    figures: tuple[Figure, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The whole report."""
+    """The whole report. With a ``decision``, that comes first, and ``sections`` are folded behind ``brief``."""
 
     title: str
     subtitle: str
     headline: Headline
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
+    decision: Decision | None = None
+    brief: tuple[Section, ...] = ()

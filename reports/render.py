@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -21,12 +19,14 @@ from reports.numbers import MINUS, NARROW
 from reports.pictures import palette
 from reports.pictures.drawing import figure_svgs, swatch_svg
 from reports.pictures.sparkline import sparkline_svg
-from reports.records import Block, Cell, Course, Figure, Page, Table
+from reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
+from reports.sections.downloads import packed
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
 _NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d{{1,2}}))?(?![0-9A-Za-z])")
+_BLANK = re.compile(r">\n(?:[ ]*\n)+(?=<)")  # between tags alone: a response keeps its lines
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -48,13 +48,17 @@ def render_page(page: Page) -> str:
         policy=content_policy(css, js),
         kind=_kind,
         placed=_placed,
-        svgs=partial(_svgs, count(1)),
-        swatches=_swatches,
+        svgs=_svgs,
+        swatches=partial(_swatches, {}),
         parsed_columns=parsed_columns,
+        text_columns=text_columns,
         sort_key=sort_key,
         sparkline=_sparkline,
+        packed_texts=_packed_texts,
+        pictures=_pictures,
+        missing_of=_missing_of,
     )
-    return html.strip() + "\n"
+    return _BLANK.sub(">\n", html).strip() + "\n"
 
 
 def stylesheet() -> str:
@@ -124,6 +128,12 @@ def _is_half(block: Block) -> bool:
     return isinstance(block, Table) and block.narrow
 
 
+def text_columns(table: Table) -> int:
+    """How many columns of text stand first, at most 3: the table's class says so in place of each of their cells."""
+    first = next((i for i, column in enumerate(table.columns) if column.numeric), len(table.columns))
+    return min(first, 3)
+
+
 def parsed_columns(table: Table) -> tuple[bool, ...]:
     """Columns whose sort keys the page's script can read off the text: they are not written a second time."""
     return tuple(_is_parsed([row[i] for row in table.rows]) for i in range(len(table.columns)))
@@ -175,13 +185,37 @@ def sort_key(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _svgs(numbers: Iterator[int], figure: Figure) -> tuple[Markup, ...]:
-    """Ids inside pictures are short and count through the page: every marker repeats one."""
-    return tuple(Markup(svg) for svg in figure_svgs(replace(figure, figure_id=f"p{next(numbers)}")))
+def _svgs(figure: Figure) -> tuple[Markup, ...]:
+    return tuple(map(Markup, figure_svgs(figure)))
 
 
-def _swatches(figure: Figure) -> tuple[tuple[str, Markup], ...]:
-    return tuple((line.label, Markup(swatch_svg(line, kind=figure.kind))) for line in figure.legend)
+def _swatches(drawn: dict[str, str], figure: Figure) -> tuple[tuple[str, Markup], ...]:
+    """Labels with their pictures. Each is drawn in full where it stands first, and is used again after that."""
+    made = []
+    for line in figure.legend:
+        svg = swatch_svg(line, kind=figure.kind)
+        if svg in drawn:
+            made.append((line.label, Markup(f'<svg aria-hidden="true"><use href="#{drawn[svg]}"/></svg>')))
+        else:
+            drawn[svg] = f"w{len(drawn)}"
+            made.append((line.label, Markup(svg.replace("<svg ", f'<svg id="{drawn[svg]}" ', 1))))
+    return tuple(made)
+
+
+def _packed_texts(texts: tuple[str, ...]) -> str:
+    """A list of texts for the page's script: base64 of the gzip of its JSON."""
+    return packed(json.dumps(texts, ensure_ascii=False))
+
+
+def _missing_of(section: Section) -> tuple[Missing, ...]:
+    """What a section lacks, where it holds nothing else: then it is a line."""
+    lacking = tuple(block for block in section.blocks if isinstance(block, Missing) and block.label)
+    return lacking if len(lacking) == len(section.blocks) else ()
+
+
+def _pictures(decision: Decision) -> int:
+    """How many panels stand side by side on the first screen."""
+    return sum(len(figure.panels) for figure in decision.figures)
 
 
 def _sparkline(courses: tuple[Course, ...]) -> Markup:

@@ -3,13 +3,11 @@
 ``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
 Nothing is loaded before a verb is called. Everything foreseen raises an ``OversharpError``, with the line that the
-command would print.
-With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing. ``command`` is what the
-store records as the call, by default the call as one writes it in Python. A setting that is written as a flag, as in
---out OUT, is an argument or a field of that name.
+command would print. With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing.
+``command`` is what the store records as the call, by default the call as one writes it in Python. A setting that is
+written as a flag, as in --out OUT, is an argument or a field of that name.
 
-A script calls them under ``if __name__ == "__main__":``. Graders, engines and workers run in processes of their own,
-which read the script once more.
+A script calls them under ``if __name__ == "__main__":``: graders, engines and workers are processes that read it again.
 
 >>> import oversharp
 >>> print(oversharp.explain("token_entropy").splitlines()[0])
@@ -236,8 +234,7 @@ def confirm(
     the result in the store and writes the report again. Killed or stopped, the same command continues.
 
     To run it again does not help a problem to be confirmed: all that were ever tested are tested together, and the
-    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it before
-    you look.
+    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it first.
 
     Parameters
     ----------
@@ -301,6 +298,7 @@ def report(
     series: Sequence[str] | None = None,
     allow: bool = False,
     replace: bool = False,
+    brief: bool = False,
 ) -> Path:
     """Write the HTML report of a store again.
 
@@ -316,11 +314,13 @@ def report(
         Compare series although they were sampled or graded differently; the report says so.
     replace
         Write over a file that is no report of oversharp. An older report is always written anew.
+    brief
+        Without the sections on mechanisms and methods: the decision, the verdicts, problems lost, sample health.
     """
     from reports import build_report
 
     target = Path(store).parent / "report.html" if out is None else Path(out)
-    return build_report(Path(store), target, series=tuple(series) if series else None, allow=allow, replace=replace)
+    return build_report(Path(store), target, series=series, allow=allow, replace=replace, brief=brief)
 
 
 def export(

@@ -20,7 +20,7 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, line_of, series_colour, step_ticks
 from reports.findings.tables import Display
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table, columns
-from reports.sharpening.figure import shared_figure
+from reports.sharpening.figure import shared_figure, sharpening_figure
 from reports.wording import known
 
 LEVELS = 4
@@ -73,9 +73,11 @@ def compare(context: Context) -> Section | None:
 
 
 def _beside_base(context: Context) -> tuple[Figure, ...]:
-    """All series beside the one base that they have, drawn sharper; nothing where there is no such."""
-    figure = shared_figure(context)
-    return () if figure is None else (figure,)
+    """Each series by itself beside the base drawn sharper, where the first screen shows all of them in one picture."""
+    if shared_figure(context) is None:
+        return ()
+    found = (sharpening_figure(context, series) for series in context.series)
+    return tuple(one for one in found if one is not None)
 
 
 def _one_base(context: Context) -> bool:

@@ -11,24 +11,29 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import beta
 
+from diagnostics.statistics.confirmation import fisher_fell, holm
 from reports.evidence.source import SeriesSource, Source
 
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
 #: In the order of the change.
 STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
-SHOWN_CASES = 24
+SHOWN_CASES = 16
+#: Below this adjusted p-value the counts of one draw show that a problem was lost.
+SURE = 0.05
 _SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7  # of the shown ones; of what confirmed ones leave
 
 
-def problem_changes(source: Source, series: SeriesSource) -> pd.DataFrame:
-    """One row per problem, largest fall first.
+def problem_changes(source: Source, series: SeriesSource, late_step: int | None = None) -> pd.DataFrame:
+    """One row per problem, largest fall first, from the base to ``late_step`` (default: the last one with samples).
 
     Columns: ``problem_id, n_base, c_base, n_late, c_late``; success ``base``, ``late`` and their ``change``
-    (probabilities); ``state``. Base and last checkpoint have as many samples of a problem.
+    (probabilities); ``state``; ``p`` and ``p_adjusted`` of a fall, see ``chance_of_fall``. Base and last
+    checkpoint have as many samples of a problem.
     """
     counts = source.problem_counts[source.problem_counts["series"] == series.name]
     base = counts[counts["step"] == series.base_step].set_index("problem_id")
-    late = counts[counts["step"] == series.last_step].set_index("problem_id")
+    late_step = series.last_step if late_step is None else late_step
+    late = counts[counts["step"] == late_step].set_index("problem_id")
     both = pd.DataFrame(
         {"n_base": base["n"], "c_base": base["n_correct"], "n_late": late["n"], "c_late": late["n_correct"]}
     ).dropna()
@@ -45,7 +50,44 @@ def problem_changes(source: Source, series: SeriesSource) -> pd.DataFrame:
         ["lost", "gained", "fell", "rose"],
         "unchanged",
     )
+    both["p"], both["p_adjusted"] = chance_of_fall(both)
     return both.reset_index().sort_values(["change", "problem_id"], kind="stable").reset_index(drop=True)
+
+
+def chance_of_fall(changes: pd.DataFrame) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
+    """How likely so few correct samples late are if nothing changed: p of every problem by itself, and adjusted.
+
+    Fisher's exact test, one-sided: the hits of both sides, dealt at random. Adjusted by Holm's method over all problems
+    that the base solved; 1 for the others, which cannot fall.
+
+    >>> rows = pd.DataFrame({"n_base": [8, 8, 8], "c_base": [8, 1, 0], "n_late": [8, 8, 8], "c_late": [0, 0, 8]})
+    >>> [values.round(4).tolist() for values in chance_of_fall(rows)]
+    [[0.0001, 0.5, 1.0], [0.0002, 0.5, 1.0]]
+    """
+    correct_base_P, n_base_P, correct_late_P, n_late_P = (
+        changes[name].to_numpy(dtype=np.int64) for name in ("c_base", "n_base", "c_late", "n_late")
+    )
+    p_P = fisher_fell(correct_base_P, n_base_P, correct_late_P, n_late_P)
+    solved_P = correct_base_P > 0
+    adjusted_P = np.ones(len(p_P))
+    adjusted_P[solved_P] = holm(p_P[solved_P])
+    return p_P, adjusted_P
+
+
+def between(source: Source, series: SeriesSource) -> pd.DataFrame:
+    """What happened on the way, by ``problem_id``: a problem that is lost at last may have been solved often before.
+
+    Columns: ``step, n, n_correct`` of the checkpoint between base and last that solved it most often, NULL where there
+    is none between; ``none_at``, the steps after the base, the last too, without a correct sample.
+    """
+    own = source.problem_counts[source.problem_counts["series"] == series.name]
+    own = own[(own["step"] != series.base_step) & (own["step"] <= series.last_step)]
+    none_at = own[own["n_correct"] == 0].groupby("problem_id")["step"].agg(lambda steps: tuple(sorted(map(int, steps))))
+    inner = own[own["step"] != series.last_step]
+    inner = inner.assign(share=inner["n_correct"] / inner["n"])
+    most = inner.sort_values(["share", "step"], ascending=[False, True], kind="stable").groupby("problem_id").first()
+    ids = pd.Index(sorted(own["problem_id"].unique()), name="problem_id")
+    return most[["step", "n", "n_correct"]].reindex(ids).assign(none_at=none_at.reindex(ids))
 
 
 def lost_by_chance(changes: pd.DataFrame) -> float:
@@ -90,18 +132,18 @@ def success_interval(
 def picked_problems(changes: Sequence[pd.DataFrame], confirmed: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Problems to read, at most ``SHOWN_CASES`` of all series, which take turns: confirmed ones, falls, gains.
 
-    ``changes`` and ``confirmed`` (problem ids) are per series. Lost problems come before those that only fell.
+    ``changes`` and ``confirmed`` (problem ids) are per series. Lost in any series comes before fallen.
     """
-    falls, gains = [], []
-    for frame in changes:
-        lost, fell = frame[frame["state"] == "lost"], frame[frame["state"] == "fell"]
-        gained, rose = frame[frame["state"] == "gained"], frame[frame["state"] == "rose"]
-        falls.append([*lost["problem_id"], *fell["problem_id"]])
-        gains.append([*gained["problem_id"].iloc[::-1], *rose["problem_id"].iloc[::-1]])
+
+    def of(state: State) -> list[str]:
+        """In any series, the largest changes first."""
+        own = [[*frame.loc[frame["state"] == state, "problem_id"]] for frame in changes]
+        return _taking_turns([ids[::-1] for ids in own] if state in ("gained", "rose") else own)
+
     first = _taking_turns(confirmed)[: int(SHOWN_CASES * _SHARE_CONFIRMED)]
     left = SHOWN_CASES - len(first)
-    fallen = [problem_id for problem_id in _taking_turns(falls) if problem_id not in first]
-    gained_ids = [problem_id for problem_id in _taking_turns(gains) if problem_id not in {*first, *fallen}]
+    fallen = [one for one in dict.fromkeys([*of("lost"), *of("fell")]) if one not in first]
+    gained_ids = [one for one in dict.fromkeys([*of("gained"), *of("rose")]) if one not in {*first, *fallen}]
     n_fallen = max(round(_SHARE_FALLEN * left), left - len(gained_ids))
     return tuple([*first, *fallen[:n_fallen], *gained_ids][:SHOWN_CASES])
 

@@ -12,8 +12,8 @@ from diagnostics.store.load import Frames
 from reports.evidence.problem_changes import picked_problems, problem_changes
 from reports.evidence.source import SeriesSource, Source
 
-#: Characters of a response or a prompt, and of a mode, that reach the report.
-TEXT_CAP, MODE_CAP = 1200, 120
+#: Characters of a prompt that are shown; of a response, its beginning and its end, where its answer is; of an answer.
+TEXT_CAP, HEAD_CAP, TAIL_CAP, MODE_CAP = 1200, 500, 700, 120
 #: Correct modes and others read of each series; the most frequent are shown, and a series may rank them differently.
 READ_MODES = 24
 
@@ -46,6 +46,7 @@ counted AS (
         problem_id,
         coalesce(mode, answer, 'answer not recorded') AS mode,
         correct,
+        coalesce(bool_or(mode != answer), false) AS is_mode,
         coalesce(sum(n) FILTER (step = $base_step), 0) AS n_base,
         coalesce(sum(n) FILTER (step = $last_step), 0) AS n_late
     FROM answer_counts
@@ -58,6 +59,7 @@ SELECT
     problem_id,
     left(mode, $cap) AS mode,
     correct,
+    bool_or(is_mode) OVER (PARTITION BY problem_id) AS is_mode,
     CAST(n_base AS BIGINT) AS n_base,
     CAST(n_late AS BIGINT) AS n_late,
     count(*) OVER (PARTITION BY problem_id) AS n_modes
@@ -75,8 +77,12 @@ WITH wanted AS (
 texts AS (
     SELECT
         series, problem_id, is_base, response_id,
-        first(left(text, $cap) ORDER BY sample_index) AS text,
+        first(
+            CASE WHEN length(text) > $head + $tail THEN left(text, $head) ELSE text END ORDER BY sample_index
+        ) AS text,
+        first(CASE WHEN length(text) > $head + $tail THEN right(text, $tail) ELSE '' END ORDER BY sample_index) AS tail,
         first(length(text) ORDER BY sample_index) AS n_characters,
+        first(left(answer, $cap) ORDER BY sample_index) AS answer,
         bool_or(correct) AS correct,
         -- another tool does not tell
         first(CASE WHEN verifier NOT LIKE 'recorded:%' THEN state END ORDER BY sample_index) AS state,
@@ -107,9 +113,10 @@ _FRESH_COLUMNS = [
     "series", "problem_id", "step", "change", "n_base", "correct_base", "n_late", "correct_late", "p", "p_adjusted",
     "confirmed",
 ]  # fmt: skip
-_MODE_COLUMNS = ["series", "problem_id", "mode", "correct", "n_base", "n_late", "n_modes"]
+_MODE_COLUMNS = ["series", "problem_id", "mode", "correct", "is_mode", "n_base", "n_late", "n_modes"]
 _RESPONSE_COLUMNS = [
-    "series", "problem_id", "is_base", "text", "n_characters", "correct", "state", "reason", "n", "place",
+    "series", "problem_id", "is_base", "text", "tail", "n_characters", "answer", "correct", "state", "reason", "n",
+    "place",
 ]  # fmt: skip
 
 
@@ -119,7 +126,8 @@ class ProblemDetails:
 
     ``halves``: the base's samples in two halves, by index. ``fresh``: problems that were drawn again to confirm their
     loss or gain. ``modes``: counts at base and last checkpoint among as many samples; ``n_modes`` is how many there
-    are. ``responses``: two per problem and side, cut at ``TEXT_CAP`` characters.
+    are, and ``is_mode`` whether the grader told ways to answer apart rather than answers. ``responses``: two per
+    problem and side, ``text`` whole, or its first ``HEAD_CAP`` characters where ``tail`` has its last ``TAIL_CAP``.
     """
 
     picked: tuple[str, ...] = ()
@@ -148,7 +156,7 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         gained = [str(v) for v in own.loc[own["state"].isin(["gained", "rose"]), "problem_id"] if v in ids]
         asked = _asked(series, ids)
         modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **asked))
-        responses.append(store.frame(_RESPONSES, gained=gained, cap=TEXT_CAP, **asked))
+        responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, head=HEAD_CAP, tail=TAIL_CAP, **asked))
     return ProblemDetails(
         picked=picked,
         halves=store.frame(_HALVES),

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from diagnostics.records.errors import StoreError
+from diagnostics.records.prompts import prompt_titles
 from diagnostics.store.load import Frames, why_no_audit
 from diagnostics.verdict.record import Verdict, ranges_text
 from reports.evidence.difference_bounds import possible_differences
@@ -98,6 +99,15 @@ class Source:
         return None if place is None else self.findings.iloc[place]
 
     @cached_property
+    def titles(self) -> Mapping[str, str]:
+        """The title of every problem, by id: what its prompt says that the others of its task do not."""
+        return {
+            str(problem_id): title
+            for _, own in self.problems.groupby("task", sort=False)
+            for problem_id, title in zip(own["problem_id"], prompt_titles([str(v) for v in own["prompt"]]), strict=True)
+        }
+
+    @cached_property
     def _places(self) -> Mapping[tuple[str, str, int, int | None, str], int]:
         """Where the known findings stand: a report asks for hundreds, one by one."""
         held = self.findings[["measure", "series", "step", "k", "scope", "value"]]
@@ -157,7 +167,7 @@ FROM verdicts
 ORDER BY series
 """
 _PROBLEMS = """
-SELECT DISTINCT p.problem_id, p.task, left(p.prompt, 2000) AS prompt, left(p.gold, 400) AS gold, p.verifier, p.source_id
+SELECT DISTINCT p.problem_id, p.task, left(p.prompt, 8000) AS prompt, left(p.gold, 400) AS gold, p.verifier, p.source_id
 FROM current_audits AS a
 JOIN audit_problems AS ap USING (audit_id)
 JOIN problems AS p USING (problem_id)

@@ -111,7 +111,8 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     elif rows.empty:
         rows = known(source.findings, measure.name, scope=None)
     if rows.empty or set(rows["scope"]) <= QUALIFIERS:
-        return Missing(title=title, why=why or (f"this store holds no finding of {measure.name}",))
+        why = why or (f"this store holds no finding of {measure.name}",)
+        return Missing(title=title, why=why, how=_mend(measure, why))
     display = display_of(str(rows["unit"].iloc[0]), signed=measure.signed)
     if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
         return replace(constant, title=title)
@@ -143,6 +144,13 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
             *(f"No interval: {reason}." for reason in rows["why_no_interval"].dropna().unique()),
         ),
     )
+
+
+def _mend(measure: Measure, why: tuple[str, ...]) -> str:
+    """What would give a value, where the reason does not say it."""
+    if "mode_logps" in measure.needs and not any("audit" in one for one in why):
+        return "audit problems that list every accepted response (their field modes)"
+    return ""
 
 
 def _units(rows: pd.DataFrame) -> str:

@@ -30,6 +30,7 @@ from reports.pictures.maps import (
 )
 from reports.pictures.palette import PLACEHOLDERS
 from reports.pictures.plane import draw_plane, plane_height_pt
+from reports.pictures.points import points_text
 from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
@@ -43,12 +44,11 @@ _MARK_ROW_PT = 14.0  # above the axes, for the label of a mark
 def figure_svgs(figure: Figure) -> tuple[str, ...]:
     """One accessible SVG string per panel of ``figure``, without styles, scripts or links to elsewhere."""
     made = []
-    for i, panel in enumerate(figure.panels):
+    for panel in figure.panels:
         title = f"{figure.title}: {panel.title}" if panel.title else figure.title
         with drawn(figure, panel) as canvas:
-            made.append(
-                inline_svg(canvas, prefix=f"{figure.figure_id}-{i}", title=title, description=panel.description)
-            )
+            points = points_text(canvas.axes[0], panel, canvas.bbox.height)
+            made.append(inline_svg(canvas, title=title, description=panel.description, points=points))
     return tuple(made)
 
 

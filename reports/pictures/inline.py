@@ -22,24 +22,28 @@ from matplotlib.transforms import Affine2D, Transform
 from reports.pictures.palette import PLACEHOLDERS
 
 _NAMES = {value: name for name, value in PLACEHOLDERS.items()}
+_TENTHS = 10
 _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 
 #: Attributes that neighbours may share.
 Look = dict[str, str]
 
 
-def inline_svg(canvas: Canvas, *, prefix: str = "", title: str = "", description: str = "") -> str:
-    """``canvas``, whose dots are points, as SVG text; without ``title`` it is decoration. Ids begin with ``prefix``.
+def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points: str = "") -> str:
+    """``canvas``, whose dots are points, as SVG text; without ``title`` it is decoration.
 
-    Paths lie on tenths of a point. Nothing is clipped: whoever draws stays inside the axes. Raises ``ValueError`` for
-    a colour without a theme, and ``NotImplementedError`` for what no picture of the report has: turned text, images.
+    ``points`` are what the page's script says of the points of the picture: see ``pictures.points``.
+
+    Its units are tenths of a point, so that whole numbers do. Nothing is clipped: whoever draws stays inside the axes.
+    Raises ``ValueError`` for a colour without a theme, and ``NotImplementedError`` for what no picture has: turned
+    text, images.
     """
     width, height = canvas.bbox.size
-    svg = Element("svg", {"viewBox": f"0 0 {width:g} {height:g}"})
+    svg = Element("svg", {"viewBox": f"0 0 {_TENTHS * width:g} {_TENTHS * height:g}"})
     if title:
-        svg.attrib |= {"role": "img", "aria-labelledby": f"{prefix}-title {prefix}-desc"}
-        SubElement(svg, "title", {"id": f"{prefix}-title"}).text = title
-        SubElement(svg, "desc", {"id": f"{prefix}-desc"}).text = description
+        # no title element: browsers show it under the pointer, where the page names the points
+        svg.attrib |= {"role": "img", "aria-label": description or title}
+        svg.attrib |= {"data-points": points} if points else {}
     else:
         svg.set("aria-hidden", "true")
     renderer = _Renderer(width, height)
@@ -75,6 +79,26 @@ class _Renderer(RendererBase):
         if text:
             self.shapes.append((look, Element("path", {"d": text})))
 
+    def draw_markers(
+        self,
+        gc: GraphicsContextBase,
+        marker_path: Path,
+        marker_trans: Transform,
+        path: Path,
+        trans: Transform,
+        rgbFace: Any = None,
+    ) -> None:
+        """All markers of a line, or ticks of an axis, as one path: as many elements would take half as much again."""
+        look = _look(gc, rgbFace)
+        shape = np.asarray(marker_path.vertices)
+        texts = [
+            path_text(shape, marker_path.codes, marker_trans + Affine2D().translate(x, y) + self._down)
+            for x, y in trans.transform(np.asarray(path.vertices))
+            if np.isfinite((x, y)).all()
+        ]
+        if look and any(texts):
+            self.shapes.append((look, Element("path", {"d": "".join(texts)})))
+
     def draw_quad_mesh(
         self,
         gc: GraphicsContextBase,
@@ -102,8 +126,8 @@ class _Renderer(RendererBase):
                 runs[colour] = f"{runs.get(colour, '')}M{column} {row}h{count}"
                 column += count
         # shifted by half a cell: a stroke lies half above its line and half below
-        place = (*along_row, *along_column, *(corners[0] + along_column / 2))
-        matrix = " ".join(f"{round(number, 4):g}" for number in place)
+        place = _TENTHS * np.array((*along_row, *along_column, *(corners[0] + along_column / 2)))
+        matrix = " ".join(f"{round(number, 3):g}" for number in place)
         group = Element("g", {"transform": f"matrix({matrix})", "shape-rendering": "crispEdges"})
         for colour, path in sorted(runs.items()):
             if colour[3]:
@@ -125,8 +149,10 @@ class _Renderer(RendererBase):
         if angle or mtext is None:
             raise NotImplementedError(f"{s!r}: text that is turned or has several lines")
         anchored, _ = mtext.get_transform().transform(mtext.get_unitless_position())
-        aligned = {"text-anchor": _ANCHORS[mtext.get_ha()], "font-size": f"{prop.get_size_in_points():g}"}
-        element = Element("text", {"x": f"{anchored:.1f}", "y": f"{y:.1f}"})
+        anchor = _ANCHORS[mtext.get_ha()]
+        aligned = {} if anchor == "start" else {"text-anchor": anchor}  # where SVG begins by itself
+        aligned["font-size"] = f"{_TENTHS * prop.get_size_in_points():g}"
+        element = Element("text", {"x": f"{_TENTHS * anchored:.0f}", "y": f"{_TENTHS * y:.0f}"})
         element.text = s
         self.texts.append((_paints(fill=gc.get_rgb()) | aligned, element))
 
@@ -139,9 +165,9 @@ def _look(gc: GraphicsContextBase, face: Any) -> Look:
     paints = {kind: rgb for kind, rgb in paints.items() if rgb is not None and _opacity(rgb)}
     look = _paints(**paints)
     if "stroke" in paints:
-        look["stroke-width"] = f"{gc.get_linewidth():.3g}"
+        look["stroke-width"] = f"{_TENTHS * gc.get_linewidth():.3g}"
         if (dashes := gc.get_dashes()[1]) is not None:
-            look["stroke-dasharray"] = " ".join(f"{dash:.3g}" for dash in np.asarray(dashes))
+            look["stroke-dasharray"] = " ".join(f"{_TENTHS * dash:.3g}" for dash in np.asarray(dashes))
     return look
 
 
@@ -166,7 +192,7 @@ def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Tra
     """The path with relative commands, in tenths; empty for a single point.
 
     >>> path_text(np.array([(10, 20), (30, 20), (30.04, 25.5), (31, 26), (10, 20)]), None, Affine2D())
-    'M10 20l20 0 0 5.5 1 0.5z'
+    'M100 200l200 0 0 55 10 5z'
     """
     if codes is not None and Path.CURVE4 in codes:
         return _circle(transform.transform(vertices))
@@ -183,16 +209,15 @@ def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Tra
 
 
 def _circle(curves: Float[np.ndarray, "point 2"]) -> str:
-    """Two arcs: matplotlib's circles are eight curves, whose outermost points lie on the circle."""
+    """An arc that all but closes: matplotlib's circles are eight curves, whose outermost points lie on the circle."""
     low, high = np.rint(10 * curves.min(axis=0)), np.rint(10 * curves.max(axis=0))
     across = int(high[0] - low[0])
     radius = _numbers([across / 2])
-    arcs = (f"a{radius} {radius} 0 1 0{sign}{across / 10:g} 0" for sign in " -")
-    return f"M{_numbers([low[0], (low[1] + high[1]) / 2])}{''.join(arcs)}z"
+    return f"M{_numbers([low[0], (low[1] + high[1]) / 2])}a{radius} {radius} 0 1 1 0 1z"
 
 
 def _numbers(tenths: Iterable[float]) -> str:
-    return " ".join(f"{value / 10:g}" for value in tenths).replace(" -", "-")
+    return " ".join(f"{value:g}" for value in tenths).replace(" -", "-")
 
 
 def _grouped(drawn: Sequence[tuple[Look, Element]]) -> Iterator[Element]:

@@ -31,10 +31,12 @@ _HEAD_PT, _KEY_PT = 24.0, 12.0
 _SIDE_PT, _LEFT_PT = 316.0, 52.0  # of cosines
 _STRIP_PT = 7.0  # the marks of correct responses, beside the rows and above the columns
 _MOST_LABELS = 20
-_ROW_PT, _ROWS_PT, _ROWS_LEFT_PT = 24.0, 320.0, 44.0  # of changes
+#: Of changes: the most a row is high, the most all of them are, and the page's width that names of rows share.
+_ROW_PT, _ALL_ROWS_PT, _MAP_PT = 24.0, 288.0, 366.0
+_LEAST_ROW_PT = 13.0  # for a number in a cell, and for a name beside each row
 _LEAST_FOR_NUMBERS_PT = 22.0  # of a cell's width, for a sign and two digits
 _DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # of a step below its column
-_MARK_PT = 6.0
+_MARK_PT, _OUTLINE_PT = 6.0, 2.2
 _LAST = len(EDGES) + 0.5  # of the levels, which are whole numbers
 
 
@@ -54,8 +56,12 @@ def heat_map_height_pt() -> float:
 
 
 def change_map_height_pt(panel: ChangeMap) -> float:
-    """Of the whole picture, which grows with the rows."""
-    return _HEAD_PT + _ROW_PT * len(panel.rows) + 44.0 + _KEY_PT + 20.0
+    """Of the whole picture, which grows with the rows up to a screen's part."""
+    return _HEAD_PT + _row_pt(panel) * len(panel.rows) + 44.0 + _KEY_PT + 20.0
+
+
+def _row_pt(panel: ChangeMap) -> float:
+    return min(_ROW_PT, _ALL_ROWS_PT / len(panel.rows))
 
 
 def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
@@ -82,26 +88,35 @@ def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
 
 def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str) -> None:
     """Numbers where they fit; a corner in ink where the band leaves out 0, up for a rise and down for a fall."""
-    height = _ROW_PT * len(panel.rows)
-    axes = place_axes(canvas, _ROWS_LEFT_PT, _HEAD_PT, _ROWS_PT, height)
-    key = place_axes(canvas, _ROWS_LEFT_PT, _HEAD_PT + height + 44.0, _ROWS_PT, _KEY_PT)
-    width = _ROWS_PT / len(panel.columns)
+    row_pt = _row_pt(panel)
+    height, left = row_pt * len(panel.rows), 12.0 + _DIGIT_PT * max(map(len, panel.rows))
+    axes = place_axes(canvas, left, _HEAD_PT, _MAP_PT - left, height)
+    key = place_axes(canvas, left, _HEAD_PT + height + 44.0, _MAP_PT - left, _KEY_PT)
+    width = (_MAP_PT - left) / len(panel.columns)
     texts = None
-    if width >= _LEAST_FOR_NUMBERS_PT:
+    if width >= _LEAST_FOR_NUMBERS_PT and row_pt >= _LEAST_ROW_PT:
         texts = [["–" if v is None else fixed(v, 0, signed=True) for v in row] for row in panel.cells]
     values = np.array([[0.0 if value is None else value for value in row] for row in panel.cells])
     _shades(axes, key, levels(values, panel.scale), CHANGE_OPACITY, scale=panel.scale, texts=texts)
     lines: dict[str, Any] = {"color": PLACEHOLDERS["surface"], "linewidth": 1.0}
     axes.hlines(range(1, len(panel.rows)), 0, len(panel.columns), **lines)
     axes.vlines(range(1, len(panel.columns)), 0, len(panel.rows), **lines)
-    side, up = _MARK_PT / width, _MARK_PT / _ROW_PT
+    side, up = _MARK_PT / width, min(_MARK_PT, row_pt / 2) / row_pt
     for row, column in np.argwhere(panel.sure):
         top, into = (row, up) if values[row, column] > 0 else (row + 1, -up)
         corner = ((column + 1, top), (column + 1, top + into), (column + 1 - side, top))
         axes.fill(*zip(*corner, strict=True), color=PLACEHOLDERS["ink"], linewidth=0)
     every = math.ceil((_DIGIT_PT * max(map(len, panel.columns)) + _LABEL_GAP_PT) / width)
     axes.set_xticks(np.arange(len(panel.columns))[::every] + 0.5, panel.columns[::every])
-    axes.set_yticks(np.arange(len(panel.rows)) + 0.5, panel.rows, rotation=0)
+    named = math.ceil(_LEAST_ROW_PT / row_pt)
+    places = [i for i in range(len(panel.rows)) if not i % named or i == panel.outlined]
+    if panel.outlined is not None:
+        places = [i for i in places if i == panel.outlined or abs(i - panel.outlined) >= named]
+        corners = ((0, panel.outlined), (len(panel.columns), panel.outlined))
+        below = [(x, y + 1) for x, y in reversed(corners)]
+        frame: dict[str, Any] = {"color": PLACEHOLDERS["ink"], "linewidth": _OUTLINE_PT}
+        axes.plot(*zip(*corners, *below, corners[0], strict=True), **frame)
+    axes.set_yticks([i + 0.5 for i in places], [panel.rows[i] for i in places], rotation=0)
     label_axes(axes, x_label, y_label)
 
 

@@ -9,28 +9,33 @@ import pandas as pd
 
 from reports import numbers
 from reports.context import Context
+from reports.evidence.problem_changes import between as ways_of
 from reports.evidence.problem_changes import success_interval
-from reports.evidence.problem_details import TEXT_CAP
+from reports.evidence.problem_details import HEAD_CAP, TAIL_CAP, TEXT_CAP
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import series_colour
 from reports.findings.tables import spread
-from reports.problems.table import case_id, cut
-from reports.records import Cases, Cell, Column, Course, ProblemCase, Response, Side, Table
+from reports.problems.table import Names, case_id, cut
+from reports.records import Block, Cases, Cell, Column, Course, Folded, ProblemCase, Response, Side, Table
 
 GOLD_CAP = 200
+#: Shown in the open; the others are folded together.
+FIRST_CASES = 6
 SHOWN_STEPS = 12
 SHOWN_MODES = 6
 
 
 def problem_cases(
     context: Context, trained: tuple[SeriesSource, ...], changes: Mapping[str, pd.DataFrame]
-) -> Cases | None:
-    """The picked problems, None where there are none. ``changes`` are those of ``problem_changes`` by series."""
+) -> tuple[Block, ...]:
+    """The picked problems, most of them folded; ``changes`` are those of ``problem_changes`` by series."""
     if not context.details.picked:
-        return None
+        return ()
     texts = context.source.problems.set_index("problem_id")
     rows = {name: {str(row["problem_id"]): row for row in frame.to_dict("records")} for name, frame in changes.items()}
     counts = dict(tuple(context.source.problem_counts.groupby("problem_id", sort=False)))
+    names = Names(context)
+    ways = {series.name: ways_of(context.source, series) for series in trained}
     cases = []
     for problem_id in context.details.picked:
         own = tuple(series for series in trained if problem_id in rows[series.name])
@@ -38,9 +43,13 @@ def problem_cases(
             ProblemCase(
                 case_id=case_id(problem_id),
                 problem_id=problem_id,
+                name=names.name(problem_id),
+                title=names.prompt(problem_id).text,
                 prompt=cut(str(texts.loc[problem_id, "prompt"]), TEXT_CAP),
                 gold=cut(str(texts.loc[problem_id, "gold"]), GOLD_CAP),
-                summary="; ".join(_summary(context, series, rows[series.name][problem_id]) for series in own),
+                summary="; ".join(
+                    _summary(context, series, rows[series.name][problem_id], ways[series.name]) for series in own
+                ),
                 courses=tuple(_course(context, series, counts[problem_id]) for series in own),
                 tables=(_counts(context, own, counts[problem_id]), _modes(context, own, problem_id)),
                 sides=_sides(context, own, problem_id),
@@ -49,18 +58,31 @@ def problem_cases(
     shown = numbers.plural(len(cases), "problem")
     note = (
         f"{shown}: confirmed ones first, then the largest falls, then gains. Of the base, correct responses come "
-        f"first, then the most frequent; anything beyond {TEXT_CAP} characters is cut. The small line is success over "
-        "the checkpoints, from 0 to its largest."
+        f"first, then the most frequent; of a long one the first {HEAD_CAP} and the last {TAIL_CAP} characters "
+        "are shown. The small line is success over the checkpoints, from 0 to its largest."
     )
-    return Cases(title="Problems one by one", note=note, cases=tuple(cases))
+    blocks: list[Block] = [Cases(title="Problems one by one", note=note, cases=tuple(cases[:FIRST_CASES]))]
+    if rest := tuple(cases[FIRST_CASES:]):
+        summary = "the next largest falls, then gains"
+        more = Cases(title="Further problems one by one", note="In the same order.", cases=rest)
+        blocks.append(Folded(title=f"{numbers.plural(len(rest), 'more problem')}", summary=summary, blocks=(more,)))
+    return tuple(blocks)
 
 
-def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any]) -> str:
+def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], ways: pd.DataFrame) -> str:
+    """What the counts say; of a lost problem how often it was solved between, and whether chance alone may do that."""
     fresh = context.details.fresh
     drawn = fresh[(fresh["series"] == series.name) & (fresh["problem_id"] == row["problem_id"])]
-    state = row["state"] + (", confirmed" if len(drawn) and bool(drawn["confirmed"].iloc[0]) else "")
-    base = f"base {int(row['c_base'])} of {int(row['n_base'])} correct"
-    return context.named(series, f"{base}, last {int(row['c_late'])} of {int(row['n_late'])} ({state})")
+    confirmed = len(drawn) > 0 and bool(drawn["confirmed"].iloc[0])
+    state = row["state"] + (", confirmed" if confirmed else "")
+    parts = [f"base {int(row['c_base'])} of {int(row['n_base'])} correct"]
+    if row["state"] == "lost":
+        way = ways.loc[row["problem_id"]]
+        if not pd.isna(way["step"]) and way["n_correct"]:
+            parts.append(f"step {int(way['step'])} {int(way['n_correct'])} of {int(way['n'])}")
+        state += "" if confirmed else f", {numbers.p_text(float(row['p_adjusted']))}"
+    parts.append(f"last {int(row['c_late'])} of {int(row['n_late'])}")
+    return context.named(series, f"{', '.join(parts)} ({state})")
 
 
 def _course(context: Context, series: SeriesSource, counts: pd.DataFrame) -> Course:
@@ -123,10 +145,11 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
     parts = tuple(
         context.named(series, f"{int(totals[series.name])} distinct") for series in own if series.name in totals.index
     )
+    is_mode = bool(modes["is_mode"].astype(bool).any())
     return Table(
-        title="Modes, base and last checkpoint",
+        title="Ways to answer, base and last checkpoint" if is_mode else "Answers, base and last checkpoint",
         columns=(
-            Column(name="mode", numeric=False),
+            Column(name="mode" if is_mode else "answer", numeric=False),
             Column(name="correct", numeric=False),
             *(Column(name=f"{name}{side}") for name in names for side in ("base", "last")),
         ),
@@ -184,7 +207,20 @@ def _responses(rows: pd.DataFrame) -> tuple[Response, ...]:
             n_characters=int(row["n_characters"]),
             correct=bool(row["correct"]),
             count=int(row["n"]),
-            note="" if row["state"] == "ok" else f"{row['state']}: {row['reason']}".rstrip(": "),
+            note=_note(row["state"], row["reason"]),
+            tail=str(row["tail"]),
+            answer=row["answer"] if isinstance(row["answer"], str) else None,
         )
         for row in rows.to_dict("records")
     )
+
+
+def _note(state: object, reason: object) -> str:
+    """How the grading went, where it is told and not plainly right.
+
+    >>> _note("parse_fail", "no box"), _note("ok", None), _note(None, None)
+    ('parse fail: no box', '', '')
+    """
+    if not isinstance(state, str) or state == "ok":
+        return ""
+    return state.replace("_", " ") + (f": {reason}" if isinstance(reason, str) and reason else "")

@@ -9,13 +9,13 @@ from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.units import Interval
 from reports import numbers
 from reports.context import Context
-from reports.evidence.problem_changes import lost_by_chance, problem_changes
+from reports.evidence.problem_changes import SURE, lost_by_chance, problem_changes
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, series_colour
 from reports.findings.tables import POINTS
 from reports.problems.cases import problem_cases
 from reports.problems.table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
-from reports.records import Block, Cell, Figure, Line, Missing, Panel, Section, Table, columns
+from reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
 MEASURES = (
     "problems_lost",
@@ -33,38 +33,62 @@ _LEAST_CHANCE = 0.1
 
 
 def problems(context: Context) -> Section:
-    """Success per problem, gain by base success, problems lost and gained, and some of them to read."""
-    trained = tuple(series for series in context.series if series.base_step != series.last_step)
-    changes = {series.name: problem_changes(context.source, series) for series in trained}
-    held = tuple(series for series in trained if len(changes[series.name]))
+    """Problems lost and gained, some of them to read, and all of them to search."""
+    trained, changes, held = _changes(context)
+    moved = [one for one in held if changes[one.name]["state"].isin(["lost", "gained"]).any()]
+    blocks: list[Block] = [lost_beside_gained(context, series, changes[series.name]) for series in moved]
+    blocks += problem_cases(context, held, changes)
+    if held:
+        cap = SHOWN_ROWS // len(held)
+        tables = tuple(problem_table(context, one, changes[one.name], context.details, cap=cap) for one in held)
+        shown = numbers.plural(max(len(table.rows) for table in tables), "problem")
+        blocks.append(Folded(title="All problems", summary=f"{shown}, to search and to filter", blocks=tables))
+    else:
+        blocks.append(Missing(title="Problems one by one", why=("no checkpoint after the base has samples",)))
+    return Section(
+        section_id="problems",
+        title="Problems lost and gained",
+        lead=tuple(context.named(series, _lead(context, series, changes[series.name])) for series in trained),
+        blocks=tuple(blocks),
+    )
+
+
+def success(context: Context) -> Section:
+    """Success per problem, gain by base success, and the measures of problems."""
+    _, changes, held = _changes(context)
     blocks: list[Block] = []
     if held:
         blocks += [_scatter(context, held, changes), _gains(context, held, changes)]
     else:
         blocks.append(Missing(title="Success per problem", why=("no checkpoint after the base has samples",)))
     blocks += context.blocks((*MEASURES, *context.others("problems", MEASURES)))
-    for series in held:
-        own = changes[series.name]
-        blocks.append(lost_beside_gained(context, series, own))
-        blocks.append(problem_table(context, series, own, context.details, cap=SHOWN_ROWS // len(held)))
-    if cases := problem_cases(context, held, changes):
-        blocks.append(cases)
-    return Section(
-        section_id="problems",
-        title="Problems",
-        lead=tuple(context.named(series, _lead(context, series, changes[series.name])) for series in trained),
-        blocks=tuple(blocks),
-    )
+    return Section(section_id="success", title="Success per problem", lead=(), blocks=tuple(blocks))
+
+
+def _changes(
+    context: Context,
+) -> tuple[tuple[SeriesSource, ...], dict[str, pd.DataFrame], tuple[SeriesSource, ...]]:
+    """Series with a checkpoint after the base, the changes of their problems, and those that have any."""
+    trained = tuple(series for series in context.series if series.base_step != series.last_step)
+    changes = {series.name: problem_changes(context.source, series) for series in trained}
+    return trained, changes, tuple(series for series in trained if len(changes[series.name]))
 
 
 def _lead(context: Context, series: SeriesSource, changes: pd.DataFrame) -> str:
     lost, gained = (int((changes["state"] == state).sum()) for state in ("lost", "gained"))
     expected = lost_by_chance(changes)
     chance = f"about {numbers.fixed(expected, 1)}" if expected >= _LEAST_CHANCE else f"fewer than {_LEAST_CHANCE:g}"
-    return (
-        f"of {numbers.plural(len(changes), 'problem')} {lost} lost every correct sample and {gained} won a first one; "
-        f"chance alone would make it {chance} of each. {_confirmed(context, series)}"
+    counted = (
+        f"of {numbers.plural(len(changes), 'problem')} {lost} lost every correct sample{_surely(changes, lost)} and "
+        f"{gained} won a first one; chance alone would make it {chance} of each."
     )
+    return f"{counted} {_confirmed(context, series)}" if lost or gained else counted
+
+
+def _surely(changes: pd.DataFrame, lost: int) -> str:
+    """How many of the lost ones are no chance, by the counts of this one draw."""
+    sure = int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
+    return f" ({sure} surely, by Fisher's exact test with Holm's correction)" if lost else ""
 
 
 def _confirmed(context: Context, series: SeriesSource) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from reports import numbers
 from reports.context import Context
-from reports.evidence.problem_changes import STATES
+from reports.evidence.problem_changes import STATES, SURE, between
 from reports.evidence.problem_details import ProblemDetails
 from reports.evidence.source import SeriesSource
 from reports.records import Cell, Column, SideBySide, Table, columns
@@ -52,36 +52,79 @@ def lost_beside_gained(context: Context, series: SeriesSource, changes: pd.DataF
         title=f"Lost beside gained{named}",
         note="Largest changes first. Rarely solved problems cross the line by chance in both directions, so that the "
         "lost ones mean nothing without the gained ones beside them.",
-        tables=(_end(context, "Lost", lost), _end(context, "Gained", gained)),
+        tables=(_lost(context, series, lost), _gained(context, gained)),
     )
 
 
-def _end(context: Context, title: str, rows: pd.DataFrame) -> Table:
-    names = _Names(context)
+def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
+    """Base, the best checkpoint between and the last, since when nothing is solved, and what chance makes of it."""
+    names, ways = Names(context), between(context.source, series)
     shown = rows[:SHOWN_ENDS]
     body = tuple(
         (
             names.prompt(str(row["problem_id"])),
             hits(row["c_base"], row["n_base"]),
+            _most(ways.loc[row["problem_id"]]),
             hits(row["c_late"], row["n_late"]),
+            Cell(text=numbers.ranges(ways.loc[row["problem_id"], "none_at"], _steps(series))),
+            Cell(text=numbers.number(float(row["p_adjusted"]), "p-value"), sort=float(row["p_adjusted"])),
         )
         for row in shown.to_dict("records")
     )
-    count = numbers.plural(len(rows), "problem")
-    no_rows = "" if body else "None."
     return Table(
-        title=f"{title}: {count}",
-        columns=columns("problem", numbers=("correct, base", "correct, last")),
+        title=f"Lost: {numbers.plural(len(rows), 'problem')}",
+        columns=(
+            Column(name="problem", numeric=False),
+            *(Column(name=name) for name in ("base", "most between", "last")),
+            Column(name="none at step", numeric=False),
+            Column(name="p"),
+        ),
         rows=body,
-        note=f"The {len(shown)} largest of {count}; the table below goes on." if len(shown) < len(rows) else no_rows,
+        note=f"p: Fisher's exact test of base against last, one-sided, with Holm's correction; {SURE:g} or less shows "
+        f"a loss.{_rest(shown, rows)}"
+        if body
+        else "None.",
     )
+
+
+def _steps(series: SeriesSource) -> list[int]:
+    return [int(step) for step in series.checkpoints["step"]]
+
+
+def _most(way: pd.Series[Any]) -> Cell:
+    """The checkpoint between base and last that solved it most often."""
+    if pd.isna(way["step"]):
+        return Cell(text="–")
+    share = float(way["n_correct"] / way["n"])
+    return Cell(text=f"{int(way['n_correct'])} / {int(way['n'])} at step {int(way['step'])}", sort=share)
+
+
+def _gained(context: Context, rows: pd.DataFrame) -> Table:
+    names = Names(context)
+    shown = rows[:SHOWN_ENDS]
+    body = tuple(
+        (names.prompt(str(row["problem_id"])), hits(row["c_base"], row["n_base"]), hits(row["c_late"], row["n_late"]))
+        for row in shown.to_dict("records")
+    )
+    return Table(
+        title=f"Gained: {numbers.plural(len(rows), 'problem')}",
+        columns=columns("problem", numbers=("base", "last")),
+        rows=body,
+        note=_rest(shown, rows).strip() if body else "None.",
+    )
+
+
+def _rest(shown: pd.DataFrame, rows: pd.DataFrame) -> str:
+    if len(shown) == len(rows):
+        return ""
+    return f" The {len(shown)} largest of {numbers.plural(len(rows), 'problem')}; the table below goes on."
 
 
 def problem_table(
     context: Context, series: SeriesSource, changes: pd.DataFrame, details: ProblemDetails, *, cap: int
 ) -> Table:
     """At most ``cap`` problems to filter: confirmed, lost and gained ones, then the largest changes."""
-    names = _Names(context)
+    names = Names(context)
     fresh = details.fresh[details.fresh["series"] == series.name]
     drawn: dict[str, Any] = {str(row["problem_id"]): row for row in fresh.to_dict("records")}
     shown = _chosen(changes, set(drawn), cap)
@@ -117,6 +160,7 @@ def problem_table(
         ),
         rows=tuple(body),
         states=tuple(states),
+        search=names.searched([str(v) for v in shown["problem_id"]]),
         note=_note(drawn, series) + (more if left else ""),
     )
 
@@ -157,18 +201,33 @@ def _fresh_cell(again: Mapping[str, Any] | None) -> Cell:
     return Cell(text=f"{verdict}, {numbers.p_text(float(again['p_adjusted']))} ({counts})")
 
 
-class _Names:
-    """Problems as cells: their prompt, and their id, which links to the problem where it is shown by itself."""
+class Names:
+    """Problems as cells: their title, which links to where the problem is shown by itself, and their id."""
 
     def __init__(self, context: Context) -> None:
         self._texts = {str(row["problem_id"]): row for row in context.source.problems.to_dict("records")}
+        self._titles = context.source.titles
         self._picked = frozenset(context.details.picked)
 
     def prompt(self, problem_id: str) -> Cell:
         href = f"#{case_id(problem_id)}" if problem_id in self._picked else ""
-        return Cell(text=cut(str(self._texts[problem_id]["prompt"]), PROMPT_CAP), href=href)
+        return Cell(text=cut(self._titles[problem_id], PROMPT_CAP), href=href)
+
+    def name(self, problem_id: str) -> str:
+        """The id that its owner gave it, or else ours."""
+        source_id = self._texts[problem_id]["source_id"]
+        return source_id if isinstance(source_id, str) and source_id else problem_id
 
     def link(self, problem_id: str) -> Cell:
-        source_id = self._texts[problem_id]["source_id"]
-        name = source_id if isinstance(source_id, str) else problem_id
-        return Cell(text=cut(name, NAME_CAP), code=True)
+        """The id as a cell."""
+        return Cell(text=cut(self.name(problem_id), NAME_CAP), code=True)
+
+    def searched(self, problem_ids: Sequence[str]) -> tuple[str, ...]:
+        """What a search looks through beside the cells: whole prompts and ids; empty where cells show all of it."""
+        prompts = [str(self._texts[problem_id]["prompt"]) for problem_id in problem_ids]
+        names = [self.name(problem_id) for problem_id in problem_ids]
+        if max(map(len, prompts), default=0) <= PROMPT_CAP and max(map(len, names), default=0) <= NAME_CAP:
+            titles = [self._titles[problem_id] for problem_id in problem_ids]
+            if titles == [" ".join(prompt.split()) for prompt in prompts]:
+                return ()
+        return tuple(f"{prompt} {name}" for prompt, name in zip(prompts, names, strict=True))

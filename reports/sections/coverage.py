@@ -13,7 +13,6 @@ from reports.sections.coverage_figures import (
     BAND,
     POINTWISE,
     SIMULTANEOUS,
-    change_map,
     changes_over_steps,
     curves,
     ends_table,
@@ -21,6 +20,7 @@ from reports.sections.coverage_figures import (
 from reports.wording import Change, bound, known
 
 TASK = "task:"
+#: The map of both is on the first screen.
 PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS)
 #: Figures without a place of their own, after the curves, the changes and the map.
 MEASURES = (
@@ -43,7 +43,6 @@ def coverage(context: Context) -> Section:
             (
                 curves(context),
                 *changes_over_steps(context),
-                change_map(context),
                 *ends_table(context),
                 *(context.block(name) for name in (*MEASURES, *context.others("coverage", (*PLACED, *MEASURES)))),
                 *_by_task(context),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from diagnostics.verdict.recommendation import ShippingStep
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
@@ -98,7 +99,11 @@ def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
 
 
 def change_map(context: Context) -> Block:
-    """Every checkpoint × every k: the change in points, marked where the band leaves out 0."""
+    """Every checkpoint × every k: the change in points, marked where the band leaves out 0.
+
+    Outlined is the row of what `oversharp ship` recommends: a checkpoint, or a row of its own for the base or for what
+    was drawn at another temperature.
+    """
     title = "Where coverage moved: checkpoint × k"
     name = SIMULTANEOUS if not known(context.source.findings, SIMULTANEOUS).empty else POINTWISE
     rows = known(context.source.findings, name)
@@ -119,9 +124,13 @@ def change_map(context: Context) -> Block:
         figure_id="coverage-map",
         title=title,
         caption="Change of pass@k against the base in points: blue above, orange below, the deeper the further. "
-        f"{note}",
-        x_label=STEP_LABEL,
-        y_label="k (samples per problem)",
+        + (
+            f"{note} Outlined: what oversharp ship recommends."
+            if any(one.outlined is not None for one in panels)
+            else note
+        ),
+        x_label="k (samples per problem)",
+        y_label=STEP_LABEL,
         panels=panels,
         table=_map_table(context, rows, is_band=is_band),
     )
@@ -140,32 +149,75 @@ def scale_of(values: Sequence[float]) -> float:
 def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: float, *, is_band: bool) -> ChangeMap:
     """Intervals of single changes mark nothing: among so many, some leave out 0 by chance."""
     steps = sorted({int(step) for step in rows["step"]})
-    ks = sorted({int(k) for k in rows["k"]}, reverse=True)
+    ks = sorted({int(k) for k in rows["k"]})
     found = {(int(row["k"]), int(row["step"])): row for row in rows.to_dict("records")}
     cells, sure = [], []
-    for k in ks:
-        at_k = [found.get((k, step)) for step in steps]
-        cells.append(tuple(None if row is None else 100.0 * float(row["value"]) for row in at_k))
-        sure.append(tuple(is_band and row is not None and _leaves_out_0(row["low"], row["high"]) for row in at_k))
+    for step in steps:
+        at_step = [found.get((k, step)) for k in ks]
+        cells.append(tuple(None if row is None else 100.0 * float(row["value"]) for row in at_step))
+        sure.append(tuple(is_band and row is not None and _leaves_out_0(row["low"], row["high"]) for row in at_step))
     signs = [
         value > 0
         for values, marks in zip(cells, sure, strict=True)
         for value, is_sure in zip(values, marks, strict=True)
         if is_sure and value is not None
     ]
-    text = f"{series.name}: changes of pass@k for k = {ks[-1]} to {ks[0]} at steps {steps[0]} to {steps[-1]}"
+    text = f"{series.name}: changes of pass@k for k = {ks[0]} to {ks[-1]} at steps {steps[0]} to {steps[-1]}"
     if is_band:
         text += f"; {sum(signs)} of {len(ks) * len(steps)} lie surely above the base, {len(signs) - sum(signs)} below"
+    names, outlined = [str(step) for step in steps], _recommended_step(series)
+    if (extra := _recommended_row(context, series, ks)) is not None:
+        names.insert(0, extra[0])
+        cells.insert(0, extra[1])
+        sure.insert(0, (False,) * len(ks))
     return ChangeMap(
         title=series.name if len(context.series) > 1 else "",
         lines=(),
         description=f"{text}.",
-        columns=tuple(map(str, steps)),
-        rows=tuple(map(str, ks)),
+        columns=tuple(map(str, ks)),
+        rows=tuple(names),
         cells=tuple(cells),
         sure=tuple(sure),
         scale=scale,
+        outlined=0 if extra is not None else steps.index(outlined) if outlined in steps else None,
     )
+
+
+def _recommended(series: SeriesSource) -> ShippingStep | None:
+    """What is recommended of all series, where it is of this one; a base is of all of them."""
+    verdict = series.verdict
+    said = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
+    return said if said is not None and (said.is_base or said.series == series.name) else None
+
+
+def _recommended_step(series: SeriesSource) -> int | None:
+    said = _recommended(series)
+    return None if said is None or said.is_base or said.temperature is not None else said.step
+
+
+def _recommended_row(
+    context: Context, series: SeriesSource, ks: Sequence[int]
+) -> tuple[str, tuple[float | None, ...]] | None:
+    """Name and changes of what is recommended, where it is no checkpoint at the audit's temperature."""
+    said = _recommended(series)
+    if said is None or _recommended_step(series) is not None:
+        return None
+    if said.temperature is None:
+        return "base", (0.0,) * len(ks)
+    step = series.base_step if said.is_base else said.step
+    scope = f"T={said.temperature:g}"
+    pairs = [
+        (
+            context.source.value_at("control_pass_at_k", series.name, step, k=k, scope=scope),
+            context.source.value_at("pass_at_k", series.name, series.base_step, k=k),
+        )
+        for k in ks
+    ]
+    changes = tuple(
+        None if drawn is None or base is None else 100.0 * float(drawn["value"] - base["value"])
+        for drawn, base in pairs
+    )
+    return (scope if said.is_base else f"{step}, {scope}"), changes
 
 
 def _leaves_out_0(low: object, high: object) -> bool:

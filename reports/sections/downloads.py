@@ -9,7 +9,7 @@ from diagnostics.records.cells import without_formulas
 from reports.evidence.source import Source
 from reports.records import Download
 
-_DIGITS = 6  # of a finding; the store has all of them
+_DIGITS = 5  # of a finding; the store has all of them
 
 
 def findings_csv(source: Source) -> str:

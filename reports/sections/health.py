@@ -8,7 +8,7 @@ from diagnostics.verdict.explanations import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
-from reports.records import Missing, Section
+from reports.records import Block, Folded, Missing, Section
 from reports.sections.disagreements import disagreement_tables
 
 MEASURES = (
@@ -52,19 +52,29 @@ def health(context: Context) -> Section:
         blocks=(
             *(block for series in context.series for block in _of_import(series)),
             *disagreement_tables(context.source),
-            *context.blocks((*MEASURES, *context.others("health", MEASURES))),
+            *_folded(context.blocks((*MEASURES, *context.others("health", MEASURES)))),
         ),
     )
+
+
+def _folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The lead says what moved; its figures are for who wants to see them. What is missing stays in the open."""
+    drawn = tuple(block for block in blocks if not isinstance(block, Missing))
+    lacking = tuple(block for block in blocks if isinstance(block, Missing))
+    if not drawn:
+        return lacking
+    titles = numbers.listing(tuple(block.title for block in drawn))
+    return (Folded(title="Over training", summary=titles, blocks=drawn), *lacking)
 
 
 def _of_import(series: SeriesSource) -> Iterator[Missing]:
     """What is doubtful of the grades of another tool, and the records of its files that are in no number here."""
     doubts = series.provenance.get("doubts")
     if isinstance(doubts, Sequence) and doubts:
-        yield Missing(title=f"Doubtful grades of {series.name}", why=tuple(map(str, doubts)))
+        yield Missing(title=f"Doubtful grades of {series.name}", why=tuple(map(str, doubts)), label="")
     if series.unusable:
         told = tuple(f"{numbers.plural(n, 'record')}: {why}" for why, n in series.unusable.items())
-        yield Missing(title=f"Records that the import of {series.name} left out", why=told)
+        yield Missing(title=f"Records that the import of {series.name} left out", why=told, label="")
 
 
 def _is_zero_throughout(context: Context, measure: str) -> bool:

@@ -44,7 +44,9 @@ def method(context: Context) -> Section:
         if command:
             blocks.append(Listing(title=f"Command{suffix}", text=command))
         else:
-            blocks.append(Missing(title=f"Command{suffix}", why=("the store holds no command line for this audit",)))
+            blocks.append(
+                Missing(title=f"Command{suffix}", why=("the store holds no command line for this audit",), label="")
+            )
         if versions:
             blocks.append(
                 Table(
@@ -58,7 +60,7 @@ def method(context: Context) -> Section:
         left_out = series.provenance.get("left_out")
         if isinstance(left_out, Mapping) and left_out:
             why = tuple(f"{name}: {reason}" for name, reason in sorted(left_out.items()))
-            blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why))
+            blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why, label=""))
         blocks += _problems_left_out(series)
     blocks.append(_events(context))
     blocks.append(findings_download(context.source))
@@ -192,7 +194,7 @@ def _problems_left_out(series: SeriesSource) -> list[Block]:
     if not left_out:
         return []
     title = f"{numbers.plural(len(left_out), 'problem')} left out of {series.name}"
-    return [Missing(title=title, why=tuple(f"{name}: {why}" for name, why in sorted(left_out.items())))]
+    return [Missing(title=title, why=tuple(f"{name}: {why}" for name, why in sorted(left_out.items())), label="")]
 
 
 def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -223,7 +225,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 def _events(context: Context) -> Table | Missing:
     events = context.source.events
     if events.empty:
-        return Missing(title="What ran", why=("the store holds no record of stages",))
+        return Missing(title="What ran", why=("the store holds no record of stages",), label="")
     return Table(
         title="What ran",
         columns=columns("series", "stage", numbers=("runs", "wall time (s)", "rows written")),

@@ -20,7 +20,7 @@ NO_VERDICT = (
     "No verdict: this audit was made before verdicts were written. Run the same audit again; what was sampled is kept."
 )
 #: A sign and a tone for every label, so that neither colour nor word stands alone.
-_LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
+LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
     "over_sharpened": ("▼", "loss"),
     "over_sharpened_here": ("▼", "loss"),
     "degraded": ("▼", "loss"),
@@ -42,7 +42,7 @@ def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxy
     verdict = series.verdict
     if verdict is None:
         return VerdictText(title="No verdict", mark="–", tone="open", sentence=NO_VERDICT, scope=())
-    mark, tone = _LOOKS[verdict.label]
+    mark, tone = LOOKS[verdict.label]
     return VerdictText(
         title=verdict.heading,
         mark=mark,

@@ -34,9 +34,8 @@ const sortKey = (row, column, numeric) => {
 
 // ---------------------------------------------------------------- sort
 
-const sortBy = (table, head, column) => {
+const sortBy = (table, head, column, up = head.getAttribute("aria-sort") !== "ascending") => {
   const body = table.tBodies[0];
-  const up = head.getAttribute("aria-sort") !== "ascending";
   const numeric = isNumeric(head);
   const order = (a, b) => {
     const x = sortKey(a, column, numeric), y = sortKey(b, column, numeric);
@@ -49,6 +48,30 @@ const sortBy = (table, head, column) => {
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", up ? "ascending" : "descending");
   body.append(...[...body.rows].sort(order));
+};
+
+// One control to reach with the keyboard, however many columns there are; a click on a head does the same.
+const addSort = (table, heads, title) => {
+  const choice = made("select", "", { class: "sort", "aria-label": `Sort: ${title}` });
+  choice.append(made("option", "sort", { value: "" }));
+  heads.forEach((head, column) => {
+    const name = head.textContent;
+    if (!name) return;
+    head.classList.add("sorts");
+    for (const way of ["\u2191", "\u2193"]) choice.append(made("option", `${name} ${way}`, { value: `${column}${way}` }));
+    head.addEventListener("click", () => {
+      sortBy(table, head, column);
+      choice.value = `${column}${head.getAttribute("aria-sort") === "ascending" ? "\u2191" : "\u2193"}`;
+    });
+  });
+  const first = [...table.tBodies[0].rows];
+  choice.addEventListener("change", () => {
+    const column = parseInt(choice.value, 10);
+    if (choice.value) return sortBy(table, heads[column], column, choice.value.endsWith("\u2191"));
+    for (const head of heads) head.removeAttribute("aria-sort");
+    table.tBodies[0].append(...first);
+  });
+  return choice;
 };
 
 // ---------------------------------------------------------------- CSV
@@ -90,19 +113,31 @@ const fileName = (text) => `${text.toLowerCase().replace(/[^a-z0-9]+/g, "-").rep
 
 // ---------------------------------------------------------------- filter
 
+const unpack = (base64) => {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+};
+
 const addFilter = (table, region) => {
   const rows = [...table.tBodies[0].rows];
+  const texts = new Map(); // of a row, what it shows and the whole prompt behind it
+  const read = async () => {
+    if (texts.size) return;
+    const whole = table.dataset.search && "DecompressionStream" in window ? await unpack(table.dataset.search).json() : [];
+    rows.forEach((row, i) => texts.set(row, `${row.textContent} ${whole[i] ?? ""}`.toLowerCase()));
+  };
   const states = [...new Set(rows.flatMap((row) => row.dataset.state.split(" ")))];
   const words = made("input", "", { type: "search", placeholder: "text or id", "aria-label": "Show problems that contain" });
   const choice = made("select", "", { "aria-label": "Show problems that" });
   choice.append(made("option", "all", { value: "" }), ...states.map((state) => made("option", state, { value: state })));
   const count = made("output");
-  const apply = () => {
+  const apply = async () => {
+    await read();
     const wanted = words.value.trim().toLowerCase();
     let shown = 0;
     for (const row of rows) {
       const fits = !choice.value || row.dataset.state.split(" ").includes(choice.value);
-      row.hidden = !(fits && row.textContent.toLowerCase().includes(wanted));
+      row.hidden = !(fits && texts.get(row).includes(wanted));
       shown += !row.hidden;
     }
     count.textContent = `${shown} of ${rows.length} shown`;
@@ -119,18 +154,14 @@ for (const table of document.querySelectorAll("table.data")) {
   const region = table.parentElement;
   const heads = [...table.tHead.rows[0].cells];
   const count = table.tBodies[0].rows.length;
-  if (count > 1) {
-    heads.forEach((head, column) => {
-      if (head.textContent) head.replaceChildren(button(head.textContent, () => sortBy(table, head, column)));
-    });
-  }
+  const title = region.getAttribute("aria-label");
+  const sort = count > 1 ? [addSort(table, heads, title)] : [];
   if (table.hasAttribute("data-filter")) addFilter(table, region);
   if (count) {
-    const title = region.getAttribute("aria-label");
     const csv = button("CSV", () => save(fileName(title), [csvOf(table)], "text/csv;charset=utf-8"));
     csv.className = "tool";
     csv.setAttribute("aria-label", `Download as CSV: ${title}`);
-    region.after(csv);
+    region.after(...sort, csv);
   }
 }
 
@@ -140,9 +171,7 @@ for (const link of document.querySelectorAll('a[href^="data:application/gzip"]')
   link.textContent = link.download.replace(/\.gz$/, "");
   link.addEventListener("click", (event) => {
     event.preventDefault();
-    const bytes = Uint8Array.from(atob(link.href.split(",")[1]), (letter) => letter.charCodeAt(0));
-    const text = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    new Response(text).blob().then((blob) => save(link.textContent, [blob], "text/csv;charset=utf-8"));
+    unpack(link.href.split(",")[1]).blob().then((blob) => save(link.textContent, [blob], "text/csv;charset=utf-8"));
   });
 }
 
@@ -181,6 +210,77 @@ for (const one of document.querySelectorAll("details.case[id]")) {
   head.append(" ", linkTo(one.id, one.querySelector("summary").textContent.trim()));
 }
 
+// ---------------------------------------------------------------- points of pictures
+
+// The points of a picture as [name, place across, place down, what stands across, value]; pictures/points.py writes them.
+const readPoints = (text) => {
+  const groups = text.split("|").map((group) => group.split(";"));
+  if (groups[0].length > 1) return groups.flatMap(([name, ...own]) => own.map((one) => placed(name, one.split(","))));
+  const [left, top, right, bottom, x0, x1, y0, y1, logX, logY] = groups[0][0].split(" ").map(Number);
+  const part = (value, low, high, log) => {
+    const [v, l, h] = log ? [value, low, high].map(Math.log) : [value, low, high];
+    return (v - l) / (h - l);
+  };
+  let xs = [];
+  return groups.slice(1).flatMap(([name, across, up]) => {
+    if (across) xs = across.split(" ");
+    return up.split(" ").map((y, i) => [
+      name,
+      left + (right - left) * part(Number(xs[i]), x0, x1, logX),
+      bottom - (bottom - top) * part(Number(y), y0, y1, logY),
+      xs[i].replace("-", "\u2212"),
+      y.replace("-", "\u2212"),
+    ]);
+  });
+};
+const placed = (name, [x, y, across, up]) => [name, Number(x), Number(y), across, up];
+
+const addPoints = (svg) => {
+  const points = readPoints(svg.dataset.points);
+  const tip = made("output", "", { class: "tip", hidden: "" });
+  svg.parentElement.append(tip);
+  svg.tabIndex = 0;
+  let shown = -1;
+  const show = (i) => {
+    shown = (i + points.length) % points.length;
+    const [name, x, y, across, up] = points[shown];
+    const scale = 10 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    tip.textContent = `${[name, across].filter(Boolean).join(", ")}: ${up}`;
+    tip.hidden = false;
+    const place = svg.getBoundingClientRect(), panel = svg.parentElement.getBoundingClientRect();
+    const most = panel.width - tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(most, place.left - panel.left + x * scale - tip.offsetWidth / 2))}px`;
+    tip.style.top = `${place.top - panel.top + y * scale - tip.offsetHeight - 8}px`;
+  };
+  const hide = () => (tip.hidden = true);
+  svg.addEventListener("pointermove", (event) => {
+    const place = svg.getBoundingClientRect();
+    const scale = svg.viewBox.baseVal.width / place.width / 10;
+    const at = [(event.clientX - place.left) * scale, (event.clientY - place.top) * scale];
+    const away = points.map(([, x, y]) => Math.hypot(x - at[0], y - at[1]));
+    const nearest = away.indexOf(Math.min(...away));
+    if (away[nearest] < 30) show(nearest);
+    else hide();
+  });
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("focus", () => show(Math.max(shown, 0)));
+  svg.addEventListener("blur", hide);
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const line = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") return hide();
+    if (!step && !line) return undefined;
+    event.preventDefault();
+    if (step) return show(shown + step);
+    // the next line, at the point nearest in x
+    const names = [...new Set(points.map(([name]) => name))];
+    const wanted = names[(names.indexOf(points[shown][0]) + line + names.length) % names.length];
+    const own = points.map((one, i) => [Math.abs(one[1] - points[shown][1]), i]).filter(([, i]) => points[i][0] === wanted);
+    return show(own.sort((a, b) => a[0] - b[0])[0][1]);
+  });
+};
+for (const svg of document.querySelectorAll("svg[data-points]")) addPoints(svg);
+
 // ---------------------------------------------------------------- fold and unfold
 
 for (const group of document.querySelectorAll(".cases")) {
@@ -198,10 +298,11 @@ for (const group of document.querySelectorAll(".cases")) {
 if (!matchMedia("(min-width: 860px)").matches) {
   for (const details of document.querySelectorAll(".figure.lone > details")) details.open = false;
 }
-// Paper cannot unfold: print shows every table.
+// Paper cannot unfold: print shows how far the verdict reaches. Of the problems, those that are open.
 const folded = [];
 addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details:not([open])")) {
+  for (const details of document.querySelectorAll("#decision > .reading, details.basis")) {
+    if (details.open) continue;
     details.open = true;
     folded.push(details);
   }

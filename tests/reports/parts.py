@@ -25,7 +25,7 @@ def audit_key(series: str, **changes: Any) -> AuditKey:
 
 
 def section(page: Page, name: str) -> Section:
-    (found,) = [one for one in page.sections if one.section_id == name]
+    (found,) = [one for one in (*page.brief, *page.sections) if one.section_id == name]
     return found
 
 

@@ -21,6 +21,7 @@ from reports.context import Context
 from reports.page import build_page
 from reports.records import Cell, Column, Page, Table
 from reports.render import render_page
+from tests.reports.decision.judged import judged
 from tests.reports.parts import section, with_series
 
 pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
@@ -176,7 +177,7 @@ def test_figures_follow_the_theme(browser: Any, reports: dict[str, Path]) -> Non
         with opened(browser, reports["plain"], 1440, scheme=scheme) as page:
             paint = "getComputedStyle(document.querySelector('#headline-delta svg .s-c1')).stroke"
             strokes[scheme] = page.evaluate(paint)
-            marker = "getComputedStyle(document.querySelector('#headline-delta svg g.f-c1 > path')).fill"
+            marker = "getComputedStyle(document.querySelector('#headline-delta svg path.f-c1.s-surface')).fill"
             assert page.evaluate(marker) == strokes[scheme]
             page.emulate_media(media="print")
             strokes[f"{scheme} print"] = page.evaluate(paint)
@@ -187,23 +188,24 @@ def test_figures_follow_the_theme(browser: Any, reports: dict[str, Path]) -> Non
 
 def test_a_click_on_a_head_sorts_the_table_by_number(browser: Any, reports: dict[str, Path]) -> None:
     with opened(browser, reports["plain"], 1440) as page:
+        page.evaluate(OPEN_ALL)
         table = page.locator(TABLE)
         head = table.locator("th", has_text="correct, last")
         column = "rows => rows.map(row => row.cells[3].textContent)"
         risen = [*["0 / 8"] * 2, *["2 / 8"] * 7, "4 / 8", *["8 / 8"] * 2]
-        head.locator("button").click()
+        head.click()
         assert table.locator("tbody tr").evaluate_all(column) == risen
-        head.locator("button").click()
+        head.click()
         assert table.locator("tbody tr").evaluate_all(column) == risen[::-1]
         assert head.get_attribute("aria-sort") == "descending"
-        points = table.locator("th", has_text="points")
-        points.locator("button").click()
+        page.get_by_label("Sort: All problems: grpo").select_option("points \N{UPWARDS ARROW}")
         shown = table.locator("tbody tr").evaluate_all("rows => rows.map(row => row.cells[4].textContent)")
         assert shown[:3] == ["−37.5", "−12.5", "0.0"]  # read off the text, real minus signs and all
 
 
 def test_problems_are_filtered_by_state_and_by_text(browser: Any, reports: dict[str, Path]) -> None:
     with opened(browser, reports["plain"], 1440) as page:
+        page.evaluate(OPEN_ALL)
         controls = page.locator(".controls").first
         shown = page.locator(f"{TABLE} tbody tr:visible")
         assert shown.count() == 12
@@ -222,15 +224,17 @@ def test_a_permalink_opens_the_problem_it_leads_to(browser: Any, reports: dict[s
         cases = page.locator("details.case")
         identity = cases.last.get_attribute("id")
         assert not cases.last.evaluate("one => one.open")
+        page.locator("summary", has_text="All problems").click()
         page.locator(f'{TABLE} a[href="#{identity}"]').click()
         assert page.evaluate("location.hash") == f"#{identity}"
         assert cases.last.evaluate("one => one.open")
         assert is_in_view(cases.last)
         second = cases.nth(1)
-        page.locator(".cases .tool", has_text="Open all").click()
-        assert page.locator("details.case:not([open])").count() == 0
+        page.locator(".cases .tool", has_text="Open all").first.click()
+        assert page.locator(".cases").first.locator("details.case:not([open])").count() == 0
         second.locator(".permalink").click()
         assert page.evaluate("location.hash") == f"#{second.get_attribute('id')}"
+        page.evaluate(OPEN_ALL)
         page.locator("#coverage h2 .permalink").click()
         assert page.evaluate("location.hash") == "#coverage"
 
@@ -246,10 +250,10 @@ def test_tables_and_findings_are_downloaded_as_csv(
     browser: Any, reports: dict[str, Path], session_store: Path, tmp_path: Path
 ) -> None:
     with opened(browser, reports["plain"], 1440) as page:
+        page.evaluate(OPEN_ALL)
         page.locator(".controls select").first.select_option("lost")
         table = rows_of(page, page.locator(f"div.plain:has({TABLE}) > button.tool"), tmp_path)
         folded = page.locator("#measure-pass-at-k-delta details")
-        folded.locator("summary").click()
         measure = rows_of(page, folded.locator("button.tool"), tmp_path)
         findings = rows_of(page, page.locator("a[download]"), tmp_path)
     columns = ("change", "correct, base", "correct, base of", "points")
@@ -272,8 +276,9 @@ def test_a_spreadsheet_runs_nothing_that_a_model_wrote(
         columns=(Column(name="text", numeric=False), Column(name="number")),
         rows=tuple((Cell(text=text), Cell(text="−2.5", sort=-2.5)) for text in cells),
     )
-    report = replace(report, sections=(replace(section(report, "problems"), blocks=(table,)),))
+    report = replace(report, brief=(), sections=(replace(section(report, "problems"), blocks=(table,)),))
     with opened(browser, written(report, tmp_path), 1440) as page:
+        page.evaluate(OPEN_ALL)
         rows = rows_of(page, page.locator("#problems button.tool"), tmp_path)
     assert [row["text"] for row in rows] == ["'=1+1", '\'@sum("a")', "'+3 apples", "'-2", "plain, with a comma"]
     assert {row["number"] for row in rows} == {"-2.5"}
@@ -294,8 +299,11 @@ def test_without_script_the_report_is_useful_and_has_no_controls_that_need_it(
 ) -> None:
     with opened(browser, reports["plain"], 1440, script=False) as page:
         assert page.locator("button, input, select").count() == 0
+        assert page.locator("table.choices").is_visible()
+        page.locator("summary", has_text="All problems").click()
         assert page.locator(f"{TABLE} tbody tr").count() == 12
         assert page.locator(TABLE).is_visible()
+        page.locator("summary", has_text="Mechanisms").click()
         link = page.locator("a[download]")
         assert link.text_content() == "findings.csv.gz"
         assert link.get_attribute("href").startswith("data:application/gzip;base64,")
@@ -304,28 +312,104 @@ def test_without_script_the_report_is_useful_and_has_no_controls_that_need_it(
         assert page.get_by_text("pass@1 rose while pass@4 fell").is_visible()
 
 
-def test_print_unfolds_the_data(browser: Any, reports: dict[str, Path]) -> None:
-    with opened(browser, reports["plain"], 1440) as page:
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.locator("details:not([open])").count() == 0
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator("details:not([open])").count() > 5
+@pytest.fixture(scope="module")
+def judged_report(context: Context, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with verdicts and a recommendation."""
+    return written(build_page(judged(context)), tmp_path_factory.mktemp("judged"))
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
+def test_what_to_ship_and_what_it_costs_is_seen_without_scrolling(
+    browser: Any, judged_report: Path, width: int, height: int
+) -> None:
+    with opened(browser, judged_report, width) as page:
+        bottom = "one => one.getBoundingClientRect().bottom"
+        facts = [page.locator("#decision-title"), *page.locator(".advice, .choices tbody tr").all()]
+        facts += page.locator("#decision figure .panel").all() if width > 1000 else []
+        assert page.locator("#decision-title").text_content().startswith("Ship checkpoint-20 of iac")
+        said = page.locator(".choices").inner_text()
+        for fact in ("40.0\xa0%, +15.0", "−20.0 [−23.0, −17.0] at k = 4", "2 of 12", "Over-sharpened", "recommended"):
+            assert fact in said
+        assert len(facts) > 4
+        assert all(one.is_visible() and 0 < one.evaluate(bottom) <= height for one in facts)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_keyboard_alone_reaches_the_report_sorts_a_table_and_reads_a_picture(
+    browser: Any, judged_report: Path
+) -> None:
+    stops = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+        .filter(one => one.checkVisibility({contentVisibilityAuto: true, visibilityProperty: true}))
+        .findIndex(one => one.matches("#mechanisms > summary"))"""
+    with opened(browser, judged_report, 1400) as page:
+        assert 20 < page.evaluate(stops) <= 150
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        picture = page.locator("#coverage-map svg").first
+        picture.focus()
+        tip = page.locator("#coverage-map output").first
+        assert tip.text_content() == "10, k = 1: +10.0 points"
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        assert tip.text_content() == "20, k = 4: −10.0 points"
+        page.keyboard.press("Escape")
+        assert not tip.is_visible()
+        page.locator("summary", has_text="All problems").focus()
+        page.keyboard.press("Enter")
+        page.get_by_label("Sort: All problems: grpo").select_option("correct, last \N{DOWNWARDS ARROW}")
+        assert page.locator(f"{TABLE} tbody tr").first.locator("td").nth(3).text_content() == "8 / 8"
+
+
+def test_the_pointer_names_the_point_that_it_is_at(browser: Any, judged_report: Path) -> None:
+    """GRPO: pass@1 of the last checkpoint lies 25 points above the base, at the left end of the curve."""
+    with opened(browser, judged_report, 1400) as page:
+        marker = page.locator("#headline-delta svg path.f-c1.s-surface")
+        marker.scroll_into_view_if_needed()
+        box = marker.bounding_box()
+        page.mouse.move(box["x"] + 3, box["y"] + 3)
+        assert page.locator("#headline-delta output").text_content() == "grpo, 1: 25"
+
+
+def test_paper_holds_the_brief_alone(browser: Any, judged_report: Path) -> None:
+    with opened(browser, judged_report, 1400) as page:
+        pages = re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))
+        assert 2 < len(pages) <= 10
+        page.emulate_media(media="print")
+        assert not page.locator("#mechanisms").is_visible()
+        assert not page.locator("nav.bar").is_visible()
+        assert page.locator("#decision .choices").is_visible()
+        assert page.locator(".on-paper").is_visible()
+
+
+def test_a_brief_report_has_no_mechanisms(browser: Any, context: Context, tmp_path: Path) -> None:
+    with opened(browser, written(build_page(judged(context), brief=True), tmp_path), 1400) as page:
+        assert page.locator("#mechanisms").count() == 0
+        assert page.locator("nav.bar a").all_text_contents() == [
+            "Decision",
+            "What happened",
+            "Problems lost and gained",
+            "Sample health",
+        ]
 
 
 def test_labels_of_tiny_values_are_not_cut(browser: Any, page_of: Callable[..., Page], tmp_path: Path) -> None:
     metrics = tuple(TrainingMetric(step=s, name="lr", value=-2e-4 - 1e-9 * s) for s in range(1, 30))
     report = page_of(names=("grpo",), metrics=metrics)
-    report = replace(report, sections=(section(report, "training"),))
+    report = replace(report, brief=(), sections=(section(report, "training"),))
     outside = """svg => [...svg.querySelectorAll("text")].filter(text => {
         const own = text.getBoundingClientRect(), frame = svg.getBoundingClientRect();
         return own.left < frame.left || own.right > frame.right + 1;
     }).map(text => text.textContent)"""
     with opened(browser, written(report, tmp_path), 1440) as page:
+        page.evaluate(OPEN_ALL)
         assert page.locator("#training-0 .panel > svg").evaluate(outside) == []
 
 
 def test_a_figure_alone_in_its_row_shows_its_data_beside_it(browser: Any, reports: dict[str, Path]) -> None:
     with opened(browser, reports["plain"], 1440) as page:
+        page.evaluate(OPEN_ALL)
         lone = page.locator("figure.lone")
         assert lone.count() > 0
         assert all(one.is_visible() for one in lone.locator("table").all())

@@ -66,7 +66,7 @@ def test_curves_are_drawn_for_base_middle_and_last(page: Page) -> None:
 
 
 def test_every_figure_has_a_data_table_a_description_and_units(page: Page) -> None:
-    figures = [f for s in page.sections for f in blocks(s, Figure)]
+    figures = [*page.decision.figures, *(f for s in (*page.brief, *page.sections) for f in blocks(s, Figure))]
     assert len(figures) > 5
     for figure in figures:
         assert figure.table.rows, figure.title
@@ -134,9 +134,9 @@ def test_an_unknown_series_is_refused_with_the_known_ones(session_store: Path) -
 def test_every_figure_of_the_page_is_there_once_and_folded_ones_too(page: Page) -> None:
     figures = page_figures(page)
     of_cards = [card.figure for card in page.headline.cards]
-    assert figures[:3] == (*of_cards, page.headline.figure)
+    assert figures[:4] == (*page.decision.figures, *of_cards, page.headline.figure)
     assert len({one.figure_id for one in figures}) == len(figures) > 5
-    folded = [fold for one in page.sections for fold in one.blocks if isinstance(fold, Folded)]
+    folded = [fold for one in (*page.brief, *page.sections) for fold in one.blocks if isinstance(fold, Folded)]
     inside = [figure for fold in folded for figure in fold.blocks if isinstance(figure, Figure)]
     assert all(one in figures for one in inside)
 

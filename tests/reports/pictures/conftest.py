@@ -59,7 +59,7 @@ def plane() -> Plane:
 
 @pytest.fixture
 def path_points() -> Callable[[str], list[tuple[float, float]]]:
-    """Absolute end points of a path with relative lines, as a browser would read it."""
+    """Absolute end points, in points, of a path with relative lines in tenths, as a browser would read it."""
 
     def points(path: str) -> list[tuple[float, float]]:
         found: list[tuple[float, float]] = []
@@ -69,7 +69,7 @@ def path_points() -> Callable[[str], list[tuple[float, float]]]:
             for i in range(0, len(numbers), size):
                 x, y = numbers[i : i + size][-2:]
                 before = (0.0, 0.0) if command == "M" else found[-1]
-                found.append((before[0] + x, before[1] + y))
+                found.append((before[0] + x / 10, before[1] + y / 10))
         return found
 
     return points

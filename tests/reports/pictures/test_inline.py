@@ -36,27 +36,27 @@ def drawn(axes: Axes) -> str:
     assert isinstance(canvas, Canvas)
     svg = inline_svg(canvas)
     ElementTree.fromstring(svg)
-    return svg.removeprefix('<svg viewBox="0 0 100 50" aria-hidden="true">').removesuffix("</svg>")
+    return svg.removeprefix('<svg viewBox="0 0 1000 500" aria-hidden="true">').removesuffix("</svg>")
 
 
 def test_lines_run_down_from_the_top_in_tenths_and_in_relative_steps(axes: Axes) -> None:
     axes.plot((10, 30, 30.04, 31), (50, 50, 44.5, 44), color=BLUE, linewidth=1.9)
-    assert drawn(axes) == '<path d="M10 0l20 0 0 5.5 1 0.5" class="s-c1" stroke-width="1.9"/>'
+    assert drawn(axes) == '<path d="M100 0l200 0 0 55 10 5" class="s-c1" stroke-width="19"/>'
 
 
 def test_lines_of_one_look_share_a_path_and_dashes_are_told(axes: Axes) -> None:
     for y in (10, 20):
         axes.plot((0, 9), (y, y), color=MUTED, linewidth=1, linestyle=(0, (4, 1.5)))
-    assert drawn(axes) == '<path d="M0 40l9 0M0 30l9 0" class="s-muted" stroke-width="1" stroke-dasharray="4 1.5"/>'
+    assert (
+        drawn(axes) == '<path d="M0 400l90 0M0 300l90 0" class="s-muted" stroke-width="10" stroke-dasharray="40 15"/>'
+    )
 
 
-def test_markers_keep_their_edges_apart_and_circles_are_two_arcs(axes: Axes) -> None:
+def test_the_markers_of_a_line_are_one_path_and_circles_an_arc_that_all_but_closes(axes: Axes) -> None:
     look = {"color": BLUE, "markeredgecolor": PLACEHOLDERS["surface"], "markeredgewidth": 0.9, "markersize": 6}
     axes.plot((10, 20), (40, 40), linestyle="none", marker="o", **look)
-    circle = "a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"
-    assert drawn(axes) == (
-        f'<g class="f-c1 s-surface" stroke-width="0.9"><path d="M7 10{circle}"/><path d="M17 10{circle}"/></g>'
-    )
+    circle = "a30 30 0 1 1 0 1z"
+    assert drawn(axes) == f'<path d="M70 100{circle}M170 100{circle}" class="f-c1 s-surface" stroke-width="9"/>'
 
 
 def test_bands_are_faint_fills_without_an_edge(axes: Axes) -> None:
@@ -72,7 +72,7 @@ def test_cells_are_runs_of_one_colour_and_transparent_ones_are_not_there(axes: A
     shades = ListedColormap([(0, 0, 0, 0), to_rgba(BLUE, 0.5), to_rgba(INK)])
     axes.pcolormesh([0, 25, 50, 75, 100], [50, 25, 0], [[1, 1, 0, 2], [1, 1, 1, 1]], cmap=shades, vmin=0, vmax=2)
     assert drawn(axes) == (
-        '<g transform="matrix(25 0 0 25 0 12.5)" shape-rendering="crispEdges">'
+        '<g transform="matrix(250 0 0 250 0 125)" shape-rendering="crispEdges">'
         '<path d="M0 0h2M0 1h4" class="s-c1" stroke-opacity="0.5"/><path d="M3 0h1" class="s-ink"/></g>'
     )
 
@@ -81,17 +81,14 @@ def test_text_stays_text_above_all_shapes_and_its_look_is_said_once(axes: Axes) 
     axes.text(10, 40, "pass@k <b> $x$", ha="right", va="baseline", color=INK, fontsize=11.5)
     axes.text(20, 30, "−1", ha="right", va="baseline", color=INK, fontsize=11.5)
     axes.plot((0, 1), (0, 1), color=INK)
-    group = '<g class="f-ink" text-anchor="end" font-size="11.5">'
-    texts = '<text x="10.0" y="10.0">pass@k &lt;b&gt; $x$</text><text x="20.0" y="20.0">−1</text></g>'
+    group = '<g class="f-ink" text-anchor="end" font-size="115">'
+    texts = '<text x="100" y="100">pass@k &lt;b&gt; $x$</text><text x="200" y="200">−1</text></g>'
     assert drawn(axes).endswith(group + texts)
 
 
 def test_a_title_makes_it_a_picture_with_a_description(axes: Axes) -> None:
-    svg = inline_svg(axes.figure, prefix="p", title="Kernel: <base>", description="A & B")  # type: ignore[arg-type]
-    assert svg == (
-        '<svg viewBox="0 0 100 50" role="img" aria-labelledby="p-title p-desc">'
-        '<title id="p-title">Kernel: &lt;base&gt;</title><desc id="p-desc">A &amp; B</desc></svg>'
-    )
+    svg = inline_svg(axes.figure, title="Kernel", description="<A> & B", points="a;;1")  # type: ignore[arg-type]
+    assert svg == ('<svg viewBox="0 0 1000 500" role="img" aria-label="&lt;A&gt; &amp; B" data-points="a;;1"/>')
 
 
 def test_rounding_does_not_add_up_along_a_path(axes: Axes, path_points: Callable[[str], Any]) -> None:

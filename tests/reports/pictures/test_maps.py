@@ -34,16 +34,16 @@ def test_the_cells_fill_the_frame_and_the_key_spans_the_scale(figure: Callable[.
     """Three cells in 316 points: a stroke is a third of that wide, and the first lies half of it below the top."""
     (svg,) = figure_svgs(figure(heat_map))
     cells, key = re.findall(r'transform="matrix\(([^)]+)\)"', svg)
-    assert cells == "105.333 0 0 105.333 52 76.6667"
+    assert cells == "1053.33 0 0 1053.33 520 766.667"
     # the mesh of the key runs along its columns: eleven shades from left to right
-    assert [float(number) for number in key.split()[:4]] == pytest.approx([0, -12, 316 / 11, 0], abs=1e-3)
+    assert [float(number) for number in key.split()[:4]] == pytest.approx([0, -120, 3160 / 11, 0], abs=1e-3)
     assert texts_of(svg)[-3:] == ["−1", "0", "+1"]
 
 
 def test_marks_stand_beside_the_rows_and_above_the_columns(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
     (svg,) = figure_svgs(figure(heat_map))
-    (strips,) = re.findall(r'd="([^"]+)" class="s-c3" stroke-width="7"', svg)
-    assert strips == "M46.5 24l0 105.3M46.5 234.7l0 105.3M52 18.5l105.3 0M262.7 18.5l105.3 0"
+    (strips,) = re.findall(r'd="([^"]+)" class="s-c3" stroke-width="70"', svg)
+    assert strips == "M465 240l0 1053M465 2347l0 1053M520 185l1053 0M2627 185l1053 0"
 
 
 def test_names_stand_at_the_middle_of_their_group_and_do_not_crowd(
@@ -75,10 +75,27 @@ def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown(
 
 
 def test_a_corner_points_up_for_a_rise_and_down_for_a_fall(figure: Callable[..., Figure], changes: ChangeMap) -> None:
-    """Cells are 106.7 × 24 points from (44, 24) on: the right edge of the first column lies at 150.7."""
+    """Cells are 115.6 × 24 points from (19.2, 24) on: the right edge of the first column lies at 134.8."""
     (svg,) = figure_svgs(figure(changes))
     (corners,) = re.findall(r'<path d="([^"]+)" class="f-ink"', svg)
-    assert corners == "M150.7 48l0-6-6 6zM150.7 48l0 6-6-6z"
+    assert corners == "M1348 480l0-60-60 60zM1348 480l0 60-60-60z"
+
+
+def test_a_row_is_outlined_and_named_and_many_rows_share_the_height(
+    figure: Callable[..., Figure], changes: ChangeMap
+) -> None:
+    """Rows of 24 points from 24 on: the second lies between 48 and 72, 346.8 points wide."""
+    (svg,) = figure_svgs(figure(replace(changes, outlined=1)))
+    (frame,) = re.findall(r'<path d="([^"]+)" class="s-ink" stroke-width="22"', svg)
+    assert frame == "M192 480l3468 0 0 240-3468 0z"
+    steps = tuple(map(str, range(0, 800, 20)))
+    many = replace(changes, rows=steps, cells=((-8.0,) * 3,) * 40, sure=((False,) * 3,) * 40, outlined=25)
+    (svg,) = figure_svgs(figure(many))
+    assert float(re.findall(r'viewBox="0 0 3800 ([\d.]+)"', svg)[0]) == 10 * (24 + 288 + 44 + 12 + 20)
+    names = [text for text in texts_of(svg) if text in steps]
+    assert "500" in names, "the outlined row has its name"
+    assert 10 < len(names) < 22
+    assert "−8" not in texts_of(svg)
 
 
 def test_rows_that_do_not_add_up_and_cells_that_do_not_fit_their_names_are_refused(

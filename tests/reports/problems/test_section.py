@@ -25,14 +25,19 @@ from reports.evidence.problem_changes import (
 from reports.evidence.problem_details import _MODES, ProblemDetails, read_problem_details
 from reports.evidence.source import read_source
 from reports.page import load_page
-from reports.problems.section import problems
-from reports.problems.table import problem_table
-from reports.records import Cases, Figure, Page, SideBySide, Table
+from reports.problems.section import problems, success
+from reports.problems.table import lost_beside_gained, problem_table
+from reports.records import Cases, Figure, Page, ProblemCase, SideBySide, Table
 from tests.reports.parts import block, blocks, section, texts, with_source
 
 
 def section_blocks(page: Page, kind: type) -> list[Any]:
     return blocks(section(page, "problems"), kind)
+
+
+def cases_of(page: Page) -> list[ProblemCase]:
+    """The problems that are shown one by one, the folded ones too."""
+    return [case for block in section_blocks(page, Cases) for case in block.cases]
 
 
 def changes_of(*rows: tuple[str, int, int], n: int = 8) -> pd.DataFrame:
@@ -58,8 +63,9 @@ def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(pa
     lead = section(page, "problems").lead
     # hits 3+0, 1+0, 0+4, 2+2 (seven times), 2+8, 4+8: C(8,m)/C(16,m) = 1/10, 1/2, 1/26, 7/26, 0, 0
     assert lead[0] == (
-        "grpo: of 12 problems 2 lost every correct sample and 1 won a first one; chance alone would make it about 0.9 "
-        "of each. None of them is confirmed: run oversharp confirm, which draws fresh samples of them."
+        "grpo: of 12 problems 2 lost every correct sample (0 surely, by Fisher's exact test with Holm's correction) "
+        "and 1 won a first one; chance alone would make it about 0.9 of each. None of them is confirmed: run oversharp "
+        "confirm, which draws fresh samples of them."
     )
     assert lead[1].startswith("iac: of 12 problems 0 lost every correct sample and 0 won a first one;")
 
@@ -82,13 +88,49 @@ def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
 
 
 def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
-    (grpo, _) = section_blocks(page, SideBySide)
+    (grpo,) = section_blocks(page, SideBySide)  # nothing of IAC was lost or gained
     assert grpo.title == "Lost beside gained: grpo"
-    shown = {table.title: [tuple(row[1:3]) for row in texts(table)] for table in grpo.tables}
+    shown = {table.title: [row[1:] for row in texts(table)] for table in grpo.tables}
+    # Fisher: 3 of 8 against 0 of 8 is 1/10, 1 of 8 is 1/2; Holm over the 11 problems that the base solved
     assert shown == {
-        "Lost: 2 problems": [("3 / 8", "0 / 8"), ("1 / 8", "0 / 8")],
-        "Gained: 1 problem": [("0 / 8", "4 / 8")],
+        "Lost: 2 problems": [
+            ["3 / 8", "2 / 8 at step 10", "0 / 8", "30", "1.0000"],
+            ["1 / 8", "1 / 8 at step 10", "0 / 8", "20 and 30", "1.0000"],
+        ],
+        "Gained: 1 problem": [["0 / 8", "4 / 8"]],
     }
+
+
+def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Context) -> None:
+    """Solved 1, 167, 0 and 9, 0, 0 of 256 times: the first fall is chance, the second is none."""
+    rows = [("q", 0, 1), ("q", 80, 167), ("q", 160, 0), ("r", 0, 9), ("r", 80, 0), ("r", 160, 0)]
+    counts = pd.DataFrame(rows, columns=["problem_id", "step", "n_correct"]).assign(series="grpo", n=256)
+    checkpoints = context.series[0].checkpoints.iloc[:3].assign(step=[0, 80, 160])
+    grpo = replace(context.series[0], checkpoints=checkpoints, last_step=160)
+    problem = pd.DataFrame({"problem_id": ["q", "r"], "prompt": ["Q?", "R?"], "source_id": None, "task": "t"})
+    made = with_source(context, series=(grpo,), problem_counts=counts, problems=problem)
+    changes = problem_changes(made.source, grpo)
+    assert changes["p"].round(4).tolist() == [0.0018, 0.5]  # C(256, 9) / C(512, 9) and 1/2
+    (lost, _) = lost_beside_gained(made, grpo, changes).tables
+    assert [row[2:] for row in texts(lost)] == [
+        ["0 / 256 at step 80", "0 / 256", "80 and 160", "0.0036"],
+        ["167 / 256 at step 80", "0 / 256", "160", "0.5000"],
+    ]
+
+
+def test_a_search_goes_through_whole_prompts_of_which_the_table_shows_a_line(context: Context) -> None:
+    chat = "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\n{}<|im_end|>"
+    names = ("a", "b")
+    rows = changes_of(("a", 8, 1), ("b", 4, 3))
+    prompts = [chat.format(text) for text in ("How many? " + "long " * 40 + "needle", "Why?")]
+    frame = pd.DataFrame({"problem_id": names, "prompt": prompts, "source_id": ["gsm8k/7", None], "task": "t"})
+    table = problem_table(with_source(context, problems=frame), context.series[0], rows, ProblemDetails(), cap=4)
+    assert [row[1][:9] for row in texts(table)] == ["How many?", "Why?"]
+    assert [row[5] for row in texts(table)] == ["gsm8k/7", "b"]
+    assert "needle" in table.search[0]
+    assert "gsm8k/7" in table.search[0]
+    plain = with_source(context, problems=frame.assign(prompt=["2 + 2?", "3 + 3?"]))
+    assert problem_table(plain, context.series[0], rows, ProblemDetails(), cap=4).search == ()
 
 
 def test_the_table_holds_every_problem_with_its_state(page: Page) -> None:
@@ -103,7 +145,7 @@ def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it
     details = ProblemDetails(fresh=fresh_of("small", confirmed=True))
     names = ("large", "small", "lost", "gained", "left")
     rows = changes_of(("large", 8, 1), ("small", 4, 3), ("lost", 1, 0), ("gained", 0, 1), ("left", 2, 3))
-    prompts = pd.DataFrame({"problem_id": names, "prompt": names, "source_id": None})
+    prompts = pd.DataFrame({"problem_id": names, "prompt": names, "source_id": None, "task": "t"})
     alone = replace(with_source(context, problems=prompts), details=details)
     table = problem_table(alone, grpo, rows, details, cap=4)
     assert table.title == "4 of 5 problems: grpo"
@@ -143,7 +185,7 @@ def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context)
     made = with_source(context, series=(grpo,), problem_counts=counts, problems=prompts)
 
     def gain_of_the_lowest(details: ProblemDetails) -> tuple[float, Figure]:
-        figures = blocks(problems(replace(made, details=details)), Figure)
+        figures = blocks(success(replace(made, details=details)), Figure)
         figure = next(one for one in figures if one.figure_id == "problem-gain")
         return figure.panels[0].lines[0].y[0], figure
 
@@ -168,11 +210,12 @@ def test_halves_share_no_sample_and_leave_none_out(session_store: Path) -> None:
 
 
 def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
-    (cases,) = section_blocks(page, Cases)
-    first = cases.cases[0]
+    cases = cases_of(page)
+    first = cases[0]
     assert first.case_id == f"problem-{first.problem_id}"
     assert first.summary == (
-        "grpo: base 3 of 8 correct, last 0 of 8 (lost); iac: base 3 of 8 correct, last 3 of 8 (unchanged)"
+        "grpo: base 3 of 8 correct, step 10 2 of 8, last 0 of 8 (lost, p = 1.0000); "
+        "iac: base 3 of 8 correct, last 3 of 8 (unchanged)"
     )
     counts, modes = first.tables
     assert [row[1] for row in texts(counts)] == ["3 / 8", "2 / 8", "1 / 8", "0 / 8"]
@@ -182,21 +225,22 @@ def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
     responses = [(r.text, r.count, r.correct) for r in base.responses]
     assert responses == [("answer 3 way 0", 2, True), ("answer 3 way 1", 1, True)]
     assert grpo.title == "grpo: last checkpoint (step 30), 8 samples"
-    assert [(r.count, r.correct) for r in grpo.responses] == [(3, False), (3, False)]
+    assert [(r.count, r.correct, r.answer, r.note) for r in grpo.responses] == [(3, False, "NA", "")] * 2
+    assert modes.columns[0].name == "answer"
 
 
 def test_a_gained_problem_shows_what_was_gained(page: Page, context: Context) -> None:
     changes = problem_changes(context.source, context.series[0])
     gained = str(changes.loc[changes["state"] == "gained", "problem_id"].iloc[0])
-    (cases,) = section_blocks(page, Cases)
-    case = next(one for one in cases.cases if one.problem_id == gained)
+    cases = cases_of(page)
+    case = next(one for one in cases if one.problem_id == gained)
     late = next(side for side in case.sides if side.title.startswith("grpo"))
     assert [r.correct for r in late.responses] == [True, True]
 
 
 def test_the_table_links_to_the_problems_that_are_shown(page: Page) -> None:
-    (cases,) = section_blocks(page, Cases)
-    places = {f"#{case.case_id}" for case in cases.cases}
+    cases = cases_of(page)
+    places = {f"#{case.case_id}" for case in cases}
     tables = [t for t in section_blocks(page, Table) if t.states]
     links = {cell.href for t in tables for row in t.rows for cell in row if cell.href}
     assert links == places
@@ -236,9 +280,9 @@ def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
         page = load_page(store, measures, store_name="audit.duckdb")
     lead = section(page, "problems").lead[0]
     assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead
-    (cases,) = section_blocks(page, Cases)
-    assert cases.cases[0].problem_id == lost
-    assert cases.cases[0].summary == "Base 1 of 8 correct, last 0 of 8 (lost, confirmed)"
+    cases = cases_of(page)
+    assert cases[0].problem_id == lost
+    assert cases[0].summary == "Base 1 of 8 correct, step 10 1 of 8, last 0 of 8 (lost, confirmed)"
     table = next(t for t in section_blocks(page, Table) if t.states)
     assert dict(zip([row[5] for row in texts(table)], table.states, strict=True)) == {
         "confirmed lost, p = 0.0020 (9 / 64 → 0 / 64)": "lost confirmed",

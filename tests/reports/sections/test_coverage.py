@@ -99,11 +99,11 @@ def test_an_onset_is_marked_after_a_loss_alone(context: Context) -> None:
 def test_the_map_marks_what_the_band_leaves_out_of_0(context: Context) -> None:
     figure = change_map(with_band(context, half_width=0.07))
     grpo, iac = figure.panels
-    assert (grpo.rows, grpo.columns) == (("4", "1"), ("10", "20", "30"))
-    assert grpo.cells[0] == pytest.approx((-5.0, -10.0, -20.0))
-    assert grpo.sure[0] == (False, True, True)
-    assert grpo.sure[1] == (True, True, True)
-    assert iac.sure[0] == (False, False, False)
+    assert (grpo.rows, grpo.columns) == (("10", "20", "30"), ("1", "4"))
+    assert [row[1] for row in grpo.cells] == pytest.approx([-5.0, -10.0, -20.0])
+    assert [row[1] for row in grpo.sure] == [False, True, True]
+    assert [row[0] for row in grpo.sure] == [True, True, True]
+    assert [row[1] for row in iac.sure] == [False, False, False]
     assert grpo.scale == iac.scale == 30.0
     assert "3 of 6 lie surely above the base, 2 below" in grpo.description
 

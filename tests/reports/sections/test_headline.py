@@ -73,7 +73,7 @@ def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callab
     assert card.tiles[1].change == "too few problems to tell (−1.0 points over 3 problems)"
     coverage = section(page, "coverage")
     assert coverage.lead[0].endswith("and 3 problems are too few to tell for k = 4.")
-    assert "no change detected" not in render_page(replace(page, sections=(coverage,)))
+    assert "no change detected" not in render_page(replace(page, brief=(), sections=(coverage,)))
 
 
 def test_an_interval_does_not_go_where_a_probability_cannot(context_of: Callable[..., Context]) -> None:

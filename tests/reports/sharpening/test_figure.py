@@ -208,7 +208,8 @@ def test_a_run_without_a_second_checkpoint_or_a_second_k_has_no_plane(context: C
 
 def test_the_card_says_it_right_below_the_verdict_and_above_the_figure(context: Context) -> None:
     made = with_series(controlled(context), 0, verdict=VERDICT)
-    page = build_page(made)
+    other = made.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
+    page = build_page(with_series(made, 1, checkpoints=other))
     assert page.headline.cards[0].figure.finding == sharpening_text(VERDICT)
     html = render_page(replace(page, sections=()))
     order = (f"<p>{VERDICT.sentence}</p>", f"<p>{sharpening_text(VERDICT)}</p>", 'id="sharpening-1"')
@@ -217,7 +218,16 @@ def test_the_card_says_it_right_below_the_verdict_and_above_the_figure(context: 
     assert places[1] - places[0] == len(order[0])
     without = build_page(with_series(context, 0, verdict=replace(VERDICT, sharpening=None)))
     assert without.headline.cards[0].verdict.sharpening == ""
-    assert [one.figure_id for one in page_figures(page)][:3] == ["sharpening-1", "sharpening-2", "headline-delta"]
+    first = [one.figure_id for one in page_figures(page)][:4]
+    assert first == ["coverage-map", "sharpening-1", "sharpening-2", "headline-delta"]
+
+
+def test_series_of_one_base_are_in_one_picture_on_the_first_screen(context: Context) -> None:
+    page = build_page(controlled(context))
+    assert [one.figure_id for one in page.decision.figures] == ["compare-sharpening", "coverage-map"]
+    assert [card.figure for card in page.headline.cards] == [None, None]
+    alone = build_page(with_source(controlled(context), series=context.series[:1]))
+    assert alone.decision.figures[0].figure_id == "sharpening-1"
 
 
 def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context) -> None:
@@ -227,6 +237,7 @@ def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context)
     assert [line.label for line in panel.lines] == ["base at lower temperatures", "grpo", "iac"]
     assert panel.names[1:] == (("", "", "", "step 30"), ("", "", "", "step 30"))
     assert len(panel.hotter) == 2
-    assert "compare-sharpening" in [one.figure_id for one in blocks(compare(context), Figure)]
+    each = [one.figure_id for one in blocks(compare(context), Figure)]
+    assert each[:2] == ["sharpening-1", "sharpening-2"]
     other = context.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
     assert shared_figure(with_series(context, 1, checkpoints=other)) is None

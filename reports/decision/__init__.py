@@ -1,0 +1,1 @@
+"""The first screen of the report: what to ship, and what training cost."""

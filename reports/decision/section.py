@@ -1,0 +1,182 @@
+"""The decision in words and pictures: what to ship, what it costs, and where that lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diagnostics.verdict.recommendation import BandedChange, Recommendation
+from diagnostics.verdict.record import SharpeningLabel
+from diagnostics.verdict.sentence import sharpening_text
+from diagnostics.verdict.shipping.words import alternatives_text, step_text
+from reports import citations, numbers
+from reports.context import Context
+from reports.decision.choices import Choice, choices, groups
+from reports.evidence.problem_changes import SURE
+from reports.evidence.source import SeriesSource
+from reports.records import Advice, Cell, Column, Decision, Figure, Table
+from reports.sections.coverage_figures import change_map
+from reports.sections.headline import DEFINITION
+from reports.sections.verdict_card import LOOKS, NO_VERDICT
+from reports.sharpening.figure import HOW, shared_figure, sharpening_figure
+
+_BAND = (
+    f"Brackets: {numbers.NINETY_FIVE} band over all checkpoints, temperatures and k that were compared, in points "
+    "against the base. Worst pass@k: at the k with the lowest estimate."
+)
+_LOST = (
+    f"Problems lost: solved by the base, and by none of as many samples of the checkpoint; surely where Fisher's exact "
+    f"test, with Holm's correction over the problems that the base solved, has p ≤ {SURE:g}. Not counted at other "
+    "temperatures."
+)
+#: Of the late checkpoints, against the base drawn colder.
+_BESIDE: Mapping[SharpeningLabel, str] = {
+    "better": "better",
+    "sharpening_only": "only sharper",
+    "worse": "worse than the colder base",
+    "not_shown": "not shown",
+}
+
+
+def decision(context: Context) -> Decision:
+    """What to ship of every group of series that were compared, the table of choices, and two pictures."""
+    found = groups(context)
+    made = [one for said, members in found for one in choices(context, said, members)]
+    return Decision(
+        advice=tuple(_advice(context, said, members) for said, members in found),
+        table=_table(context, made),
+        chosen=tuple(one.is_recommended for one in made),
+        sentences=_sentences(context),
+        reading=(f"{DEFINITION} {citations.key('A')[0]}.", _BAND, _LOST),
+        figures=_figures(context),
+    )
+
+
+def _advice(context: Context, said: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
+    """The sentence of `oversharp ship`, its beginning as the title."""
+    names = numbers.listing(tuple(series.name for series in members))
+    of = f" for {names}" if len(members) < len(context.series) else ""
+    if said is None or said.recommended is None:
+        why = _why_none(said, members)
+        return Advice(title=f"No checkpoint is recommended{of}", text=f"{why[0].upper()}{why[1:]}")
+    chosen = said.recommended
+    title = f"Ship {step_text(chosen, said.series)}"
+    if chosen.is_base and not chosen.is_own_base:
+        title += ", without any training"
+    text = said.sentence.removeprefix(title).removeprefix(":").strip()
+    others = alternatives_text(said)
+    more = f" {others[0].upper()}{others[1:]}." if others else ""
+    first = text if text.startswith("pass@") else f"{text[:1].upper()}{text[1:]}"
+    return Advice(title=f"{title}{of}", text=f"{first}{more}")
+
+
+def _why_none(said: Recommendation | None, members: tuple[SeriesSource, ...]) -> str:
+    if said is not None:
+        return f"{said.why}."
+    if all(series.verdict is None for series in members):
+        return NO_VERDICT
+    why = next((series.verdict.why for series in members if series.verdict is not None and series.verdict.why), None)
+    return (
+        f"{why}." if why else "The verdict was written before checkpoints were recommended: run the same audit again."
+    )
+
+
+def _table(context: Context, made: list[Choice]) -> Table:
+    several = len(context.series) > 1
+    sharper = any(one.verdict is not None and one.verdict.sharpening is not None for one in context.series)
+    columns = (
+        *((Column(name="series", numeric=False),) if several else ()),
+        Column(name="checkpoint", numeric=False),
+        Column(name="pass@1"),
+        Column(name="worst pass@k"),
+        Column(name="problems lost"),
+        Column(name="verdict", numeric=False),
+        *((Column(name="better, or only sharper?", numeric=False),) if several and sharper else ()),
+    )
+    rows = tuple(
+        (
+            *((Cell(text=_series_text(context, one)),) if several else ()),
+            Cell(text=_checkpoint_text(one)),
+            Cell(text=_first_text(one), sort=one.pass_at_1),
+            Cell(text=_worst_text(one.worst), sort=None if one.worst is None else one.worst.change),
+            Cell(text=_lost_text(one), sort=one.lost),
+            Cell(text=_verdict_text(one)),
+            *((Cell(text=_beside_text(one)),) if several and sharper else ()),
+        )
+        for one in made
+    )
+    return Table(title="What there is to ship, and what it costs", columns=columns, rows=rows)
+
+
+def _series_text(context: Context, one: Choice) -> str:
+    """A base that all share is of none in particular."""
+    if one.is_base and len(one.series) > 1:
+        return "all" if len(one.series) == len(context.series) else numbers.listing(tuple(s.name for s in one.series))
+    return one.series[0].name
+
+
+def _checkpoint_text(one: Choice) -> str:
+    at = "" if one.temperature is None else f" at T = {one.temperature:g}"
+    if one.is_base:
+        return f"base{at}"
+    return f"step {one.step}{at}{', last' if one.is_last else ''}"
+
+
+def _first_text(one: Choice) -> str:
+    if one.pass_at_1 is None:
+        return "–"
+    level = numbers.percent(one.pass_at_1)
+    return level if one.first is None else f"{level}, {_change_text(one.first)}"
+
+
+def _worst_text(worst: BandedChange | None) -> str:
+    return "–" if worst is None else f"{_change_text(worst)} at k = {worst.k}"
+
+
+def _change_text(change: BandedChange) -> str:
+    return f"{numbers.points(change.change)} [{numbers.points(change.low)}, {numbers.points(change.high)}]"
+
+
+def _lost_text(one: Choice) -> str:
+    if one.lost is None:
+        return "–"
+    surely = f", {one.sure} surely" if one.lost else ""
+    return f"{one.lost} of {one.n_problems}{surely}"
+
+
+def _verdict_text(one: Choice) -> str:
+    """What the verdict says of the last checkpoints stands at the last; of the others, what shipping says."""
+    verdict = one.series[0].verdict
+    parts = []
+    if one.is_recommended:
+        parts.append("recommended")
+    elif not one.is_last:
+        parts.append("may be shipped")
+    if one.is_last and one.temperature is None:
+        parts.append("No verdict" if verdict is None else f"{LOOKS[verdict.label][0]} {verdict.heading}")
+    return "; ".join(parts)
+
+
+def _beside_text(one: Choice) -> str:
+    verdict = one.series[0].verdict
+    if not one.is_last or one.temperature is not None:
+        return ""
+    found = None if verdict is None else verdict.sharpening
+    return "not measured" if found is None else _BESIDE[found.label]
+
+
+def _sentences(context: Context) -> tuple[str, ...]:
+    """Of a single series whether it is better than its base drawn sharper; of several the table has it."""
+    if len(context.series) > 1:
+        return ()
+    (series,) = context.series
+    said = "" if series.verdict is None else sharpening_text(series.verdict)
+    if said:
+        return (said,)
+    return () if series.recorded or series.base_step == series.last_step else (HOW,)
+
+
+def _figures(context: Context) -> tuple[Figure, ...]:
+    """The run beside its base drawn sharper, where one picture holds all series, and the map of checkpoints and k."""
+    beside = sharpening_figure(context, context.series[0]) if len(context.series) == 1 else shared_figure(context)
+    found = (beside, change_map(context))
+    return tuple(one for one in found if isinstance(one, Figure))

@@ -1,0 +1,56 @@
+"""The small store with verdicts and a recommendation, as an audit with ``oversharp ship`` leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, ShippingStep
+from diagnostics.verdict.record import Verdict
+from reports.context import Context
+from tests.reports.parts import with_series
+
+#: A step of GRPO, with the changes of the small store: pass@1 from .25, pass@4 from .8.
+CHANGES = {
+    ("grpo", 10): (0.1, -0.05),
+    ("grpo", 30): (0.25, -0.2),
+    ("iac", 20): (0.15, -0.01),
+    ("iac", 30): (0.2, -0.01),
+}
+BASE = ShippingStep(series="grpo", step=0, checkpoint="checkpoint-0", is_base=True, role="candidate", pass_at_1=0.25)
+GUARANTEE = Guarantee(
+    gain=0.05, loss=0.1, k=4, base_pass_at_1=0.25, pass_at_1=0.4, over="all k", n_units=12, units="problems"
+)
+
+
+def shipping_step(series: str, step: int, role: str, **changes: object) -> ShippingStep:
+    """A checkpoint as something to ship, ±3 points around its changes."""
+    first, worst = CHANGES[series, step]
+    one = ShippingStep(
+        series=series, step=step, checkpoint=f"checkpoint-{step}", is_base=False, role=role,  # type: ignore[arg-type]
+        pass_at_1=0.25 + first, first=BandedChange(k=1, change=first, low=first - 0.03, high=first + 0.03),
+        worst=BandedChange(k=4, change=worst, low=worst - 0.03, high=worst + 0.03),
+    )  # fmt: skip
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+def judged(context: Context, recommend: Callable[[ShippingStep], ShippingStep] = lambda one: one) -> Context:
+    """Both series judged; step 20 of IAC is recommended, or what ``recommend`` makes of it."""
+    chosen = recommend(shipping_step("iac", 20, "recommended"))
+    steps = {
+        "grpo": (BASE, shipping_step("grpo", 10, "out"), shipping_step("grpo", 30, "out")),
+        "iac": (chosen, shipping_step("iac", 30, "out")),
+    }
+    name = f"checkpoint-{chosen.step} of iac"
+    said = Recommendation(
+        series=("grpo", "iac"), recommended=chosen, guarantee=GUARANTEE, ks=(1, 4), n_problems=12, n_choosing=12,
+        sentence=f"Ship {name}: pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more.",
+    )  # fmt: skip
+    for place, series in enumerate(context.series):
+        label = "over_sharpened" if series.name == "grpo" else "inconclusive"
+        verdict = Verdict(
+            series=series.name, label=label, sentence=f"{series.name} was judged.", k_most=4, window=(20, 30),
+            shipping=replace(said, steps=steps[series.name]),
+        )  # fmt: skip
+        context = with_series(context, place, verdict=verdict)
+    return context

@@ -1,0 +1,112 @@
+"""The first screen: what to ship, what it costs, and where that lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from diagnostics.verdict.recommendation import ShippingStep
+from reports.context import Context
+from reports.decision.section import decision
+from reports.records import ChangeMap
+from reports.sections.coverage_figures import change_map
+from tests.reports.decision.judged import judged, shipping_step
+from tests.reports.parts import texts, with_series
+from tests.reports.sharpening.test_figure import controlled
+
+
+def colder(one: ShippingStep) -> ShippingStep:
+    """The base drawn at T = 0.6 in place of the checkpoint."""
+    return replace(one, series="grpo", step=0, checkpoint="checkpoint-0", is_base=True, temperature=0.6)
+
+
+def hotter(one: ShippingStep) -> ShippingStep:
+    """The last checkpoint of the series drawn at T = 1.5."""
+    return replace(one, step=30, checkpoint="checkpoint-30", temperature=1.5)
+
+
+def test_series_that_were_compared_have_one_advice_in_the_words_of_ship(context: Context) -> None:
+    (advice,) = decision(judged(context)).advice
+    assert advice.title == "Ship checkpoint-20 of iac"
+    assert advice.text == "pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more."
+    equal = judged(context)
+    verdict = equal.series[1].verdict
+    assert verdict is not None
+    assert verdict.shipping is not None
+    other = shipping_step("iac", 30, "candidate", may_be_best=True)
+    said = replace(verdict.shipping, steps=(*verdict.shipping.steps[:-1], other))
+    (advice,) = decision(with_series(equal, 1, verdict=replace(verdict, shipping=said))).advice
+    assert advice.text.endswith(" As good in pass@1, for all these data say: checkpoint-30 of iac.")
+
+
+def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(context: Context) -> None:
+    made = decision(judged(context))
+    assert made.chosen == (True, False, False)
+    assert texts(made.table) == [
+        ["iac", "step 20", "40.0\xa0%, +15.0 [+12.0, +18.0]", "−1.0 [−4.0, +2.0] at k = 4", "0 of 12", "recommended"],
+        [
+            "grpo",
+            "step 30, last",
+            "50.0\xa0%, +25.0 [+22.0, +28.0]",
+            "−20.0 [−23.0, −17.0] at k = 4",
+            "2 of 12, 0 surely",  # 3 and 1 of 8 at the base
+            "▼ Over-sharpened",
+        ],
+        [
+            "iac",
+            "step 30, last",
+            "45.0\xa0%, +20.0 [+17.0, +23.0]",
+            "−1.0 [−4.0, +2.0] at k = 4",
+            "0 of 12",
+            "? Inconclusive",
+        ],
+    ]
+
+
+def test_a_base_drawn_colder_is_of_all_series_and_nobody_counted_what_it_lost(context: Context) -> None:
+    made = decision(judged(context, colder))
+    assert made.advice[0].title == "Ship the base drawn at T = 0.6, without any training"
+    assert texts(made.table)[0][:2] == ["all", "base at T = 0.6"]
+    assert texts(made.table)[0][4] == "–"
+
+
+def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the_same(context: Context) -> None:
+    made = decision(context)
+    assert made.advice[0].title == "No checkpoint is recommended"
+    assert made.advice[0].text.startswith("No verdict: this audit was made before")
+    assert made.chosen == (False, False)
+    assert texts(made.table)[0][2:5] == [
+        "50.0\xa0%, +25.0 [+22.0, +28.0]",
+        "−20.0 [−23.0, −17.0] at k = 4",
+        "2 of 12, 0 surely",
+    ]
+
+
+def test_series_without_a_recommendation_of_their_own_have_one_of_their_own(context: Context) -> None:
+    apart = with_series(judged(context), 0, verdict=None)
+    assert [one.title for one in decision(apart).advice] == [
+        "No checkpoint is recommended for grpo",
+        "Ship checkpoint-20 of iac for iac",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recommend", "grpo", "iac"),
+    [
+        (lambda one: one, (None, ("10", "20", "30")), (1, ("10", "20", "30"))),
+        (colder, (0, ("T=0.6", "10", "20", "30")), (0, ("T=0.6", "10", "20", "30"))),
+        (
+            lambda one: replace(one, temperature=1.5, step=30),
+            (None, ("10", "20", "30")),
+            (0, ("30, T=1.5", "10", "20", "30")),
+        ),
+    ],
+    ids=["a checkpoint", "the base, colder", "a checkpoint, hotter"],
+)
+def test_the_map_outlines_what_is_recommended(context: Context, recommend, grpo, iac) -> None:  # type: ignore[no-untyped-def]
+    panels = change_map(controlled(judged(context, recommend))).panels  # type: ignore[union-attr]
+    assert all(isinstance(panel, ChangeMap) for panel in panels)
+    assert [(panel.outlined, panel.rows) for panel in panels] == [grpo, iac]
+    if panels[0].outlined == 0:
+        assert panels[0].cells[0] == pytest.approx((5.0, -2.0))  # 0.3 and 0.78 of the colder base
