@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -121,6 +122,10 @@ class OpenStore:
         """The result of one query with ``$name`` parameters. Raises ``StoreError`` where the statement is wrong."""
         return self._store.frame(sql, **parameters)
 
+    def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
+        """The same result some rows after the other, so that it may be larger than memory."""
+        return self._store.parts(sql, **parameters)
+
     def columns(self) -> pd.DataFrame:
         """Every public table and view with its columns and types."""
         return self._store.columns()
@@ -197,14 +202,14 @@ class OpenStore:
         return ReportPicture(name=found[0], figure=every[found[0]])
 
     def report(self, *, series: str | None = None) -> InlineReport:
-        """The report as something that a notebook shows. ``oversharp.report`` writes it to a file."""
+        """The brief report as something that a notebook shows. ``oversharp.report`` writes all of it to a file."""
         import tempfile
 
         from reports import build_report
 
         chosen = None if series is None else (self._named(series),)
         with tempfile.TemporaryDirectory() as folder:
-            path = build_report(self.path, Path(folder) / "report.html", series=chosen)
+            path = build_report(self.path, Path(folder) / "report.html", series=chosen, brief=True)
             return InlineReport(html=path.read_text(encoding="utf-8"))
 
     def _named(self, series: str | None) -> str:
