@@ -9,7 +9,8 @@ many audits are drawn as ``oversharp audit`` samples them, and ``recommend`` and
     python benchmarks/shipping_exact.py             # all seeds under runs/objectives/
 
 *Regret* in points as in ``shipping.py``: against the highest exact pass@1 of the base and the checkpoints of which no
-exact pass@k lies more than 2 points below the base's; a choice that lost more has the excess as its regret.
+exact pass@k lies more than 2 points below the base's; a choice that lost more has the excess as its regret. Who allows
+a larger loss (``--allow-loss``) is asked too, and the truth held to that.
 
 Writes ``benchmarks/results/shipping_exact.json`` and ``.md``; ends with 1 where the guarantee is true in less than 95 %
 or another rule has a smaller worst case.
@@ -30,14 +31,17 @@ import torch
 from demo_truth import checkpoints_of
 from exact_frontier import ExactTask, Rates, load, tokenizer_of
 from objectives import MAIN, OUT, Setting, folder_name
-from shipping import BOUND, COLDER, HOTTER, Cell, Truth, ruled
+from shipping import BOUND, COLDER, HOTTER, Cell, Truth
 from speed.results import RESULTS, circumstances, write
 
+from diagnostics.statistics.keys import PairedCounts, inference_ks
 from diagnostics.tasks import countdown
 from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from diagnostics.verdict.recommendation import Recommendation
+from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
 from diagnostics.verdict.shipping.choice import recommend
 from diagnostics.verdict.shipping.options import JudgedSeries
+from diagnostics.verdict.steps import rule_steps
 
 SEED = 20_261_123
 NAMES = ("GRPO", "GRPO, half the learning rate", "IAC")
@@ -48,6 +52,8 @@ N_BASE, N, N_COLDER, N_HOTTER = 512, 256, 128, 64
 SMOOTHED = 20
 #: Early stopping: the last checkpoint before the entropy of the rollouts falls below so much of its first value.
 ENTROPY_LEFT = 0.5
+#: A loss of pass@k that some allow.
+ALLOWED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +135,11 @@ def draw(run: Run, chosen_P: np.ndarray, rng: np.random.Generator, *, controls: 
             ),
         )
     )  # fmt: skip
-    return replace(series, lost=[step + 1 for step, one in enumerate(ruled(series, rng)) if one.lost])
+    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in trained]
+    ruled = rule_steps(
+        pairs, ks=inference_ks(N), level=STEP_LEVEL, exact_level=KEY_LEVEL, margin=MARGIN, rng=rng
+    )  # as a verdict asks
+    return replace(series, lost=[step + 1 for step, one in enumerate(ruled) if one.lost])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,17 +186,25 @@ RULES: Mapping[str, Callable[[Asked], int]] = {
 }
 
 
-def asked_of(run: Run, audits: int, *, controls: bool) -> dict[str, Any]:
+def regret(truth: Truth, chosen: int, allowed: float) -> float:
+    """In points; ``allowed``: the most that pass@k may have lost, a probability."""
+    excess_T = truth.fall - max(MARGIN, allowed)
+    if excess_T[chosen] > 0:
+        return 100 * float(excess_T[chosen])
+    return 100 * float(truth.pass_at_TK[excess_T <= 0, 0].max() - truth.pass_at_TK[chosen, 0])
+
+
+def asked_of(run: Run, audits: int, *, controls: bool, allowed: float) -> dict[str, Any]:
     """Regret of every rule in ``audits`` audits of one run, and how often a guarantee is given and true."""
-    rng = np.random.default_rng([SEED, NAMES.index(run.name), run.seed, controls])
+    rng = np.random.default_rng([SEED, NAMES.index(run.name), run.seed, controls, round(1000 * allowed)])
     truth, n_held_out = run.truth(controls=controls), run.rate_TP.shape[1]
     regrets: dict[str, list[float]] = {name: [] for name in RULES}
     given = true = trained = 0
     for _ in range(audits):
         drawn = draw(run, rng.integers(0, n_held_out, PROBLEMS), rng, controls=controls)
-        asked = Asked(run=run, said=recommend([drawn]))
+        asked = Asked(run=run, said=recommend([drawn], allowed_loss=allowed))
         for name, rule in RULES.items():
-            regrets[name].append(100 * truth.regret(rule(asked)))
+            regrets[name].append(regret(truth, rule(asked), allowed))
         recommended = asked.said.recommended
         trained += recommended is not None and not recommended.is_base
         if asked.said.guarantee is not None:
@@ -251,6 +269,7 @@ def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], audits: int, n_held_
     ]
     titles = {
         "checkpoints": "The base and the checkpoints",
+        "allowed": f"A loss of {100 * ALLOWED:g} points allowed (`--allow-loss {100 * ALLOWED:g}`), in the truth too",
         "controls": f"With controls: the base at T = {', '.join(map(str, COLDER))} and the last checkpoint at T = "
         f"{', '.join(map(str, HOTTER))} may be shipped too",
     }
@@ -293,8 +312,12 @@ def main() -> int:
     if not runs:
         sys.exit(f"{OUT}: no finished run here; train first: python benchmarks/objectives.py --only main")
     tables = {
-        name: [asked_of(run, arguments.audits, controls=controls) for run in runs]
-        for name, controls in (("checkpoints", False), ("controls", True))
+        name: [asked_of(run, arguments.audits, controls=controls, allowed=allowed) for run in runs]
+        for name, controls, allowed in (
+            ("checkpoints", False, 0.0),
+            ("allowed", False, ALLOWED),
+            ("controls", True, 0.0),
+        )
     }
     (RESULTS / "shipping_exact.md").write_text(text(tables, arguments.audits, len(problems)), encoding="utf-8")
     told = {name: {"guarantee": guarantee(rows), "regret": summary(rows)} for name, rows in tables.items()}
@@ -302,6 +325,7 @@ def main() -> int:
         "shipping_exact",
         {
             "what": "regret in points of what `oversharp ship` recommends, on runs whose exact truth is known",
+            "allowed_loss": ALLOWED,
             "audits_of_each_run": arguments.audits,
             "problems": PROBLEMS,
             "held_out": len(problems),
@@ -310,9 +334,10 @@ def main() -> int:
             **circumstances(("oversharp", "torch", "transformers", "numpy", "scipy")),
         },
     )
-    share = told["checkpoints"]["guarantee"]["share"]
-    worst = {name: one["worst"] for name, one in told["checkpoints"]["regret"].items()}
-    return 0 if share is not None and share >= BOUND and min(worst, key=lambda name: worst[name]) == "ship" else 1
+    shares = [one["guarantee"]["share"] for one in told.values()]
+    worst = [{name: value["worst"] for name, value in one["regret"].items()} for one in told.values()]
+    held = all(share is None or share >= BOUND for share in shares)
+    return 0 if held and all(one["ship"] == min(one.values()) for one in worst) else 1
 
 
 if __name__ == "__main__":

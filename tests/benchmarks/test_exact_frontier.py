@@ -8,7 +8,7 @@ import pytest
 import torch
 from exact_frontier import FINE, ExactFrontier, ExactTask, load, mixed, pass_at, tokenizer_of
 from free_controls import Law, audited, exact_frontiers
-from shipping_exact import COLDER, HOTTER, RULES, Asked, Run, draw
+from shipping_exact import COLDER, HOTTER, RULES, Asked, Run, draw, regret
 from standing import Ground, Standing, ranked, standing_markdown, standing_row
 
 from diagnostics.measures._frontier import controls
@@ -154,5 +154,11 @@ def test_each_rule_names_the_checkpoint_that_it_looks_for() -> None:
     }
     truth = one.truth(controls=False)
     assert truth.pass_at_TK.shape == (4, 128)
-    assert truth.regret(3) == pytest.approx(0.2)
+    assert regret(truth, 3, 0.0) == pytest.approx(20.0)
+    assert regret(truth, 2, 0.0) == 0.0
+    # worse than the base: what it lost beyond what may be lost
+    lost = run(0.9, 0.5, reward=[0.5, 0.5], entropy=[1.0, 1.0]).truth(controls=False)
+    assert regret(lost, 1, 0.0) == pytest.approx(40.0 - 2.0)
+    assert regret(lost, 1, 0.05) == pytest.approx(40.0 - 5.0)
+    assert regret(lost, 0, 0.45) == 0.0
     assert len(one.truth(controls=True).pass_at_TK) == 4 + 5
