@@ -4,7 +4,8 @@ On Countdown-mini every correct response is known, so pass@1 and pass@k of a bas
 temperature, nor have those of a checkpoint, drawn hotter or mixed with the base's weights. ``make frontier`` teacher-
 forces them straight through transformers, sets every checkpoint against the exact temperature frontier, and then draws
 audits with controls from these exact rates, as ``oversharp audit`` would: how often the 95 % interval of
-``frontier_gain`` holds the exact gain, and how often a base that was only drawn colder is called better or worse.
+``frontier_gain`` holds the exact gain, and how often a base that was only drawn colder is called better or worse. The
+controls that cost no samples, power and answers, are held to exact values of their own (``free_controls.py``).
 
     python benchmarks/frontier.py                        # runs/demo/grpo and runs/demo/iac
     python benchmarks/frontier.py --runs A B --series 500
@@ -27,31 +28,25 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from exact_frontier import FINE, ExactFrontier, ExactTask, Rates, load, mixed, pass_at, tokenizer_of
+from free_controls import N_BASE, N, free_controls, law_of
 from results import RESULTS, circumstances
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from diagnostics.models.load import quiet_transformers
 from diagnostics.series import find_series
-from diagnostics.statistics.frontier import FrontierPoints, against_frontier, frontier_curve
+from diagnostics.statistics.frontier import FrontierPoints, against_frontier
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.tasks import countdown
 
 SEED = 23
 K = 128
-#: Fine enough that what is interpolated between is exact to a tenth of a point.
-FINE = (1.0, 0.9, 0.8, 0.7, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.175, 0.15, 0.125, 0.1)
 #: What an audit draws by default, and a base at temperatures between these: runs that are sharpening and nothing else.
 DRAWN = (1.0, 0.6, 0.3, 0.15)
 BETWEEN = (0.8, 0.5, 0.4, 0.25, 0.2)
 HOTTER = (1.2, 1.5)
 WEIGHTS = (0.25, 0.5, 0.75)
-#: An audit of the demo: samples of the base, of a checkpoint and at each temperature, per problem.
-N_BASE, N, N_CONTROL = 512, 256, 128
-SCORED_AT_ONCE = 1024
+#: An audit of the demo: samples of the base at each temperature, per problem.
+N_CONTROL = 128
 LEAST_COVERAGE, MOST_WRONG = 0.93, 0.05
-
-Rates = Float[np.ndarray, " problem"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,60 +59,19 @@ class Point:
     @property
     def x(self) -> float:
         """pass@1."""
-        return float(self.rate_P.mean())
+        return pass_at(self.rate_P, 1)
 
     @property
     def y(self) -> float:
         """pass@K."""
-        return float((1.0 - (1.0 - self.rate_P) ** K).mean())
-
-
-class ExactTask:
-    """The demo's problems with all of their modes, as tokens."""
-
-    def __init__(self, tokenizer_path: Path) -> None:
-        problems = countdown.problems()
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
-        prompts = [tokenizer(one.prompt)["input_ids"] for one in problems for _ in one.modes]
-        modes = [[*tokenizer(mode)["input_ids"], tokenizer.eos_token_id] for one in problems for mode in one.modes]
-        self.problem_M = np.repeat(np.arange(len(problems)), [len(one.modes) for one in problems])
-        self.n_problems, self.n_prompt = len(problems), len(prompts[0])  # the same for all of this task
-        self.ids_MT = torch.tensor([prompt + mode for prompt, mode in zip(prompts, modes, strict=True)])
-
-    def rates(self, model: PreTrainedModel, temperatures: Sequence[float]) -> list[Rates]:
-        """Per temperature the summed probability of every problem's modes."""
-        logp_TM: list[list[np.ndarray]] = [[] for _ in temperatures]
-        with torch.inference_mode():
-            for ids_BT in self.ids_MT.split(SCORED_AT_ONCE):
-                logits = model(ids_BT).logits[:, self.n_prompt - 1 : -1].double()
-                target = ids_BT[:, self.n_prompt :, None]
-                for place, temperature in enumerate(temperatures):
-                    logp = torch.log_softmax(logits / temperature, dim=-1).gather(2, target)[..., 0].sum(dim=1)
-                    logp_TM[place].append(logp.numpy())
-        return [
-            np.bincount(self.problem_M, np.exp(np.concatenate(parts)), self.n_problems).clip(0.0, 1.0)
-            for parts in logp_TM
-        ]
-
-
-def load(path: Path) -> PreTrainedModel:
-    """A checkpoint in float32."""
-    with quiet_transformers():
-        return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-
-
-def mixed(base: PreTrainedModel, late: PreTrainedModel, share: float) -> PreTrainedModel:
-    """Weights ``share`` of the way from the first to the second, written into ``base``'s copy."""
-    start, end = base.state_dict(), late.state_dict()
-    made = type(base)(base.config).eval()
-    made.load_state_dict({name: torch.lerp(start[name], end[name], share) for name in start})
-    return made
+        return pass_at(self.rate_P, K)
 
 
 def laws_of(run: Path, frontier: Mapping[float, Rates] | None) -> tuple[Mapping[float, Rates], list[Point]]:
     """The base's rates at the fine temperatures, computed unless given, and every law of the run beside it."""
     series = find_series([run], base=None, name=None)
-    task, base = ExactTask(series.base.path), load(series.base.path)
+    problems, base = countdown.problems(), load(series.base.path)
+    task = ExactTask(tokenizer_of(series.base.path), problems, [one.modes for one in problems])
     fine = frontier or dict(zip(FINE, task.rates(base, FINE), strict=True))
     points, name = [], run.name
     for checkpoint in series.checkpoints[1:]:
@@ -134,15 +88,7 @@ def laws_of(run: Path, frontier: Mapping[float, Rates] | None) -> tuple[Mapping[
 
 def exact_gain(fine: Mapping[float, Rates], point: Point) -> float | None:
     """pass@1 beyond the exact temperature frontier at equal pass@K; None beyond its ends."""
-    curve = [Point(name="", rate_P=fine[temperature]) for temperature in FINE]
-    sharp = FrontierPoints(
-        sharpness_S=1.0 - np.array(FINE),
-        x_SP=np.array([[one.x] for one in curve]),
-        y_SP=np.array([[one.y] for one in curve]),
-        limit_P=None,
-    )
-    x_R, y_R = frontier_curve(sharp)
-    return point.x - float(np.interp(point.y, y_R[::-1], x_R[::-1])) if y_R[-1] <= point.y <= y_R[0] else None
+    return ExactFrontier.of(fine, K).gain(point.x, point.y)
 
 
 def simulated(fine: Mapping[float, Rates], points: Sequence[Point], series: int) -> list[dict[str, float]]:
@@ -184,8 +130,8 @@ def simulated(fine: Mapping[float, Rates], points: Sequence[Point], series: int)
     ]
 
 
-def rows_of(runs: Sequence[Path], series: int) -> list[dict[str, Any]]:
-    """One row per law: where it lies, its exact gain, and what sampled audits say of it."""
+def measured(runs: Sequence[Path], series: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """One row per law: where it lies, its exact gain, and what sampled audits say of it; then the free controls."""
     fine: Mapping[float, Rates] | None = None
     points: list[Point] = []
     for run in runs:
@@ -200,7 +146,9 @@ def rows_of(runs: Sequence[Path], series: int) -> list[dict[str, Any]]:
             gain = 0.0 if kind == "sharpening" else exact_gain(fine, point)
             place = {"law": point.name, "kind": kind, "pass_at_1": point.x, f"pass_at_{K}": point.y}
             rows.append({**place, "exact_gain": gain, **said})
-    return rows
+    path = find_series([runs[0]], base=None, name=None).base.path
+    law = law_of(load(path), tokenizer_of(path), countdown.problems(), countdown.RESPONSE_TOKENS)
+    return rows, free_controls(law, {one.name: one.rate_P for one in points}, max(1, series // 2))
 
 
 def broken(row: Mapping[str, Any]) -> bool:
@@ -209,6 +157,56 @@ def broken(row: Mapping[str, Any]) -> bool:
         return False
     wrong = max(row["better"], row["worse"]) if row["kind"] == "sharpening" else 0.0
     return bool(row["held"] < LEAST_COVERAGE or wrong > MOST_WRONG)
+
+
+def uncovered(row: Mapping[str, Any]) -> bool:
+    """Whether the interval against a free control covers too seldom."""
+    return row["held"] is not None and bool(row["held"] < LEAST_COVERAGE)
+
+
+def free_table(free: Mapping[str, Any], series: int) -> str:
+    """The controls that cost no samples, as Markdown."""
+    k, names = free["k"], list(free["k"])
+    by_law: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in free["rows"]:
+        by_law.setdefault(row["law"], {})[row["control"]] = row
+    head = " | ".join(f"{name}, k = {k[name]}: gain | held, % | has a value, %" for name in names)
+    lines = [
+        "## Against the frontiers that cost no samples",
+        "",
+        "*Power*: the base's different samples reweighted to p^α; *answers*: the answers of m draws that agree. Their "
+        "exact values come from the base's law, listed by following every prefix above 3e-5 "
+        f"({100 * free['listed_mass']:.1f} % of its probability). {max(1, series // 2)} audits drawn from it, problems "
+        "drawn again; gain in points, *held*: how often the 95 % interval holds it.",
+        "",
+        f"| law | {head} |",
+        "|---" + "|---:" * 3 * len(names) + "|",
+    ]
+    for law, own in by_law.items():
+        cells = []
+        for name in names:
+            gain, held = own[name]["exact_gain"], own[name]["held"]
+            cells += [_points(gain), "" if held is None else f"{100 * held:.0f}", f"{100 * own[name]['known']:.0f}"]
+        lines.append(f"| {law} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "What the points of these frontiers are off by, in the mean over audits of all the problems, in points: a "
+        "share that is estimated and put into 1 − (1 − q)^k is biased, and responses that were not sampled are left "
+        "out.",
+        "",
+        "| control | α or m | k | pass@1 | off by | pass@k | off by |\n|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for one in free["bias"]:
+        off = [f"{100 * one[f'bias_pass_at_{axis}']:+.2f}".replace("-", "−") for axis in ("1", "k")]
+        lines.append(
+            f"| {one['control']} | {one['knob']:g} | {one['k']} | {one['pass_at_1']:.3f} | {off[0]} "
+            f"| {one['pass_at_k']:.3f} | {off[1]} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _points(gain: float | None) -> str:
+    return "beyond" if gain is None else f"{100 * gain:+.1f}".replace("-", "−")
 
 
 def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) -> str:
@@ -229,9 +227,8 @@ def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) 
         if row["kind"] == "frontier":
             cells += ["", "", "", ""]
         else:
-            gain = row["exact_gain"]
-            cells += ["beyond" if gain is None else f"{100 * gain:+.1f}".replace("-", "−")]
-            cells += ["" if gain is None else f"{100 * row['held']:.0f}"]
+            cells += [_points(row["exact_gain"])]
+            cells += ["" if row["exact_gain"] is None else f"{100 * row['held']:.0f}"]
             cells += [f"{100 * row[name]:.1f}" for name in ("better", "worse")]
         body.append(f"| {' | '.join(cells)} |")
     return "\n\n".join(lines) + "\n" + "\n".join(body) + "\n"
@@ -245,23 +242,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / "frontier.json")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    rows = rows_of(given.runs, given.series)
+    rows, free = measured(given.runs, given.series)
     result = {
         "what": "checkpoints against the temperature frontier of their base; see frontier.md",
         "seed": SEED,
         "k": K,
         "series": given.series,
-        "bounds_held": not any(map(broken, rows)),
+        "bounds_held": not any(map(broken, rows)) and not any(map(uncovered, free["rows"])),
         **circumstances(("oversharp", "torch", "transformers", "scikit-learn")),
         "rows": rows,
+        "free_controls": free,
     }
     given.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    given.out.with_suffix(".md").write_text(table(rows, given.series, given.runs))
+    given.out.with_suffix(".md").write_text(
+        table(rows, given.series, given.runs) + "\n" + free_table(free, given.series)
+    )
     for row in filter(broken, rows):
         print(
             f"{row['law']}: held {row['held']:.3f}, better {row['better']:.3f}, worse {row['worse']:.3f}",
             file=sys.stderr,
         )
+    for row in filter(uncovered, free["rows"]):
+        print(f"{row['law']} against {row['control']}: held {row['held']:.3f}", file=sys.stderr)
     return 0 if result["bounds_held"] else 1
 
 

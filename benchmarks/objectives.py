@@ -8,6 +8,7 @@ little by then, and only the second comparison is fair to the others.
     python benchmarks/objectives.py                 # trains what is missing under runs/objectives/, 2 runs at a time
     python benchmarks/objectives.py --only main     # one table: main, alpha, mu, group, coupling
 
+The main table has more seeds than the others, and says where each objective stands against the base drawn colder.
 Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and ``objectives.md``.
 """
 
@@ -26,9 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 from demo_truth import ExactTruth, checkpoints_of, exact_truth, mode_logp
+from exact_frontier import ExactTask, tokenizer_of
 from numpy.typing import NDArray
-from scipy import stats
 from speed.results import RESULTS, circumstances, write
+from standing import Ground, Standing, Summary, ranked, standing_markdown, standing_row, summary
 
 from diagnostics.kernel import KernelRow, gradient_kernel
 from diagnostics.models.load import load_path
@@ -44,6 +46,8 @@ from trainers.sft import train_base
 OUT = Path("runs/objectives")
 #: Where runs are compared at equal pass@1: every objective of DEMO's table that learns at all gets there.
 MATCHED_PASS_AT_1 = 0.40
+#: Attempts of the coverage that the plane of the frontier has.
+K = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +108,6 @@ class Outcome:
 
 
 COLUMNS = tuple(field.name for field in fields(Outcome))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """A mean over ``n`` seeds with its 95 % t-interval, None with one seed."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
 
 
 #: Two ways to write one objective: α = 0 changes nothing, α = 1 is the default.
@@ -248,19 +242,6 @@ def at_level(course: Mapping[int, Outcome], level: float) -> Outcome | None:
     return None
 
 
-def summary(values: Sequence[float]) -> Summary:
-    """Mean and 95 % t-interval.
-
-    >>> summary([1.0, 2.0, 3.0])
-    Summary(mean=2.0, low=-0.484..., high=4.484..., n=3)
-    """
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return Summary(mean=mean, low=None, high=None, n=len(values))
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return Summary(mean=mean, low=mean - half, high=mean + half, n=len(values))
-
-
 def table_rows(setting: Setting, courses: Sequence[Mapping[int, Outcome]], level: float) -> dict[str, Any]:
     """One row: summaries over the seeds' courses at the last step, and where pass@1 first reaches ``level``."""
     last = [course[max(course)] for course in courses]
@@ -276,6 +257,36 @@ def table_rows(setting: Setting, courses: Sequence[Mapping[int, Outcome]], level
         else None,
         "seeds_that_reach_it": len(matched),
     }
+
+
+def train_and_score(
+    settings: Mapping[Path, tuple[Setting, int]], base: Path, max_steps: int, jobs: int, says: ConsoleProgress
+) -> dict[Path, dict[int, Outcome]]:
+    """The course of every run, trained first where it is missing."""
+    problems = countdown.problems()
+    courses: dict[Path, dict[int, Outcome]] = {}
+    with (
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool,
+        says.stage("train and score", len(settings)) as advance,
+    ):
+        futures = {
+            run: pool.submit(train_one, setting, seed, base, max_steps) for run, (setting, seed) in settings.items()
+        }
+        for run, future in futures.items():
+            future.result()
+            courses[run] = outcomes(run, problems)
+            advance(1)
+    return courses
+
+
+def standings(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground) -> list[Standing]:
+    """Of every run against the frontier of its base."""
+    found = []
+    for run, course in courses.items():
+        matched = at_level(course, MATCHED_PASS_AT_1)
+        place = None if matched is None else (matched.pass_at_1, matched.pass_at_128)
+        found.append(ground.standing(checkpoints_of(run)[max(course)], place))
+    return found
 
 
 def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
@@ -324,7 +335,7 @@ def coupling_markdown(coupling: Mapping[str, Mapping[str, Summary]]) -> list[str
 def markdown(
     tables: Mapping[str, Sequence[dict[str, Any]]],
     base: Outcome,
-    seeds: int,
+    seeds: Mapping[str, int],
     max_steps: int,
     coupling: Mapping[str, Mapping[str, Summary]],
 ) -> str:
@@ -332,17 +343,32 @@ def markdown(
     lines = [
         "# Objectives on Countdown-mini",
         "",
-        f"Exact values over the {len(countdown.problems())} audited problems after {max_steps} steps; mean of {seeds} "
+        f"Exact values over the {len(countdown.problems())} audited problems after {max_steps} steps; mean over "
         "seeds, ± half of the 95 % t-interval over seeds. One base for all: pass@1 "
         f"{base.pass_at_1:.3f}, pass@8 {base.pass_at_8:.3f}, pass@128 {base.pass_at_128:.3f}, mode entropy "
         f"{base.mode_entropy_nats:.2f} nats. *Matched*: where pass@1 first reaches {MATCHED_PASS_AT_1}. "
         "Written by `python benchmarks/objectives.py`.",
     ]
     for name, rows in tables.items():
-        lines += ["", f"## {TITLES[name]}", "", *table_markdown(rows, seeds)]
+        lines += ["", f"## {TITLES[name]}", "", f"{seeds[name]} seeds.", "", *table_markdown(rows, seeds[name])]
+        if name == "main":
+            lines += ["", *better_or_sharper(rows, seeds[name])]
         if name == "coupling":
             lines += ["", *coupling_markdown(coupling)]
     return "\n".join(lines) + "\n"
+
+
+def better_or_sharper(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
+    """Where the main table's objectives stand against the base drawn colder."""
+    return [
+        "### Better, or only sharper?",
+        "",
+        f"The last step against the exact temperature frontier of the base, {seeds} seeds, in points. *Gain*: pass@1 "
+        f"beyond that of the base at the temperature with the same pass@{K}. At one pass@1 the frontier is one number, "
+        f"so what lies above it there has the order of the matched pass@{K}. Unknown: beyond the frontier's ends.",
+        "",
+        *standing_markdown(rows, seeds, K, MATCHED_PASS_AT_1),
+    ]
 
 
 def _cell(value: Mapping[str, float | None], decimals: int = 3) -> str:
@@ -356,6 +382,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(TABLES), default=list(TABLES))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--main-seeds", type=int, default=5, help="seeds of the main table")
     parser.add_argument("--max-steps", type=int, default=160)
     parser.add_argument("--jobs", type=int, default=2, help="runs at one time, a thread each")
     arguments = parser.parse_args()
@@ -364,50 +391,42 @@ def main() -> int:
 
     write_problem_sets()
     base = train_base(SftConfig(output_dir=OUT / "base", resume=True), says)
+    seeds = {name: arguments.main_seeds if name == "main" else arguments.seeds for name in arguments.only}
     wanted = {
         folder(setting, seed): (setting, seed)
         for name in arguments.only
         for setting in TABLES[name]
-        for seed in range(arguments.seeds)
+        for seed in range(seeds[name])
     }
+    courses = train_and_score(wanted, base, arguments.max_steps, arguments.jobs, says)
     problems = countdown.problems()
-    courses: dict[Path, dict[int, Outcome]] = {}
-    with (
-        ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool,
-        says.stage("train and score", len(wanted)) as advance,
-    ):
-        futures = {
-            run: pool.submit(train_one, setting, seed, base, arguments.max_steps)
-            for run, (setting, seed) in wanted.items()
-        }
-        for run, future in futures.items():
-            future.result()
-            courses[run] = outcomes(run, problems)
-            advance(1)
-
-    seeds = range(arguments.seeds)
-    tables = {
-        name: [
-            table_rows(setting, [courses[folder(setting, seed)] for seed in seeds], MATCHED_PASS_AT_1)
-            for setting in TABLES[name]
-        ]
-        for name in arguments.only
-    }
+    ground = Ground.of(ExactTask(tokenizer_of(base), problems, [one.modes for one in problems]), base, K)
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name in arguments.only:
+        tables[name] = []
+        for setting in TABLES[name]:
+            runs = [folder(setting, seed) for seed in range(seeds[name])]
+            own = {run: courses[run] for run in runs}
+            row = table_rows(setting, list(own.values()), MATCHED_PASS_AT_1)
+            tables[name].append({**row, "frontier": standing_row(standings(own, ground))})
     base_outcome = next(iter(courses.values()))[0]
     trained = checkpoints_of(folder(MAIN[0], 0))
     coupling = {
         "base": kernel_coupling(base),
         f"GRPO, step {arguments.max_steps}, seed 0": kernel_coupling(trained[max(trained)]),
     }
-    text = markdown(tables, base_outcome, arguments.seeds, arguments.max_steps, coupling)
+    text = markdown(tables, base_outcome, seeds, arguments.max_steps, coupling)
     (RESULTS / "objectives.md").write_text(text, encoding="utf-8")
     write(
         "objectives",
         {
             "base": asdict(base_outcome),
             "matched_pass_at_1": MATCHED_PASS_AT_1,
-            "seeds": arguments.seeds,
+            "k": K,
+            "frontier": ground.frontier_values(),
+            "seeds": seeds,
             "max_steps": arguments.max_steps,
+            "ranks": {name: ranked(rows, K) for name, rows in tables.items()},
             "tables": tables,
             "kernel_cosines": {
                 name: {kind: asdict(value) for kind, value in by_kind.items()} for name, by_kind in coupling.items()

@@ -1,9 +1,8 @@
 """The models that the speed of vLLM and of scoring is measured with, made once and kept in ``runs/speed``.
 
-A series of nine checkpoints of Countdown-mini: the demo's model has attention heads of size 24, which vLLM's CPU
-kernels refuse, so this one has larger heads. It is trained in the same way for fewer steps, and GRPO makes the series;
-that takes a minute. And a model with a vocabulary of 32,768 and random weights, as tiny vocabularies flatter whatever
-is computed over all of one.
+A series of nine checkpoints of Countdown-mini, of a model with more heads and a longer context than the demo's. It is
+trained in the same way for fewer steps, and GRPO makes the series; that takes a minute. And a model with a vocabulary
+of 32,768 and random weights, as tiny vocabularies flatter whatever is computed over all of one.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def make_wide_model(folder: Path) -> Path:
 
 
 def _countdown_model() -> Qwen3ForCausalLM:
-    """The demo's Qwen3 with larger heads, and a context that holds the longest probe of the vLLM sampler."""
+    """The demo's Qwen3 with more heads, and a context that holds the longest probe of the vLLM sampler."""
     config = Qwen3Config(
         vocab_size=len(countdown_base.VOCABULARY),
         hidden_size=96,

@@ -14,6 +14,7 @@ from diagnostics.app.compare_config import read_comparison
 from diagnostics.records.errors import ConfigError, TrainingError
 from diagnostics.store import Store
 from reports.evidence.source import read_source
+from tests.conftest import write_checkpoint
 from trainers.config import TrainConfig
 
 pytestmark = pytest.mark.xdist_group("compare")  # they share what takes seconds to make
@@ -81,11 +82,7 @@ def written_ns(out: Path) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights, and beside them problems that these solve now and then: any single even number is right."""
-    from trainers.countdown_base import build_model, build_tokenizer
-
-    path = tmp_path_factory.mktemp("model")
-    build_model(seed=0).save_pretrained(path)
-    build_tokenizer().save_pretrained(path)
+    path = write_checkpoint(tmp_path_factory.mktemp("model") / "tiny", seed=0)
     evens = [str(number) for number in range(0, 100, 2)]
     lines = [
         json.dumps({"prompt": prompt, "answer": "even", "modes": evens, "verifier": "modes"})

@@ -41,6 +41,13 @@ SELECT checkpoint_id, settings_id, problem_id, greedy, sample_index, text, token
 FROM samples
 ORDER BY ALL
 """
+DRAWN = """
+SELECT s.step, p.prompt, s.token_ids, s.logp_sum_raw
+FROM own_samples AS s
+JOIN problems AS p USING (problem_id)
+WHERE NOT s.greedy
+ORDER BY s.step, s.problem_id, s.sample_index
+"""
 SCORES = """
 SELECT r.checkpoint_id, r.problem_id, r.response_id, r.n_tokens, count(t.token_logps) AS n_lists, r.logp_sum
 FROM response_logps AS r
@@ -135,14 +142,14 @@ def _processes_of(session: int) -> list[str]:
 
 
 def _write_checkpoint(folder: Path, seed: int) -> None:
-    """The built-in task's model with heads that vLLM's CPU kernels take, and with opinions."""
+    """The demo's model, with opinions."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from trainers.countdown_base import build_model, build_tokenizer
 
     plain = build_model(0)
-    config = Qwen3Config(**plain.config.to_dict() | {"head_dim": 32, "initializer_range": 0.1})
+    config = Qwen3Config(**plain.config.to_dict() | {"initializer_range": 0.1})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
@@ -275,6 +282,42 @@ def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
     assert set(ended.done) == {"teacher-force", "grade"}
     assert ended.done["teacher-force"] == len(undisturbed_vllm.frame(SCORES)) - len(held[SCORES])
     _require_same(audit, undisturbed_vllm, tolerance=ANOTHER_BATCH_SHAPE)
+
+
+@needs_vllm
+@pytest.mark.xdist_group("vllm")
+def test_what_vllm_draws_of_the_demos_model_follows_its_exact_law(undisturbed_vllm: Audit) -> None:
+    rows = undisturbed_vllm.frame(DRAWN)
+    assert len(rows) == len(STEPS) * len(PROBLEMS) * N
+    ahead, variance = 0.0, 0.0
+    for step, own in rows.groupby("step"):
+        exact = _exact_logp(undisturbed_vllm.run / f"checkpoint-{step}", own)
+        for (logp_T, expected_T, variance_T), said in zip(exact, own["logp_sum_raw"], strict=True):
+            assert said == pytest.approx(logp_T.sum(), abs=1e-4)
+            ahead += float((logp_T - expected_T).sum())
+            variance += float(variance_T.sum())
+    # each token's log-probability less its expectation, given what came before: a sum of no drift
+    assert abs(ahead) < 3 * variance**0.5
+    assert variance > 100
+
+
+def _exact_logp(checkpoint: Path, rows: pd.DataFrame) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Per response the log-probability of every token, what is expected there and its variance, by transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    found = []
+    for prompt, drawn in zip(rows["prompt"], rows["token_ids"], strict=True):
+        before, ids = tokenizer(prompt)["input_ids"], list(map(int, drawn))
+        with torch.inference_mode():
+            logits_TV = model(torch.tensor([before + ids])).logits[0, len(before) - 1 : -1].double()
+        logp_TV = logits_TV.log_softmax(-1).numpy()
+        expected_T = (np.exp(logp_TV) * logp_TV).sum(axis=1)
+        variance_T = (np.exp(logp_TV) * logp_TV**2).sum(axis=1) - expected_T**2
+        found.append((logp_TV[range(len(ids)), ids], expected_T, variance_T))
+    return found
 
 
 # ---------------------------------------------------------------- the engine's process

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from diagnostics.samplers.vllm_support import CPU_HEAD_SIZES
 from diagnostics.tasks import countdown
 from diagnostics.tasks.countdown import Query
 from trainers.countdown_base import (
@@ -39,7 +40,8 @@ def test_every_prompt_and_mode_survives_the_tokenizer() -> None:
 
 def test_the_model_is_the_one_of_the_demo() -> None:
     model = build_model(seed=0)
-    assert sum(parameter.numel() for parameter in model.parameters()) == 342_864
+    assert sum(parameter.numel() for parameter in model.parameters()) == 333_696
+    assert model.config.head_dim in CPU_HEAD_SIZES
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
 
 

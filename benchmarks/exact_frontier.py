@@ -1,0 +1,139 @@
+"""Exact success rates on tasks whose correct responses can be listed, and the frontier of a base that is drawn colder.
+
+Teacher-forced straight through transformers, without the audit's own code, in double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from diagnostics.models.load import quiet_transformers
+from diagnostics.records.types import Problem
+from diagnostics.statistics.frontier import FrontierPoints, frontier_curve
+
+#: Fine enough that what is interpolated between is exact to a tenth of a point.
+FINE = (1.0, 0.9, 0.8, 0.7, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.175, 0.15, 0.125, 0.1)
+SCORED_AT_ONCE = 1024
+#: Beyond the base's own pass@k by no more than this is what double precision leaves.
+LEAST = 1e-9
+
+Rates = Float[np.ndarray, " problem"]
+
+
+class ExactTask:
+    """Problems with all of their correct responses, as tokens; padded on the right, which causality hides."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], modes: Sequence[Sequence[str]]
+    ) -> None:
+        end = tokenizer.eos_token_id
+        rows = [
+            (list(tokenizer(one.prompt)["input_ids"]), [*tokenizer(mode)["input_ids"], end])
+            for one, own in zip(problems, modes, strict=True)
+            for mode in own
+        ]
+        width = max(len(prompt) + len(response) for prompt, response in rows)
+        self.problem_M = np.repeat(np.arange(len(problems)), [len(own) for own in modes])
+        self.n_problems = len(problems)
+        self.ids_MT = torch.tensor(
+            [prompt + response + [0] * (width - len(prompt) - len(response)) for prompt, response in rows]
+        )
+        place_T = torch.arange(width - 1)  # of the token that is read; it predicts the next
+        first_M1 = torch.tensor([[len(prompt) - 1] for prompt, _ in rows])
+        after_M1 = torch.tensor([[len(prompt) + len(response) - 1] for prompt, response in rows])
+        self.scored_MT = (place_T >= first_M1) & (place_T < after_M1)
+
+    def rates(self, model: PreTrainedModel, temperatures: Sequence[float]) -> list[Rates]:
+        """Per temperature the summed probability of every problem's correct responses."""
+        logp_TM: list[list[np.ndarray]] = [[] for _ in temperatures]
+        with torch.inference_mode():
+            parts = zip(self.ids_MT.split(SCORED_AT_ONCE), self.scored_MT.split(SCORED_AT_ONCE), strict=True)
+            for ids_BT, scored_BT in parts:
+                logits = model(ids_BT).logits[:, :-1].double()
+                target = ids_BT[:, 1:, None]
+                for place, temperature in enumerate(temperatures):
+                    logp_BT = torch.log_softmax(logits / temperature, dim=-1).gather(2, target)[..., 0]
+                    logp_TM[place].append((logp_BT * scored_BT).sum(dim=1).numpy())
+        return [
+            np.bincount(self.problem_M, np.exp(np.concatenate(parts)), self.n_problems).clip(0.0, 1.0)
+            for parts in logp_TM
+        ]
+
+
+def tokenizer_of(path: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path)
+    return tokenizer
+
+
+def load(path: Path) -> PreTrainedModel:
+    """A checkpoint in float32."""
+    with quiet_transformers():
+        return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+def mixed(base: PreTrainedModel, late: PreTrainedModel, share: float) -> PreTrainedModel:
+    """Weights ``share`` of the way from the first to the second, in a model of their own."""
+    start, end = base.state_dict(), late.state_dict()
+    made = type(base)(base.config).eval()
+    made.load_state_dict({name: torch.lerp(start[name], end[name], share) for name in start})
+    return made
+
+
+def pass_at(rate_P: Rates, k: int) -> float:
+    """pass@k over problems whose success rates are known.
+
+    >>> pass_at(np.array([0.5, 0.0]), 2)
+    0.375
+    """
+    return float((1.0 - (1.0 - rate_P) ** k).mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactFrontier:
+    """pass@1 (ascending) and pass@``k`` (descending) of a base along its temperatures, from its own on."""
+
+    k: int
+    x_R: Float[np.ndarray, " place"]
+    y_R: Float[np.ndarray, " place"]
+
+    @classmethod
+    def of(cls, fine: Mapping[float, Rates], k: int) -> ExactFrontier:
+        """Through the exact rates at these temperatures, interpolated as ``frontier_gain`` does between its points."""
+        points = FrontierPoints(
+            sharpness_S=1.0 - np.array(list(fine)),
+            x_SP=np.array([[pass_at(rate_P, 1)] for rate_P in fine.values()]),
+            y_SP=np.array([[pass_at(rate_P, k)] for rate_P in fine.values()]),
+            limit_P=None,
+        )
+        x_R, y_R = frontier_curve(points)
+        return cls(k=k, x_R=x_R, y_R=y_R)
+
+    def gain(self, x: float, y: float) -> float | None:
+        """pass@1 beyond that of the frontier at equal pass@k; None beyond its ends.
+
+        >>> frontier = ExactFrontier(k=8, x_R=np.array([0.2, 0.4]), y_R=np.array([0.9, 0.7]))
+        >>> round(frontier.gain(0.5, 0.8), 9), frontier.gain(0.5, 0.95), frontier.gain(0.5, 0.6)
+        (0.2, None, None)
+        """
+        if not self.y_R[-1] <= y <= self.y_R[0] + LEAST:
+            return None
+        return x - float(np.interp(y, self.y_R[::-1], self.x_R[::-1]))
+
+    def loss(self, x: float, y: float) -> float | None:
+        """pass@k against that of the frontier at equal pass@1, below 0 where it is less; None beyond its ends.
+
+        >>> frontier = ExactFrontier(k=8, x_R=np.array([0.2, 0.4]), y_R=np.array([0.9, 0.7]))
+        >>> round(frontier.loss(0.3, 0.75), 9), frontier.loss(0.5, 0.75)
+        (-0.05, None)
+        """
+        if not self.x_R[0] <= x <= self.x_R[-1]:
+            return None
+        return y - float(np.interp(x, self.x_R, self.y_R))

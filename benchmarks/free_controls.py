@@ -1,0 +1,246 @@
+"""The two frontiers that cost no samples, power and answers, each against its own exact values.
+
+The base's law over responses is listed by following every prefix that is not too rare, so the power distribution and
+the answers of m draws that agree are known exactly. Audits are then drawn from that law, and the measure
+``frontier_gain`` itself says what it says of them: how often its 95 % interval holds the exact gain, and how far its
+points lie, in the mean, from the exact ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from exact_frontier import ExactFrontier, Rates, pass_at
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from diagnostics.measures import _frontier
+from diagnostics.measures._frontier import compared, controls
+from diagnostics.measures.contract import Evidence
+from diagnostics.records.types import NO_ANSWER, Problem
+from diagnostics.verifiers import get_verifier
+
+SEED = 29
+#: Prefixes that are rarer are not followed.
+LEAST = 3e-5
+#: Between the exponents and numbers of draws that an audit takes; answers of a broken number of draws there are none.
+EXPONENTS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0)
+AGREEING = (1, 2, 3, 4, 5, 6, 7, 8)
+N_BASE, N = 512, 256
+BASE = "base"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """The base's responses (rows): whose they are, how likely, what they answer, and whether that is right.
+
+    What is left of a problem's probability is spread over responses that are rarer than ``LEAST`` and wrong.
+    """
+
+    problem_R: np.ndarray
+    logp_R: np.ndarray
+    answer_R: np.ndarray
+    correct_R: np.ndarray
+    n_problems: int
+
+    @cached_property
+    def rows_of(self) -> list[np.ndarray]:
+        """The rows of each problem."""
+        return [np.flatnonzero(self.problem_R == problem) for problem in range(self.n_problems)]
+
+    @cached_property
+    def mass(self) -> float:
+        """Mean probability that is listed."""
+        return float(np.bincount(self.problem_R, np.exp(self.logp_R), self.n_problems).mean())
+
+    def power(self, exponent: float) -> Rates:
+        """Success rates of the power distribution; at 1 of the base itself, what is not listed included."""
+        weight_R = np.exp(exponent * self.logp_R)
+        right_P = np.bincount(self.problem_R, weight_R * self.correct_R, self.n_problems)
+        if exponent == 1.0:
+            return right_P
+        return right_P / np.bincount(self.problem_R, weight_R, self.n_problems)
+
+    def agreeing(self, draws: int) -> Rates:
+        """Success rates of the answers of so many draws that agree."""
+        if draws == 1:
+            return self.power(1.0)
+        named = pd.DataFrame(
+            {"problem": self.problem_R, "answer": self.answer_R, "p": np.exp(self.logp_R), "right": self.correct_R}
+        )[self.answer_R != NO_ANSWER]
+        by_answer = named.groupby(["problem", "answer"], as_index=False).agg(p=("p", "sum"), right=("right", "max"))
+        weight_A = by_answer["p"].to_numpy() ** draws
+        right_P = np.bincount(by_answer["problem"], weight_A * by_answer["right"], self.n_problems)
+        return right_P / np.bincount(by_answer["problem"], weight_A, self.n_problems)
+
+
+def law_of(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], max_tokens: int
+) -> Law:
+    """Every response that is not too rare, with its grade; prompts are of one length."""
+    prompts = torch.tensor([tokenizer(one.prompt)["input_ids"] for one in problems])
+    problem_B, ids_BT, logp_B = torch.arange(len(problems)), prompts, torch.zeros(len(problems), dtype=torch.float64)
+    problem_R: list[int] = []
+    texts: list[str] = []
+    logp_R: list[float] = []
+    for length in range(1, max_tokens + 1):
+        next_BV = logp_B[:, None] + _next_logp(model, ids_BT)
+        row_N, token_N = torch.nonzero(next_BV > np.log(LEAST), as_tuple=True)
+        whole_N = (token_N == tokenizer.eos_token_id) | torch.tensor(length == max_tokens)
+        for row, token in zip(row_N[whole_N].tolist(), token_N[whole_N].tolist(), strict=True):
+            own = ids_BT[row, prompts.shape[1] :].tolist()
+            own += [] if token == tokenizer.eos_token_id else [token]
+            problem_R.append(int(problem_B[row]))
+            texts.append(tokenizer.decode(own, skip_special_tokens=True))
+            logp_R.append(float(next_BV[row, token]))
+        row_N, token_N = row_N[~whole_N], token_N[~whole_N]
+        problem_B, logp_B = problem_B[row_N], next_BV[row_N, token_N]
+        ids_BT = torch.cat([ids_BT[row_N], token_N[:, None]], dim=1)
+    verifier = get_verifier(problems[0].verifier)
+    grades = verifier.grade([(problems[place], text) for place, text in zip(problem_R, texts, strict=True)])
+    return Law(
+        problem_R=np.array(problem_R),
+        logp_R=np.array(logp_R),
+        answer_R=np.array([one.answer for one in grades], dtype=object),
+        correct_R=np.array([one.correct for one in grades], dtype=np.float64),
+        n_problems=len(problems),
+    )
+
+
+def _next_logp(model: PreTrainedModel, ids_BT: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        parts = [model(part, logits_to_keep=1).logits[:, -1].double().log_softmax(-1) for part in ids_BT.split(2048)]
+    return torch.cat(parts)
+
+
+def exact_frontiers(law: Law, k_of: Mapping[str, int]) -> dict[str, ExactFrontier]:
+    """The exact frontiers of both controls, each at the k that an audit takes for it."""
+    by_power = {1.0 / exponent: law.power(exponent) for exponent in EXPONENTS}
+    by_draws = {1.0 / draws: law.agreeing(draws) for draws in AGREEING}
+    return {
+        "power": ExactFrontier.of(by_power, k_of["power"]),
+        "answers": ExactFrontier.of(by_draws, k_of["answers"]),
+    }
+
+
+def audited(law: Law, late: Mapping[str, Rates], chosen_P: np.ndarray, rng: np.random.Generator) -> Evidence:
+    """What an audit of these problems finds: correct samples, and responses and answers of the base."""
+    samples, responses, answers = [], [], []
+    for place, problem in enumerate(chosen_P):
+        name, own = f"p{place:03}", law.rows_of[problem]
+        p_R = np.exp(law.logp_R[own])
+        law_R = np.append(p_R, max(0.0, 1.0 - p_R.sum()))
+        common_R, more_R = (rng.multinomial(n, law_R / law_R.sum())[:-1] for n in (N, N_BASE - N))
+        drawn_R = common_R + more_R
+        samples.append((BASE, name, N_BASE, int(drawn_R @ law.correct_R[own]), N_BASE))
+        samples += [(which, name, N, rng.binomial(N, rate_P[problem]), N) for which, rate_P in late.items()]
+        seen = own[drawn_R > 0]
+        responses += [(BASE, name, row, bool(law.correct_R[row]), law.logp_R[row], True) for row in seen]
+        answers += [
+            (BASE, name, law.answer_R[row], bool(law.correct_R[row]), n)
+            for row, n in zip(own, common_R, strict=True)
+            if n
+        ]
+        if (unlisted := N - int(common_R.sum())) > 0:
+            answers.append((BASE, name, NO_ANSWER, False, unlisted))
+    ids = [BASE, *late]
+    frames = {
+        "sampled_counts": ("checkpoint_id problem_id n n_correct n_planned", samples),
+        "base_responses": ("checkpoint_id problem_id response_id correct logp_sum_raw own_law", responses),
+        "answer_counts": ("checkpoint_id problem_id answer correct n", answers),
+    }
+    checkpoints = pd.DataFrame({"checkpoint_id": ids, "checkpoint": ids, "step": range(len(ids))})
+    return Evidence(
+        checkpoints=checkpoints.assign(is_base=checkpoints["step"] == 0),
+        frames={
+            view: pd.DataFrame(rows, columns=columns.split()).assign(task="countdown")
+            for view, (columns, rows) in frames.items()
+        },
+        n=N,
+        ks=(1,),
+    )
+
+
+def free_controls(law: Law, late: Mapping[str, Rates], series: int) -> dict[str, Any]:
+    """Coverage of both controls at every law of a run, and the bias of their points, over so many audits.
+
+    Biases are taken over audits of all the problems once, as the exact points are.
+    """
+    rng = np.random.default_rng(SEED)
+    every_P = np.arange(law.n_problems)
+    k_of = {one.name: one.k for one in controls(audited(law, late, every_P, rng)) if one.points is not None}
+    exact = exact_frontiers(law, k_of)
+    truth = {
+        name: {which: one.gain(pass_at(rate_P, 1), pass_at(rate_P, one.k)) for which, rate_P in late.items()}
+        for name, one in exact.items()
+    }
+    held = {name: dict.fromkeys(late, 0) for name in exact}
+    known = {name: dict.fromkeys(late, 0) for name in exact}
+    for _ in range(series):
+        evidence = audited(law, late, rng.integers(0, law.n_problems, law.n_problems), rng)
+        for one in compared(evidence):
+            for which, against in one.against.items():
+                gain, right = against.gain, truth[one.control.name][which]
+                known[one.control.name][which] += gain.value is not None
+                held[one.control.name][which] += right is not None and _holds(gain.low, gain.high, right)
+    return {
+        "listed_mass": law.mass,
+        "k": k_of,
+        "rows": [
+            {
+                "control": name,
+                "law": which,
+                "exact_gain": truth[name][which],
+                "held": None if truth[name][which] is None else held[name][which] / series,
+                "known": known[name][which] / series,
+            }
+            for name in exact
+            for which in late
+        ],
+        "bias": biases(law, late, every_P, series, rng),
+    }
+
+
+def _holds(low: float | None, high: float | None, truth: float) -> bool:
+    return (low is None or low <= truth) and (high is None or truth <= high)
+
+
+def biases(
+    law: Law, late: Mapping[str, Rates], every_P: np.ndarray, series: int, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Of every point of both controls its mean over audits less what is exact, in pass@1 and in pass@k."""
+    some = dict(list(late.items())[:1])  # the base's points do not depend on the run
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    k_of: dict[str, int] = {}
+    for _ in range(series):
+        for one in controls(audited(law, some, every_P, rng)):
+            if one.points is not None:
+                found.setdefault(one.name, []).append((one.points.x_SP.mean(axis=1), one.points.y_SP.mean(axis=1)))
+                k_of[one.name] = one.k
+    rows = []
+    for name, own in found.items():
+        x_S, y_S = (np.mean([one[axis] for one in own], axis=0) for axis in (0, 1))
+        for place, (knob, rate_P) in enumerate(_points(law, name)):
+            rows.append(
+                {
+                    "control": name,
+                    "knob": knob,
+                    "k": k_of[name],
+                    "pass_at_1": pass_at(rate_P, 1),
+                    "pass_at_k": pass_at(rate_P, k_of[name]),
+                    "bias_pass_at_1": float(x_S[place]) - pass_at(rate_P, 1),
+                    "bias_pass_at_k": float(y_S[place]) - pass_at(rate_P, k_of[name]),
+                }
+            )
+    return rows
+
+
+def _points(law: Law, name: str) -> list[tuple[float, Rates]]:
+    if name == "power":
+        return [(exponent, law.power(exponent)) for exponent in _frontier.EXPONENTS]
+    return [(draws, law.agreeing(draws)) for draws in _frontier.AGREEING]
