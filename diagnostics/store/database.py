@@ -52,7 +52,7 @@ class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
     def __init__(self, path: Path, *, read_only: bool, user_gib: float | None = None) -> None:
-        """Open the file, or create it unless ``read_only``.
+        """Open the file, or create it unless ``read_only``. Results of a user's own queries are bounded by ``user_gib``.
 
         Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
@@ -63,7 +63,6 @@ class Database:
         self.path = path
         self._read_only = read_only
         self._tokens_seen = self._token_views_made = False
-        #: What a result may take; None: those who ask know how large it is.
         self._most_result_bytes = None if user_gib is None else user_gib * 2**29
         self._damaged: set[str] = set()
         require_store_place(path)
@@ -77,9 +76,8 @@ class Database:
         with self.explained():
             self._connection = duckdb.connect(str(path), read_only=read_only)
             # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
-            self._connection.execute(
-                "SET threads = least(current_setting('threads'), $1)", [len(os.sched_getaffinity(0))]
-            )
+            cores = len(os.sched_getaffinity(0))
+            self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
             self.bound_memory(user_gib or half_of_free_gib())
             if read_only and not os.access(path.resolve().parent, os.W_OK) and self._can_reach_files():
                 self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
