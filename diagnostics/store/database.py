@@ -52,7 +52,7 @@ class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
     def __init__(self, path: Path, *, read_only: bool, user_gib: float | None = None) -> None:
-        """Open the file, or create it unless ``read_only``. Results of a user's own queries are bounded by ``user_gib``.
+        """Open the file, or create it unless ``read_only``. Of a user's own queries results are bounded.
 
         Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
