@@ -119,6 +119,7 @@ frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: bench
 objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
 	$(BIN)/python benchmarks/objectives.py
 	$(BIN)/python benchmarks/palindromes.py
+	$(BIN)/python benchmarks/shipping_exact.py
 
 papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/papers.md and runs/papers.html
 	$(BIN)/python -m benchmarks.papers

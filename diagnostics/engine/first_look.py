@@ -61,13 +61,23 @@ class Tally:
 
     @property
     def is_odd(self) -> bool:
-        """Whether most have no readable answer, or were cut off."""
-        return self.n_read < (1 - ODD) * self.n or self.n_cut_off > ODD * self.n
+        """Whether most have no readable answer, or are wrong and were cut off or cannot be read."""
+        return max(self.n - self.n_read, self.n_unread) > ODD * self.n
 
     @property
     def is_hopeless(self) -> bool:
         """Whether nearly none has a readable answer, or nearly all are wrong and were cut off or cannot be read."""
         return max(self.n - self.n_read, self.n_unread) >= HOPELESS * self.n
+
+    @property
+    def mend(self) -> str:
+        """What to look at where it is odd."""
+        if self.n - self.n_read > ODD * self.n:
+            return (
+                "where no answer is read nothing is measured: check the prompt (--prompt-template, --chat), "
+                "--max-tokens and the verifier"
+            )
+        return "many of the wrong ones were cut off and may be wrong for that: check --max-tokens and the prompt"
 
     def told(self, label: str, max_tokens: int) -> str:
         """The rates in one line.
@@ -125,10 +135,7 @@ class FirstLook:
                 f"{self._store.path}"
             )
         if self.settled and seen.is_odd:
-            self._note(
-                f"warning: {seen.told(self._label, self._max_tokens)}{self._response()}; where no answer is read "
-                "nothing is measured: check the prompt (--prompt-template, --chat), --max-tokens and the verifier"
-            )
+            self._note(f"warning: {seen.told(self._label, self._max_tokens)}{self._response()}; {seen.mend}")
         elif not self._told:
             response = self._response() if seen.is_odd or not seen.n_right else ""
             self._note(f"{seen.told(self._label, self._max_tokens)}{response}")

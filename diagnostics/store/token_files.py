@@ -45,6 +45,7 @@ def holds_tokens(path: Path) -> bool:
 
 
 def can_be_read(path: Path) -> bool:
+    """Whether all of its pages are whole, by their checksums."""
     try:
         for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
             pass

@@ -210,6 +210,7 @@ class Names:
         self._picked = frozenset(context.details.picked)
 
     def prompt(self, problem_id: str) -> Cell:
+        """Its title."""
         href = f"#{case_id(problem_id)}" if problem_id in self._picked else ""
         return Cell(text=cut(self._titles[problem_id], PROMPT_CAP), href=href)
 

@@ -227,7 +227,7 @@ def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_
     assert audit([run], config(tmp_path / "old", **small), progress=notes).samples_drawn == 0
     assert not [note for note in notes.notes if "chat" in note]
     assert audit([run], config(tmp_path / "new", **small), progress=notes).samples_drawn
-    assert [note for note in notes.notes if "chat" in note] == [
+    assert [note for note in notes.notes if "chat template" in note] == [
         "prompts are asked with the tokenizer's chat template (--no-chat asks the bare prompt)"
     ]
     asked = [frame(tmp_path / out / "audit.duckdb", "SELECT DISTINCT chat FROM settings") for out in ("old", "new")]

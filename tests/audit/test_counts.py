@@ -392,7 +392,7 @@ def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
     store.close()
     with open_store(path) as reader:
         assert reader.verdict("run") == verdict
-        with pytest.raises(StoreError, match=r"no audit of series 'ran'; it holds: run"):
+        with pytest.raises(StoreError, match=r"holds no audit of it; there is: run"):
             reader.verdict("ran")
 
 

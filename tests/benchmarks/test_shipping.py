@@ -64,3 +64,11 @@ def test_the_rule_is_asked_as_it_ships(monkeypatch):
     row = simulate(Cell(course="sharpened from the start (GRPO)", n=64, checkpoints=6), series=2, seed=[0])
     assert set(row.mean_regret) == set(RULES)
     assert row.mean_regret["ship"] < row.mean_regret["the last"]
+
+
+@pytest.mark.parametrize("table", ["checkpoints", "allowed", "controls"])
+def test_on_runs_whose_truth_is_known_it_is_as_true_and_no_other_rule_is_better_in_the_worst_run(table):
+    told = published("shipping_exact")[table]
+    assert told["guarantee"]["given"] > 200
+    assert told["guarantee"]["true"] / told["guarantee"]["given"] >= BOUND
+    assert min(told["regret"], key=lambda name: told["regret"][name]["worst"]) == "ship"

@@ -145,8 +145,9 @@ def rollouts(run: Path) -> list[dict[str, Any]]:
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What a live audit has warned of."""
-    return [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
+    """What a live audit has warned of, but for what random models answer, which nobody can read."""
+    said = [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
+    return [line for line in said if "pass@1 so far" not in line]
 
 
 def problems_at(path: Path, modes: list[str], prompts: list[str]) -> Path:

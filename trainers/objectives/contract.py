@@ -9,7 +9,7 @@ reference, *decoding* changes how rollouts are drawn, and *resampling* which pro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -51,7 +51,7 @@ class Credit:
 
     advantage_PG: Float[Tensor, "prompt group"]
     counted_PG: Bool[Tensor, "prompt group"]
-    token_advantage_BT: Float[Tensor, "row token"] | None = None
+    token_advantage_BT: Float[Tensor, "row token"] | None = field(default=None, repr=False)
 
     @property
     def by_token(self) -> Float[Tensor, "row one_or_token"]:

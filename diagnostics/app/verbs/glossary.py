@@ -85,4 +85,4 @@ def listing() -> str:
     from diagnostics.tasks.listing import task_listing
 
     measures = (f"{known.name:24} {known.title} [{known.unit}]" for known in all_measures().values())
-    return "\n".join((f"words: {', '.join(WORDS)}", "", *measures, task_listing()))
+    return "\n".join((*measures, task_listing(), f"{'words':24} {', '.join(WORDS)}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,7 +83,7 @@ def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
 
     assert callback.live.config.base == model_path
     assert callback.live.process_id is None
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("oversharp")]
+    assert warned(caplog) == []
     entries = logged(trainer)
     assert set(entries) == {2, 4}
     assert "oversharp/verdict" in entries[4]

@@ -77,8 +77,8 @@ def whitened_by_token(
     Where all tokens of a response have one value these are ``whitened``.
 
     >>> whitened_by_token(torch.tensor([[1.0, 9.0], [2.0, 0.0]]), torch.tensor([[True, False], [True, True]]), "tokens")
-    tensor([[ 0.0000,  0.0000],
-            [ 1.0000, -1.0000]])
+    tensor([[ 0.,  0.],
+            [ 1., -1.]])
     """
     inside = value_BT[mask_BT]
     if inside.amax() == inside.amin():
