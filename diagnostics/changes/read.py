@@ -161,7 +161,7 @@ def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: Comp
         names=tuple(known["problem"].astype(str)),
         titles=tuple(known["title"]),
         cluster_P=np.asarray(pd.factorize(known["cluster"].astype("string").fillna(alone))[0]),
-        notes=_notes(verdict, after, max(len(first), len(second)) - len(both)),
+        notes=_notes(verdict, (before, after), max(len(first), len(second)) - len(both)),
         why_untested=_why_untested(verdict),
     )
 
@@ -171,12 +171,17 @@ def _at(rows: pd.DataFrame, point: ComparedCheckpoint) -> pd.DataFrame:
     return own.set_index("problem_id")[["task", "n", "n_correct"]]
 
 
-def _notes(verdict: Verdict | None, after: ComparedCheckpoint, n_left: int) -> tuple[str, ...]:
+def _notes(
+    verdict: Verdict | None, pair: tuple[ComparedCheckpoint, ComparedCheckpoint], n_left: int
+) -> tuple[str, ...]:
     """What was left out, what the verdict says of how the samples came to be, and what else explains a loss."""
     left = [f"{plural(n_left, 'problem')} without samples at both checkpoints left out."] if n_left else []
     if verdict is None:
         return tuple(left)
+    out = {one.checkpoint: one.why for one in verdict.left_out}
+    left += [f"The verdict leaves {one.name} out: {out[one.checkpoint]}." for one in pair if one.checkpoint in out]
     causes = {one.step: one.cause for one in verdict.steps if one.lost and one.cause is not None}
+    after = pair[1]
     named = [f"Of what {after.name} lost, {_CAUSES[causes[after.step]]}."] if after.step in causes else []
     return (*left, *verdict.warnings, *named)
 

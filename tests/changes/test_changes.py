@@ -190,3 +190,17 @@ def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp
             store.plot("headline-detla")
         with pytest.raises(ConfigError, match="name one of them"):
             store.plot("problem")
+
+
+def test_a_checkpoint_that_the_verdict_leaves_out_is_told_with_the_reason(store_path: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copy(store_path, tmp_path))
+    with oversharp.open_store(copied) as store:
+        verdict = store.verdict()
+    assert verdict is not None
+    told = json.loads(verdict.to_json())
+    told["left_out"] = [{"checkpoint": "step 20", "step": 20, "why": "the very same samples as step 0"}]
+    with duckdb.connect(str(copied)) as connection:
+        connection.execute("UPDATE audit_verdicts SET document = ?", [json.dumps(told)])
+    said = "The verdict leaves step 20 out: the very same samples as step 0."
+    assert oversharp.lost(copied).notes == (said, *oversharp.lost(store_path).notes)
+    assert said not in oversharp.lost(copied, step=10).notes
