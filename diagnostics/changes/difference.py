@@ -71,6 +71,8 @@ def diff(store_path: Path, *, steps: Sequence[int], series: str | None = None) -
 
 def difference(store: Store, series: str, first: int, second: int) -> StepDifference:
     """The same of an open store. Raises as ``diff``."""
+    if first == second:
+        raise ConfigError(f"--steps {first} {second}: give two different steps, the earlier one first")
     points = checkpoints_of(store, series)
     pair = read_pair(store, series, *(checkpoint_at(points, "--steps", step) for step in (first, second)))
     counts = pair.counts

@@ -83,6 +83,8 @@ class LostProblems:
             f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}: "
             f"no correct sample is left of what {self.before.name} solved"
         )
+        if not self.n_lost:
+            seen = f"{seen.partition(':')[0]}: a correct sample is left of each that {self.before.name} solved"
         if self.why_untested is not None:
             return f"{seen}. Which of them are lost is not tested: {self.why_untested}."
         chance = f"chance alone would make it about {self.lost_by_chance:.1f}"
