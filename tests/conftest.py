@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.browser import chromium
 from tests.preloaded import ENGINES, OF_COMMANDS, OF_ENGINES, ForkServer, RunningServer, fork_engines
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -75,6 +76,13 @@ def write_checkpoint(folder: Path, seed: int) -> Path:
     model.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium; tests that use it share the group ``html``."""
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -21,52 +18,14 @@ from reports.context import Context
 from reports.page import build_page
 from reports.records import Cell, Column, Page, Table
 from reports.render import render_page
+from tests.browser import serious_violations
 from tests.reports.decision.judged import judged
 from tests.reports.parts import section, with_series
 
 pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 TABLE = '[aria-label="All problems: grpo"] > table'
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
-def _missing() -> str:
-    try:
-        import playwright  # noqa: F401
-    except ImportError:
-        return "playwright is not installed"
-    return "" if CHROMIUM else "no chromium on PATH"
-
-
-def needed(module: str) -> Any:
-    """An optional module; without it the test is skipped, or fails where everything is required."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        _without(f"{module.split('.')[0]} is not installed")
-
-
-def _without(reason: str) -> NoReturn:
-    if os.environ.get("REQUIRE_ALL") == "1":
-        pytest.fail(f"REQUIRE_ALL=1 but {reason}")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if reason := _missing():
-        _without(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -286,12 +245,9 @@ def test_a_spreadsheet_runs_nothing_that_a_model_wrote(
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
 def test_axe_finds_no_serious_violation(browser: Any, reports: dict[str, Path], scheme: str, width: int) -> None:
-    axe = needed("axe_playwright_python.sync_playwright").Axe()
     with opened(browser, reports["hostile"], width, scheme=scheme) as page:
         page.evaluate(OPEN_ALL)
-        found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert {one["id"]: [node["target"] for node in one["nodes"]][:3] for one in serious} == {}
+        assert serious_violations(page) == {}
 
 
 def test_without_script_the_report_is_useful_and_has_no_controls_that_need_it(
