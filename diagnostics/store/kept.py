@@ -9,8 +9,8 @@ what is kept lies in a database in memory that is compressed after each of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
@@ -131,6 +131,66 @@ _KEPT = {
 }
 _NAMES = ("cells", "samples", "answers", "greedy", "base")
 
+#: View of counts → what it reads of the counted samples, in the view's order.
+_OF_COUNTED = {
+    "sampled_counts": """
+        SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, n_planned
+        FROM counted_samples""",
+    "problem_counts": """
+        SELECT
+            series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
+            n_of_common AS n, correct_of_common AS n_correct, n_common AS n_planned
+        FROM counted_samples
+        WHERE n_of_common > 0""",
+}
+_COUNTED = """
+CREATE OR REPLACE TEMP TABLE counted_samples (
+    series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
+    problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n BIGINT, n_correct BIGINT, n_of_common BIGINT,
+    correct_of_common BIGINT,
+    n_cut BIGINT,                       -- ended by the token limit; NULL where nobody tells
+    n_lenient BIGINT                    -- accepted with several boxes, or refused by the problem's own verifier
+)
+"""
+# Of graded samples alone, as the view has them.
+_COUNT_PART = """
+INSERT INTO counted_samples
+SELECT
+    w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id, w.n_planned, w.n_common,
+    count(*) AS n,
+    count(*) FILTER (g.correct) AS n_correct,
+    count(*) FILTER (s.sample_index < w.n_common) AS n_of_common,
+    count(*) FILTER (g.correct AND s.sample_index < w.n_common) AS correct_of_common,
+    CASE WHEN count(s.finish_reason) > 0 THEN count(*) FILTER (s.finish_reason = 'length') END AS n_cut,
+    CASE WHEN count(g.n_boxed) > 0 OR bool_or({refused} IS NOT NULL) THEN
+        count(*) FILTER (g.correct AND (g.n_boxed > 1 OR {refused})) END AS n_lenient
+FROM planned_samples AS w
+JOIN audits AS a USING (audit_id)
+JOIN problems AS p USING (problem_id)
+JOIN samples AS s
+    ON s.checkpoint_id = w.checkpoint_id
+    AND s.problem_id = w.problem_id
+    AND s.settings_id = w.settings_id
+    AND s.sample_index < w.n_planned
+JOIN grades AS g
+    ON g.problem_id = s.problem_id
+    AND g.response_id = s.response_id
+    AND g.verifier = coalesce(a.verifier, p.verifier)
+{own}
+WHERE NOT s.greedy
+  AND s.problem_id BETWEEN $first AND $last
+  AND g.problem_id BETWEEN $first AND $last
+GROUP BY ALL
+"""
+#: Only of audits that graded again: it is a second pass over all grades.
+_OWN_GRADES = """
+LEFT JOIN grades AS own
+    ON own.problem_id = s.problem_id
+    AND own.response_id = s.response_id
+    AND own.verifier = p.verifier
+    AND a.verifier <> p.verifier
+"""
+
 
 class KeptSamples:
     """The kept series of one connection. Whoever writes samples or grades meanwhile does not see them in the views."""
@@ -169,6 +229,27 @@ class KeptSamples:
             if kept:
                 self._see()
 
+    def count(self, stage: Callable[[int], AbstractContextManager[Callable[[int], None]]]) -> None:
+        """Count all samples once, for ``sampled_counts`` and ``problem_counts`` until the store is closed.
+
+        ``counted_samples`` has the counts with ``n_cut`` and ``n_lenient``. Not while a series is kept. ``stage`` gets
+        the number of samples, and what it gives is told how many of them are counted. Raises ``StoreError``.
+        """
+        with self._database.explained():
+            run = self._database.rows
+            run(_COUNTED)
+            regraded = run("SELECT 1 FROM current_audits WHERE verifier IS NOT NULL LIMIT 1")
+            chosen = (
+                {"own": _OWN_GRADES, "refused": "(NOT own.correct)"} if regraded else {"own": "", "refused": "NULL"}
+            )
+            planned = run("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM planned_samples")[0][0]
+            with stage(planned) as advance:
+                for first, last, n in self._parts("planned_samples"):
+                    run(_COUNT_PART.format(**chosen), {"first": first, "last": last})
+                    advance(n)
+            for view, query in _OF_COUNTED.items():
+                self._make(view, query)
+
     def _keep(self, series: str) -> None:
         # connections of one process to one file share what is attached
         home = f"kept_{token_hex(8)}"
@@ -180,7 +261,7 @@ class KeptSamples:
         run(_TABLES.format(**tables))
         patterns = run("SELECT strategy_regex FROM current_audits WHERE series = ?", [series])
         pattern = "'" + str(patterns[0][0]).replace("'", "''") + "'" if patterns else "''"
-        for first, last in self._parts(tables["cells"]):
+        for first, last, _ in self._parts(tables["cells"]):
             # a pattern that is a parameter would be compiled for every sample
             run(_PART.format(**tables, pattern=pattern), {"first": first, "last": last})
             for statement in _FROM_PART:
@@ -189,20 +270,20 @@ class KeptSamples:
         run("DROP TABLE IF EXISTS temp.kept_part")
         self._see()
 
-    def _parts(self, cells: str) -> Iterator[tuple[str, str]]:
-        """The first and the last problem of every part."""
+    def _parts(self, cells: str) -> Iterator[tuple[str, str, int]]:
+        """The first and the last problem of every part, and how many samples it has."""
         part: list[str] = []
         n = 0
         for problem_id, n_planned in self._database.rows(
             f"SELECT problem_id, sum(n_planned)::BIGINT FROM {cells} GROUP BY problem_id ORDER BY problem_id"
         ):
             if part and n + n_planned > SAMPLES_PER_PART:
-                yield part[0], part[-1]
+                yield part[0], part[-1], n
                 part, n = [], 0
             part.append(problem_id)
             n += n_planned
         if part:
-            yield part[0], part[-1]
+            yield part[0], part[-1], n
 
     def _drop(self, series: str) -> None:
         if self._kept.pop(series, None) is None:  # it never came to that
