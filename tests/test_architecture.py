@@ -36,6 +36,7 @@ ROOMS = (
     "diagnostics.ingest",
     "diagnostics.export",
     "reports",
+    "diagnostics.viewer",
     "trainers",
     "diagnostics.app",
     "oversharp",
@@ -70,6 +71,8 @@ HOMES = {
     "transformers": ("models", "kernel", "samplers", "engine.teacher_forcing"),
     "duckdb": ("store.database",),
     "ray": ("engine.ray_pool",),
+    "starlette": ("viewer.server",),
+    "uvicorn": ("viewer.server",),
 }
 #: Folders whose files are a catalogue: one file, one thing of a kind.
 CATALOGUES = {"diagnostics/measures"}
@@ -175,7 +178,7 @@ trainers.run.checkpointing.committed_step(trainers.config.TrainConfig().output_d
     "code", ["import oversharp, diagnostics, trainers, reports", "import diagnostics.app.cli", TRAINING]
 )
 def test_light_imports_load_no_torch(code: str) -> None:
-    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "sklearn", "ray"}
+    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "sklearn", "ray", "starlette", "uvicorn"}
     heavy |= {"tensorboard", "wandb", "trackio"}
     probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)

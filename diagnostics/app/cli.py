@@ -20,6 +20,7 @@ from rich.table import Table
 from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
 from diagnostics.app.verbs import printed_changes
+from diagnostics.app.verbs.viewing import view
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.records.cells import visible
@@ -86,6 +87,7 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
 app.command(command_of(api.ship, results.show_ship, {"allow_loss_points": "--allow-loss"}))
 app.command(command_of(api.diff, printed_changes.show_diff))
 app.command(command_of(api.lost, printed_changes.show_lost))
+app.command(view)
 app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")

@@ -1,0 +1,155 @@
+"""How long ``oversharp view`` takes to answer, and its memory, at ten million samples: ``large_import.py``'s store.
+
+``python benchmarks/speed/viewing.py`` (several minutes, most of them for the import; ``--store PATH`` takes one that is
+there) writes ``results/viewing.json``. Goals: 300 ms of the server's CPU time for any view, 1 GiB. The questions are
+asked over HTTP, as the page asks them, every problem, response and pair of steps for the first time unless it says
+"again".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import numpy as np
+from large_import import IMPORT, took, write_dump
+from results import circumstances, digits, write
+
+GOAL_MS, GOAL_GIB = 300.0, 1.0
+#: A rare text, a frequent one, and one that nobody says: for each all of both checkpoints are read.
+TEXTS = ("after 77 steps it is \\boxed{10500", "it is \\boxed{10", "nobody says this")
+
+
+class Asker:
+    """Asks a running view, and notes how long each answer took by the kind of question: wall and CPU time, in ms."""
+
+    def __init__(self, address: str, pid: int) -> None:
+        self._address = address
+        self._pid = pid
+        self.took_ms: dict[str, list[tuple[float, float]]] = {}
+
+    def ask(self, kind: str, path: str, query: Mapping[str, str]) -> Any:
+        start, cpu_ms = time.perf_counter(), self._cpu_ms()
+        with urlopen(f"{self._address}api/{path}?{urlencode(query)}") as answer:
+            body = answer.read()
+        wall_ms = 1000 * (time.perf_counter() - start)
+        self.took_ms.setdefault(kind, []).append((wall_ms, self._cpu_ms() - cpu_ms))
+        return json.loads(body)
+
+    def _cpu_ms(self) -> float:
+        """What the server has used so far, all of its threads."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Kind → how many were asked, and the median and the slowest of both times."""
+        told = {}
+        for kind, both_ms in self.took_ms.items():
+            told[kind] = {"n": len(both_ms)}
+            for name, all_ms in zip(("wall", "cpu"), zip(*both_ms, strict=True), strict=True):
+                told[kind] |= {
+                    f"median_{name}_ms": digits(statistics.median(all_ms)),
+                    f"slowest_{name}_ms": digits(max(all_ms)),
+                }
+        return told
+
+
+def ask_all(asker: Asker, n: int = 40) -> dict[str, float]:
+    """What a reader asks: lists, problems, responses, searches. Seconds of the whole searches by text."""
+    rng = np.random.default_rng(0)
+    start = asker.ask("start", "start", {})
+    chosen = start["selection"]
+    pair = {"series": chosen["series"], "a": chosen["before"], "b": chosen["after"]}
+    listed = asker.ask("first list", "problems", pair)["problems"]
+    keys = [one["key"] for one in start["series"][0]["checkpoints"]]
+    for key in rng.choice(keys[1:-1], size=min(10, len(keys) - 2), replace=False):
+        asker.ask("list of another step", "problems", {**pair, "b": str(key)})
+    asker.ask("list again", "problems", pair)
+    for place in rng.choice(len(listed), size=min(n, len(listed)), replace=False):
+        problem = {"problem": listed[place]["problem_id"]}
+        side = asker.ask("problem", "problem", {**pair, **problem})["sides"][int(place) % 2]
+        first = side["answers"][0]["responses"][0]["response_id"]
+        asker.ask("response", "response", {**pair, **problem, "at": side["key"], "response": first})
+    return {text: search(asker, pair, text) for text in TEXTS}
+
+
+def search(asker: Asker, pair: Mapping[str, str], text: str) -> float:
+    began, following = time.perf_counter(), 0
+    while following is not None:
+        part = asker.ask("part of a search", "search", {**pair, "q": text, "start": str(following)})
+        following = part["next"]
+    return digits(time.perf_counter() - began)
+
+
+def measure(store: Path) -> dict[str, Any]:
+    """Start the command, ask, and stop it as Ctrl-C does."""
+    began = time.perf_counter()
+    # not -c: DuckDB takes that for a notebook, and draws its progress on stdout
+    command = [sys.executable, "-m", "oversharp", "view", str(store), "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    start_s = time.perf_counter() - began
+    asker = Asker(address, process.pid)
+    searches_s = ask_all(asker)
+    process.send_signal(signal.SIGINT)
+    _, status, used = os.wait4(process.pid, 0)
+    questions = asker.summary()
+    slowest = {
+        f"slowest_{name}_ms": max(one[f"slowest_{name}_ms"] for one in questions.values()) for name in ("wall", "cpu")
+    }
+    peak_gib = digits(used.ru_maxrss / 2**20)
+    return {
+        "start_s": digits(start_s),
+        "questions": questions,
+        **slowest,
+        "whole_searches_s": searches_s,
+        "peak_gib": peak_gib,
+        "exit_code": os.waitstatus_to_exitcode(status),
+        "cpu_s": digits(used.ru_utime + used.ru_stime),
+        "met": slowest["slowest_cpu_ms"] <= GOAL_MS and peak_gib <= GOAL_GIB,
+    }
+
+
+def main() -> None:
+    """Measure, write the result file and print it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--n", type=int, default=256)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="oversharp-viewing-") as scratch:
+        store = given.store or Path(scratch) / "audit.duckdb"
+        if given.store is None:
+            write_dump(Path(scratch) / "dump.parquet", given.problems, given.steps, given.n)
+            took(Path(scratch), *IMPORT)
+        result = measure(store)
+    write(
+        "viewing",
+        {
+            "benchmark": "viewing",
+            "what": "answers of oversharp view over HTTP, and its memory",
+            "samples": given.problems * given.steps * given.n,
+            "goal_ms": GOAL_MS,
+            "goal_peak_gib": GOAL_GIB,
+            **result,
+            **circumstances(("oversharp", "duckdb", "pandas", "pyarrow", "starlette", "uvicorn")),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The text of single tokens, by the tokenizer that lies beside a checkpoint; it reads no transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from diagnostics.series.tokenizers import tokenizer_folders
+
+_FILE = "tokenizer.json"
+
+
+def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple[str, ...], str]:
+    """The text that every token adds, as many as there are ids; or none, and why.
+
+    A character that several tokens make belongs to the last of them. Special tokens are written as they are named.
+    """
+    found = next(
+        (folder / _FILE for folder in tokenizer_folders(checkpoint_path, None) if (folder / _FILE).is_file()), None
+    )
+    if found is None:
+        return (), f"their texts are not known: no {_FILE} in {checkpoint_path} any more"
+    try:
+        tokenizer = _tokenizer(found, found.stat().st_mtime_ns)
+        return _decoded(tokenizer, token_ids), ""
+    # what a tokenizer file may hold, its library raises as plain Exception
+    except Exception as error:  # noqa: BLE001
+        return (), f"their texts are not known: {found} cannot be used ({' '.join(str(error).split())[:120]})"
+
+
+def _decoded(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:
+    from tokenizers.decoders import DecodeStream
+
+    stream = DecodeStream(skip_special_tokens=False)
+    return tuple(stream.step(tokenizer, int(one)) or "" for one in token_ids)
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(path: Path, _changed: int) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(path))

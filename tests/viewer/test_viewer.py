@@ -1,0 +1,273 @@
+"""What the page is told: lists, answers, responses, searches, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+from diagnostics.app.cli import main
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.progress import SilentProgress
+from diagnostics.store import Store
+from diagnostics.viewer import search
+from diagnostics.viewer.listing import open_viewed, selected
+from diagnostics.viewer.records import ONLY
+from diagnostics.viewer.viewer import Viewer
+from tests.viewer.conftest import HOSTILE, PROBLEMS, SCORED, TOKEN, Served, write_store
+
+LOST, GAINED, SAME = (one.problem_id for one in PROBLEMS)
+
+
+def test_filters_choose_the_problems_that_they_name(viewer: Viewer) -> None:
+    listed = viewer.problems(viewer.selection("grpo"))
+    assert {one.problem_id: (one.state, one.correct, one.n) for one in listed.problems} == {
+        LOST: ("lost", (7, 0), (8, 8)), GAINED: ("gained", (0, 1), (8, 8)), SAME: ("unchanged", (8, 8), (8, 8)),
+    }  # fmt: skip
+    assert listed.problems[0].problem_id == LOST  # the surest change first
+    assert "lost 1" in listed.sentence
+    chosen = {only: {one.problem_id for one in selected(listed, only)} for only in ONLY}
+    assert chosen == {
+        "all": {LOST, GAINED, SAME}, "lost": {LOST}, "fell": {LOST}, "gained": {GAINED}, "rose": {GAINED},
+        "sure": {LOST}, "lenient": {LOST}, "cut": {LOST},
+    }  # fmt: skip
+
+
+def test_the_counts_that_are_made_once_are_those_of_the_views(viewed_path: Path) -> None:
+    with Store.open(viewed_path, read_only=True) as store:
+        for view in ("sampled_counts", "problem_counts"):
+            before = store.frame(f"FROM {view} ORDER BY ALL")
+            assert len(before) == 9
+            store.kept.count(lambda total: SilentProgress().stage("count", total))
+            pd.testing.assert_frame_equal(store.frame(f"FROM {view} ORDER BY ALL"), before)
+
+
+def test_an_accepted_response_that_the_problems_own_verifier_refuses_is_lenient(tmp_path: Path) -> None:
+    path = write_store(tmp_path)
+    with Store.open(path) as store:
+        run = store._database.rows
+        run("INSERT INTO grades SELECT * REPLACE ('v' AS verifier, NULL AS n_boxed) FROM grades")
+        run("UPDATE grades SET correct = true WHERE verifier = 'v' AND answer = '7'")
+        run("UPDATE audits SET verifier = 'v'")
+    with open_viewed(path, lambda total: SilentProgress().stage("count", total)) as store:
+        viewer = Viewer(store)
+        chosen = viewer.selection("grpo")
+        lenient = {one.problem_id: one.lenient for one in viewer.problems(chosen).problems}
+        assert lenient == {LOST: (1, 7), GAINED: (8, 7), SAME: (0, 0)}
+        said = [one for group in viewer.problem(chosen, LOST).sides[1].answers for one in group.responses]
+    assert [one.lenient for one in said] == ["the problem's own verifier refuses it", ""]
+
+
+def test_answers_stand_with_their_counts_and_responses(viewer: Viewer) -> None:
+    problem = viewer.problem(viewer.selection("grpo"), LOST)
+    assert [(one.name, one.n_correct, one.n) for one in problem.course] == [
+        ("base", 7, 8), ("step 10", 2, 8), ("step 20", 0, 8),
+    ]  # fmt: skip
+    before, after = problem.sides
+    assert [(one.answer, one.correct, one.n, one.n_responses) for one in before.answers] == [
+        ("6", True, 7, 2), ("7", False, 1, 1),
+    ]  # fmt: skip
+    assert [(one.answer, one.n) for one in after.answers] == [("7", 7), (None, 1)]
+    first, second = before.answers[0].responses
+    assert (first.n, first.preview, first.lenient) == (6, SCORED, "")
+    assert (second.n, second.lenient) == (1, "accepted with 2 different boxes")
+    (unread,) = after.answers[1].responses
+    assert unread.cut
+    assert unread.why.startswith("parse_fail")
+
+
+def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, tmp_path: Path) -> None:
+    chosen = viewer.selection("grpo")
+    first = viewer.problem(chosen, LOST).sides[0].answers[0].responses[0]
+    found = viewer.response(chosen, LOST, "base", first.response_id)
+    assert (found.before, found.answer, found.after) == ("so \\boxed{", "6", "}")
+    (score,) = found.scores  # the last checkpoint was not asked
+    assert (score.name, score.logps[:2], score.entropies[0]) == ("base", (-0.01, -3.0), 0.5)
+    assert found.pieces == tuple(SCORED)
+    unscored = viewer.response(
+        chosen, SAME, "20", viewer.problem(chosen, SAME).sides[1].answers[0].responses[0].response_id
+    )
+    assert unscored.before + unscored.answer + unscored.after == HOSTILE
+    assert (unscored.scores, unscored.why_no_scores) == ((), "its tokens were not scored at these checkpoints")
+    moved = write_store(tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint-0")
+    with open_viewed(moved, lambda total: SilentProgress().stage("count", total)) as store:
+        gone = Viewer(store).response(chosen, LOST, "base", first.response_id)
+    assert (gone.pieces, gone.scores) == ((), found.scores)
+    assert "no tokenizer.json" in gone.why_no_pieces
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("WHAT IS 2 * 3", {LOST}),  # a prompt, whatever the case
+        ("ained on", {GAINED}),  # an id
+        (GAINED[:8], {GAINED}),
+        ("unfinished", {LOST}),  # a response of the later checkpoint
+        ("i say", {LOST, GAINED}),
+        ("100%_", set()),
+    ],
+)
+def test_a_search_finds_prompts_ids_and_responses(
+    viewer: Viewer, text: str, found: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert viewer.found(replace(viewer.selection("grpo"), search=text)) == found
+    monkeypatch.setattr(search, "_ROWS", 5)  # in parts
+    monkeypatch.setattr(search, "PART_S", 0.0)
+    assert viewer.found(replace(viewer.selection("grpo"), search=text)) == found
+
+
+def test_a_search_looks_at_the_two_checkpoints_alone(viewer: Viewer) -> None:
+    assert viewer.found(replace(viewer.selection("grpo", "base", "10"), search="unfinished")) == set()
+
+
+def test_what_cannot_be_compared_is_one_line(viewer: Viewer) -> None:
+    for before, after, line in (("7", "20", "no samples of step '7'"), ("20", "20", "cannot be compared with itself")):
+        with pytest.raises(ConfigError, match=line):
+            viewer.selection("grpo", before, after)
+    with pytest.raises(ConfigError, match="no samples of problem 'nothing'"):
+        viewer.problem(viewer.selection("grpo"), "nothing")
+
+
+def asked(served: Served, path: str, *, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
+    with closing(HTTPConnection("127.0.0.1", served.port, timeout=10)) as connection:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+
+
+def test_the_page_is_for_who_has_the_token_on_this_machine_and_only_reads(served: Served) -> None:
+    inside = f"/{TOKEN}/api/start"
+    status, body, headers = asked(served, inside)
+    assert (status, json.loads(body)["store"]) == (200, "audit.duckdb")
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert "access-control-allow-origin" not in headers
+    assert asked(served, inside, Host=f"localhost:{served.port}")[0] == 200
+    for path in ("/", "/api/start", f"/{TOKEN[:-1]}/api/start", f"/{TOKEN}x/api/start", "//api/start", "/%ff/"):
+        assert asked(served, path)[0] == 403, path
+    assert asked(served, inside, Host="attacker.example")[0] == 400
+    assert asked(served, inside, Sec_Fetch_Site="cross-site")[0] == 403
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        status, _, headers = asked(served, inside, method=method)
+        assert (status, headers["allow"]) == (405, "GET, HEAD"), method
+    assert asked(served, f"/{TOKEN}/../../etc/passwd")[0] in (403, 404)
+    assert asked(served, f"/{TOKEN}/records.py")[0] == 404
+
+
+def test_a_wrong_question_is_answered_in_one_line(served: Served) -> None:
+    for query, line in (
+        ("problems?series=nope", "--series nope: there is none"),
+        ("problems?series=grpo&b=11", "there are of base, 10, 20"),
+        ("search?series=grpo&q=x&start=-1", "must be a whole number"),
+        ("response?series=grpo&problem=x&at=base&response=y", "no samples of problem 'x'"),
+    ):
+        status, body, _ = asked(served, f"/{TOKEN}/api/{query}")
+        assert status == 400
+        assert line in json.loads(body)["error"]
+
+
+def _of_older_schema(path: Path) -> None:
+    with duckdb.connect(path) as connection:
+        connection.execute("UPDATE schema_version SET version = 3")
+
+
+def _of_other_use(path: Path) -> None:
+    path.unlink()
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (i INTEGER)")
+
+
+def _without_samples(path: Path) -> None:
+    with duckdb.connect(path) as connection:
+        connection.execute("DELETE FROM samples")
+
+
+def _without_audit(path: Path) -> None:
+    with duckdb.connect(path) as connection:
+        connection.execute("DELETE FROM audits")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (_of_older_schema, "oversharp merge"),
+        (_of_other_use, "not an oversharp store"),
+        (_without_samples, "no series has graded samples of two checkpoints"),
+        (_without_audit, "no audit in this store"),
+        (Path.unlink, "no such store"),
+    ],
+)
+def test_a_store_that_cannot_be_looked_at_is_one_line(
+    viewed_path: Path, tmp_path: Path, spoil: Callable[[Path], None], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copy(viewed_path, tmp_path))
+    spoil(path)
+    with pytest.raises(SystemExit):
+        main(["view", str(path), "--no-open", "--quiet"])
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_a_store_that_an_audit_writes_at_this_moment_is_one_line(
+    viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shutil.copy(viewed_path, tmp_path)
+    hold = f"import duckdb; held = duckdb.connect({str(path)!r}); print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        with pytest.raises(SystemExit):
+            main(["view", str(path), "--no-open", "--quiet"])
+        writer.communicate("\n")
+    said = capsys.readouterr().err
+    assert "locked by another process; wait for it to end" in said
+    assert said.count("\n") == 1
+
+
+def test_bad_flags_are_one_line(
+    viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Served
+) -> None:
+    for flags, line in (
+        (["--port", str(served.port)], "in use by another program; name another"),
+        (["--port", "99999"], "must be between 1 and 65535"),
+        (["--series", "other"], "--series other: there is none to look at; there is: grpo"),
+        (["--step", "11"], "there are of base, 10, 20"),
+        (["--bundle", str(tmp_path.parent)], "not an empty directory"),
+        (["--bundle", str(tmp_path / "copy"), "--search", "nobody says this"], "the selection has no problem"),
+        (["--most", "0"], "--most 0: must be 1 or more"),
+        (["--memory-gib", "0"], "memory"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["view", str(viewed_path), "--no-open", "--quiet", *flags])
+        assert line in capsys.readouterr().err, flags
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_holds_the_selection_and_no_path(
+    viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    with pytest.raises(SystemExit) as ended:
+        main(["view", str(viewed_path), "--bundle", str(copy), "--only", "rose", "--quiet"])
+    assert ended.value.code == 0
+    assert f"{copy / 'index.html'}: 1 problem, 3 responses" in capsys.readouterr().out
+    assert {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()} == {
+        "index.html", "view.css", "view.js", "data/start.js", "data/problems.js", "data/problem-0.js",
+    }  # fmt: skip
+    texts = "".join(path.read_text() for path in copy.rglob("*.js"))
+    assert GAINED in texts
+    assert LOST not in texts
+    assert str(viewed_path.parent) not in texts
