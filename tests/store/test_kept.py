@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from diagnostics.records.errors import StoreError
+from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store, kept
 from diagnostics.store.kept import KEPT_COLUMNS, NOT_KEPT
 from tests.audit.test_counts import plant
@@ -82,3 +83,12 @@ def test_what_is_kept_is_said_and_nothing_is_left_of_it(store: Store) -> None:
 def test_the_strategy_follows_the_pattern_of_its_audit(store: Store) -> None:
     shares = "SELECT text LIKE '```%' AS fenced, strategy FROM graded_samples GROUP BY ALL ORDER BY ALL"
     assert store.frame(shares).to_numpy().tolist() == [[False, "prose"], [True, "code"]]
+
+
+def test_counts_that_are_made_once_are_those_of_the_views(store: Store) -> None:
+    views = ("sampled_counts", "problem_counts")
+    before = {view: rows(store, view) for view in views}
+    assert not before["sampled_counts"].equals(before["problem_counts"])
+    store.kept.count(lambda total: SilentProgress().stage("count", total))
+    for view in views:
+        pd.testing.assert_frame_equal(rows(store, view), before[view])

@@ -13,7 +13,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import pytest
 
 from diagnostics.app.cli import main
@@ -41,15 +40,6 @@ def test_filters_choose_the_problems_that_they_name(viewer: Viewer) -> None:
         "all": {LOST, GAINED, SAME}, "lost": {LOST}, "fell": {LOST}, "gained": {GAINED}, "rose": {GAINED},
         "sure": {LOST}, "lenient": {LOST}, "cut": {LOST},
     }  # fmt: skip
-
-
-def test_the_counts_that_are_made_once_are_those_of_the_views(viewed_path: Path) -> None:
-    with Store.open(viewed_path, read_only=True) as store:
-        for view in ("sampled_counts", "problem_counts"):
-            before = store.frame(f"FROM {view} ORDER BY ALL")
-            assert len(before) == 9
-            store.kept.count(lambda total: SilentProgress().stage("count", total))
-            pd.testing.assert_frame_equal(store.frame(f"FROM {view} ORDER BY ALL"), before)
 
 
 def test_an_accepted_response_that_the_problems_own_verifier_refuses_is_lenient(tmp_path: Path) -> None:
