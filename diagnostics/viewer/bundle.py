@@ -92,7 +92,10 @@ def write_bundle(
 
 def _note(n: int, n_selected: int) -> str:
     problems = plural(n, "problem") if n == n_selected else f"the first {n} of {plural(n_selected, 'problem')}"
-    return f"A copy of {problems}, with up to {RESPONSES_PER_ANSWER} different responses of each answer in full."
+    return (
+        f"A copy of {problems}, with up to {RESPONSES_PER_ANSWER} different responses in full of each of the {ANSWERS} "
+        "most frequent answers."
+    )
 
 
 def _put(made: Path, folder: Path) -> None:

@@ -15,19 +15,23 @@ _FILE = "tokenizer.json"
 def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple[str, ...], str]:
     """The text that every token adds, as many as there are ids; or none, and why.
 
-    A character that several tokens make belongs to the last of them. Special tokens are written as they are named.
+    A character that several tokens make belongs to the last of them. Special tokens are written as they are named. What
+    is said names no folder but the checkpoint's own: it may be in a copy that is shared.
     """
     found = next(
         (folder / _FILE for folder in tokenizer_folders(checkpoint_path, None) if (folder / _FILE).is_file()), None
     )
     if found is None:
-        return (), f"their texts are not known: no {_FILE} in {checkpoint_path} any more"
+        return (), f"their texts are not known: no {_FILE} in {checkpoint_path.name} any more"
     try:
         tokenizer = _tokenizer(found, found.stat().st_mtime_ns)
         return _decoded(tokenizer, token_ids), ""
     # what a tokenizer file may hold, its library raises as plain Exception
     except Exception as error:  # noqa: BLE001
-        return (), f"their texts are not known: {found} cannot be used ({' '.join(str(error).split())[:120]})"
+        return (
+            (),
+            f"their texts are not known: {_FILE} of {checkpoint_path.name} cannot be used ({type(error).__name__})",
+        )
 
 
 def _decoded(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:
