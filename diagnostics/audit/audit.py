@@ -7,6 +7,7 @@ or Ray's workers do (``--ray``); a shard (``--shard``) goes through it as far as
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -20,12 +21,12 @@ from diagnostics.audit.prepare import PreparedAudit, prepare
 from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, teacher_force
 from diagnostics.engine.grading import grade_responses
 from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
-from diagnostics.records.progress import ProgressSink, SilentProgress
+from diagnostics.records.progress import Pace, ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
 from diagnostics.records.shard import WHOLE, Shard, Task
 from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.store import Store
-from diagnostics.store.missing import planned_samples, ungraded
+from diagnostics.store.missing import planned_samples, samples_to_draw, ungraded
 from diagnostics.verdict.record import Verdict
 
 Result = TypeVar("Result")
@@ -193,7 +194,11 @@ def _audit_shard(
 
 def draw(prepared: PreparedAudit) -> DrawnAudit:
     """Sample, grade and teacher-force every checkpoint; models and verifiers are let go of in the end."""
-    outcome = _Outcome()
+    opened = prepared.open
+    lacking = samples_to_draw(opened.store, opened.key, prepared.settings.settings_id)
+    outcome = _Outcome(pace=Pace(lacking, began=time.monotonic()))
+    if outcome.pace.start_line is not None:
+        opened.progress.note(outcome.pace.start_line)
     for tasks in _waves(prepared, outcome):
         prepared.open.engine.run(tasks)
     prepared.open.engine.close()
@@ -228,7 +233,7 @@ def draw_the_one_to_ship(graded: GradedAudit) -> int:
     said = judge(prepared.open.store, prepared.open.key, drawn.failed, prepared.skipped).shipping
     chosen = None if said is None else said.best_trained
     between = [one for one in prepared.series.checkpoints[1:-1] if chosen is not None and one.step == chosen.step]
-    outcome = _Outcome()
+    outcome = _Outcome(pace=Pace({}, began=time.monotonic()))
 
     def task(checkpoint: Checkpoint) -> Task[None]:
         try:
@@ -262,8 +267,9 @@ def compute_kernels(graded: GradedAudit) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """What the tasks of the checkpoints came to, by checkpoint id: samples drawn, and why one failed."""
+    """What the tasks of the checkpoints came to, by checkpoint id, samples drawn and why one failed; and their pace."""
 
+    pace: Pace
     drawn: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -301,6 +307,7 @@ def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
     for settings in () if controls is None else controls.colder:
         n += yield from _draw_control(prepared, base, settings, controls.n if controls else 0)
     outcome.drawn[base.checkpoint_id] = n
+    _tell_pace(opened, outcome, base)
 
 
 def _draw_control(prepared: PreparedAudit, checkpoint: Checkpoint, settings: SamplingSettings, n: int) -> Task[int]:
@@ -331,11 +338,19 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
         if checkpoint is prepared.series.checkpoints[-1]:
             outcome.drawn[checkpoint_id] += yield from _draw_hotter(prepared, checkpoint)
         yield from teacher_force(opened, checkpoint, prepared.settings)
+        _tell_pace(opened, outcome, checkpoint)
     except (CheckpointError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")
         outcome.failed[checkpoint_id] = why
+        outcome.pace.leave_out(checkpoint_id)
         opened.store.log_event(opened.key, "failed", wall_s=0, rows=0, checkpoint_id=checkpoint_id, note=why)
         opened.progress.note(f"left out {checkpoint.label}: {why}")
+
+
+def _tell_pace(opened: OpenAudit, outcome: _Outcome, checkpoint: Checkpoint) -> None:
+    line = outcome.pace.done_line(checkpoint.checkpoint_id, time.monotonic())
+    if line is not None:
+        opened.progress.note(line)
 
 
 def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +13,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from diagnostics.records.amounts import plural
 from diagnostics.records.cells import visible
 
 
@@ -64,6 +65,52 @@ class _OpenStage:
         left_s = (self.total - self.done) * passed / self.done
         left = f"about {-(-left_s // 60):.0f} min left" if left_s > 0 else "nearly done"
         return f"{said}, {self.done / passed:.1f} per second, {left}"
+
+
+class Pace:
+    """How far a run is over all its checkpoints.
+
+    ``lacking`` are the samples that each still lacks, by its id; who lacks none is not counted.
+
+    >>> pace = Pace({"base": 2000, "late": 1000, "last": 1000}, began=0.0)
+    >>> pace.start_line
+    'to draw: 4,000 samples at 3 checkpoints'
+    >>> pace.done_line("base", now=100.0)
+    'checkpoint 1 of 3 is done: 20 samples per second, about 2 min for the others'
+    >>> pace.leave_out("late")
+    >>> pace.done_line("last", now=150.0)
+    'checkpoint 3 of 3 is done: 20 samples per second'
+    >>> print(pace.done_line("held", now=150.0))
+    None
+    """
+
+    def __init__(self, lacking: Mapping[str, int], *, began: float) -> None:
+        self._lacking = dict(lacking)
+        self._of = len(lacking)
+        self._began = began
+        self._drawn = 0
+
+    @property
+    def start_line(self) -> str | None:
+        """What there is to draw; None where that is nothing."""
+        if not self._lacking:
+            return None
+        at = plural(self._of, "checkpoint")
+        return f"to draw: {plural(sum(self._lacking.values()), 'sample')} at {at}"
+
+    def leave_out(self, checkpoint_id: str) -> None:
+        """Its samples will not be drawn."""
+        self._lacking.pop(checkpoint_id, None)
+
+    def done_line(self, checkpoint_id: str, now: float) -> str | None:
+        """What to say of a checkpoint that is done; None where it had nothing to draw."""
+        if checkpoint_id not in self._lacking:
+            return None
+        self._drawn += self._lacking.pop(checkpoint_id)
+        per_s = self._drawn / max(now - self._began, 1e-9)
+        said = f"checkpoint {self._of - len(self._lacking)} of {self._of} is done: {per_s:.2g} samples per second"
+        left_s = sum(self._lacking.values()) / per_s
+        return f"{said}, about {-(-left_s // 60):.0f} min for the others" if self._lacking else said
 
 
 class ConsoleProgress:

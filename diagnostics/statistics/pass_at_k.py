@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import hypergeom
 
 
 def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
@@ -83,3 +84,20 @@ def _log_miss_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]
     ratio_CK = np.where(enough_CK, k_K / left_C[:, None], 0.0)
     log_factor_CK = np.where(enough_CK, np.log1p(-ratio_CK), -np.inf)
     return np.vstack([np.zeros((1, len(ks))), np.cumsum(log_factor_CK, axis=0)])
+
+
+def at_least_table(n: int, k: int, least: int) -> Float[np.ndarray, " correct"]:
+    """Chance that at least ``least`` of k samples are correct, for every number of correct ones among n: c = 0 … n.
+
+    The upper tail of the hypergeometric law, unbiased for the binomial one of k fresh samples: with ``least`` = 1 it is
+    pass@k, with ``least`` = k all are correct. Unit: probability.
+
+    Raises ``ValueError`` unless 1 ≤ ``least`` ≤ k ≤ n.
+    Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k.
+
+    >>> at_least_table(4, 2, 2).round(4).tolist()
+    [0.0, 0.0, 0.1667, 0.5, 1.0]
+    """
+    if not 1 <= least <= k <= n:
+        raise ValueError(f"needs 1 <= least <= k <= n; got least = {least}, k = {k}, n = {n}")
+    return np.asarray(hypergeom.sf(least - 1, n, np.arange(n + 1), k))

@@ -66,6 +66,29 @@ def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str
     return {str(row.problem_id): int(row.n_planned) for row in rows.itertuples()}
 
 
+def samples_to_draw(store: Store, key: AuditKey, settings_id: str) -> dict[str, int]:
+    """How many samples of all problems each checkpoint of this audit lacks; those that lack none are left out."""
+    rows = store.frame(
+        """
+        WITH held AS (
+            SELECT checkpoint_id, problem_id, count(*) AS n
+            FROM samples
+            WHERE settings_id = $settings_id AND NOT greedy
+            GROUP BY ALL
+        )
+        SELECT checkpoint_id, sum(greatest(0, n_planned - coalesce(n, 0))) AS lacking
+        FROM planned_samples
+        LEFT JOIN held USING (checkpoint_id, problem_id)
+        WHERE audit_id = $audit_id
+        GROUP BY checkpoint_id
+        ORDER BY checkpoint_id
+        """,
+        audit_id=key.audit_id,
+        settings_id=settings_id,
+    )
+    return {str(row.checkpoint_id): int(row.lacking) for row in rows.itertuples() if row.lacking}
+
+
 def missing_samples(
     store: Store, settings_id: str, checkpoint_id: str, planned: Mapping[str, int], *, greedy: bool
 ) -> dict[str, tuple[tuple[int, ...], bool]]:

@@ -80,6 +80,7 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(
     progress = Notes()
     third = oversharp.audit([countdown_series], config(out, **OF_COMMAND), progress=progress)
     assert "findings and verdict of run stand: nothing that they rest on has changed" in progress.notes
+    assert not [note for note in progress.notes if note.startswith("to draw")]
     assert third.verdict == first.verdict
     assert third.report_path.stat().st_mtime_ns == written_ns
 
@@ -290,6 +291,12 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     assert tokens["step"].tolist() == [20, 40]
     assert all(len(row.token_logps) == len(row.token_logps_before) == 6 for row in tokens.itertuples())
     assert any("step_000060.parquet" in note for note in progress.notes)
+    pace = [note for note in progress.notes if re.match("to draw|checkpoint . of", note)]
+    assert pace[0].endswith(" at 3 checkpoints")
+    assert [re.sub("[0-9.e+]+ samples", "n samples", note) for note in (pace[1], pace[-1])] == [
+        "checkpoint 1 of 3 is done: n samples per second, about 1 min for the others",
+        "checkpoint 3 of 3 is done: n samples per second",
+    ]
 
 
 def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: Path, tmp_path: Path) -> None:

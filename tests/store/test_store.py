@@ -34,7 +34,15 @@ from diagnostics.store import Store
 from diagnostics.store.database import SCHEMA_VERSION
 from diagnostics.store.load import stored_settings
 from diagnostics.store.merge import merge
-from diagnostics.store.missing import finished_samples, missing_samples, planned_samples, unforced, ungraded, unrepeated
+from diagnostics.store.missing import (
+    finished_samples,
+    missing_samples,
+    planned_samples,
+    samples_to_draw,
+    unforced,
+    ungraded,
+    unrepeated,
+)
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import RULES
 from reports import build_report, require_place
@@ -118,6 +126,15 @@ def test_only_missing_samples_are_asked_for(store: Store) -> None:
     store.add_samples(key.settings_id, "hash0", [_sample(1), _sample(3), _sample(0, greedy=True)])
     assert _missing(store, key, "hash0") == {PROBLEM.problem_id: ((0, 2), False)}
     assert PROBLEM.problem_id in _missing(store, key, "hash20")
+
+
+def test_of_every_checkpoint_the_samples_that_it_lacks_are_counted(store: Store) -> None:
+    key = _begin(store)
+    assert samples_to_draw(store, key, key.settings_id) == {"hash0": 4, "hash20": 4}
+    store.add_samples(key.settings_id, "hash0", [_sample(1), _sample(3), _sample(0, greedy=True)])
+    assert samples_to_draw(store, key, key.settings_id) == {"hash0": 2, "hash20": 4}
+    store.add_samples(key.settings_id, "hash20", [_sample(i) for i in range(6)])  # more than this audit wants
+    assert samples_to_draw(store, key, key.settings_id) == {"hash0": 2}
 
 
 def test_the_same_batch_twice_adds_nothing(store: Store) -> None:
