@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from diagnostics.changes.difference import changes_of
-from diagnostics.changes.problems import ProblemChange, lost_by_chance
+from diagnostics.changes.problems import ProblemChange
 from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
+from diagnostics.statistics.problem_changes import lost_by_chance
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series
 
@@ -25,7 +26,7 @@ WITH said AS (
         problem_id, coalesce(mode, answer) AS answer, correct, count(*) AS n,
         first(text ORDER BY sample_index) AS response
     FROM graded_samples
-    WHERE series = $series AND NOT greedy AND list_contains($problem_ids, problem_id)
+    WHERE series = $series AND NOT greedy AND common AND list_contains($problem_ids, problem_id)
       AND CASE WHEN $base THEN is_base ELSE NOT is_base AND step = $step END
     GROUP BY problem_id, coalesce(mode, answer), correct
 )
@@ -128,7 +129,7 @@ def lost_problems(
         series=series,
         before=before,
         after=after,
-        n_problems=len(pair.counts.problem_ids),
+        n_problems=len(pair.problem_ids),
         n_lost=sum(one.state == "lost" for one in fallen),
         n_surely=sum(one.sure for one in fallen),
         n_listed=len(fallen),

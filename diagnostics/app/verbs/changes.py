@@ -15,8 +15,8 @@ def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) 
     """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
 
     Is step 80 safer than step 160? Differences of pass@k are paired over problems, with Holm's correction over all k;
-    single problems are tested by Fisher's exact test, with Holm's correction over all of them. Both take the two steps
-    as chosen before looking. Samples nothing and changes nothing.
+    single problems are tested by Fisher's exact test, each direction by itself, with Holm's correction over those that
+    have correct samples and wrong ones. Both take the two steps as chosen before looking. Samples and changes nothing.
 
     Parameters
     ----------
@@ -50,8 +50,9 @@ def lost(
 ) -> LostProblems:
     """List the problems that a checkpoint lost: those without a correct sample, and those surely solved less often.
 
-    The surest come first: Fisher's exact test with Holm's correction over all problems. Rarely solved problems are
-    lost by chance too, and how many that would be is said. To test them on fresh samples, run `oversharp confirm`.
+    Fisher's exact test, one-sided, with Holm's correction over the problems that have correct samples and wrong ones,
+    says which are sure; the report says the same. Rarely solved problems are lost by chance too, and how many that
+    would be is said. To test them on fresh samples, run `oversharp confirm`.
 
     Parameters
     ----------
