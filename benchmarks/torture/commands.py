@@ -10,11 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from subprocess import TimeoutExpired
 from tempfile import TemporaryFile
 
-from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer
+from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer, require_end_of
 
 RUN_COMMAND = "benchmarks.torture.commands:run_command"
 #: Imported before the fork.
@@ -28,8 +27,6 @@ SMALL_COMMITS = {
 }
 #: A command that takes longer hangs.
 MOST_S = 300.0
-#: What a command started must have ended so long after it.
-_LEFT_S = 10.0
 _ANSWERED = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -91,7 +88,7 @@ def ended(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         wall_s = time.monotonic() - start
-        _require_end_of(process.pid)
+        require_end_of(process.pid)
         output.seek(0)
         return Ended(code=code, said=output.read().decode("utf-8", "replace"), wall_s=wall_s)
 
@@ -125,21 +122,3 @@ def run_command() -> None:
 
     process._stop_at_signals = begun  # type: ignore[attr-defined]
     process.main()
-
-
-def _require_end_of(session: int) -> None:
-    deadline = time.monotonic() + _LEFT_S
-    while left := _processes_of(session):
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.05)
-
-
-def _processes_of(session: int) -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(folder.name)) == session and "\nState:\tZ" not in (folder / "status").read_text():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found

@@ -11,13 +11,12 @@ from diagnostics.changes.difference import changes_of
 from diagnostics.changes.problems import ProblemChange
 from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import shortened
 from diagnostics.records.errors import ConfigError
 from diagnostics.statistics.problem_changes import lost_by_chance
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series
 
-#: Of a long response, so much of its beginning and its end is told.
-HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
 #: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
 MOST_ANSWERS = 3
 _ANSWERS = """
@@ -171,15 +170,3 @@ def _answers(
                 for row in own.to_dict("records")
             )
     return found
-
-
-def shortened(text: str) -> str:
-    """The beginning and the end of a long response: that is where the answer stands.
-
-    >>> len(shortened("a" * 5000)), shortened("short")
-    (1224, 'short')
-    """
-    left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
-    if left <= 0:
-        return text
-    return f"{text[:HEAD_CHARACTERS]} … ({plural(left, 'character')}) … {text[-TAIL_CHARACTERS:]}"

@@ -1,4 +1,4 @@
-"""Texts of strangers where they are shown: in a terminal, which obeys control characters, and in a spreadsheet.
+"""Texts of strangers where they are shown: in a terminal, which obeys control characters, in a spreadsheet, shortened.
 
 Series, folders, prompts and responses may hold anything.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diagnostics.records.amounts import plural
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 #: What a spreadsheet takes a cell for a formula by.
 _FORMULA = "=+-@\t\r"
+#: Of a long response, so much of its beginning and its end is shown.
+HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
 
 
 def visible(text: str) -> str:
@@ -35,6 +39,18 @@ def one_line(text: str, most: int) -> str:
     """
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text[:most])
     return f"{shown}…" if len(text) > most else shown
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a long response: that is where the answer stands.
+
+    >>> len(shortened("a" * 5000)), shortened("short")
+    (1224, 'short')
+    """
+    left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
+    if left <= 0:
+        return text
+    return f"{text[:HEAD_CHARACTERS]} … ({plural(left, 'character')}) … {text[-TAIL_CHARACTERS:]}"
 
 
 def as_text(cell: str) -> str:

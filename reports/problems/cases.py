@@ -7,11 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from reports import numbers
 from reports.context import Context
 from reports.evidence.problem_changes import between as ways_of
 from reports.evidence.problem_changes import success_interval
-from reports.evidence.problem_details import HEAD_CAP, TAIL_CAP, TEXT_CAP
+from reports.evidence.problem_details import TEXT_CAP
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import series_colour
 from reports.findings.tables import spread
@@ -58,8 +59,8 @@ def problem_cases(
     shown = numbers.plural(len(cases), "problem")
     note = (
         f"{shown}: confirmed ones first, then the largest falls, then gains. Of the base, correct responses come "
-        f"first, then the most frequent; of a long one the first {HEAD_CAP} and the last {TAIL_CAP} characters "
-        "are shown. The small line is success over the checkpoints, from 0 to its largest."
+        f"first, then the most frequent; of a long one the first {HEAD_CHARACTERS} and the last {TAIL_CHARACTERS} "
+        "characters are shown. The small line is success over the checkpoints, from 0 to its largest."
     )
     blocks: list[Block] = [Cases(title="Problems one by one", note=note, cases=tuple(cases[:FIRST_CASES]))]
     if rest := tuple(cases[FIRST_CASES:]):
