@@ -28,6 +28,7 @@ from diagnostics.app.verbs.plan import plan as plan
 from diagnostics.app.verbs.repair import repair as repair
 from diagnostics.app.verbs.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
+from diagnostics.records.errors import errors_name_arguments
 from diagnostics.records.names import listed
 from diagnostics.records.provenance import call_of
 from diagnostics.records.version import version as version
@@ -123,6 +124,7 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(RECORDS[name]), name)
 
 
+@errors_name_arguments
 def audit(
     series: Path | str | Sequence[Path | str],
     config: AuditConfig,
@@ -158,6 +160,7 @@ def audit(
     return result
 
 
+@errors_name_arguments
 def audit_shard(
     series: Path | str | Sequence[Path | str],
     config: AuditConfig,
@@ -177,6 +180,7 @@ def audit_shard(
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
+@errors_name_arguments
 def import_samples(
     paths: Path | str | Sequence[Path | str],
     config: ImportConfig,
@@ -206,6 +210,7 @@ def import_samples(
     return result
 
 
+@errors_name_arguments
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
     """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
 
@@ -217,6 +222,7 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
     return OpenStore(Store.open_for_user(Path(path), memory_gib))
 
 
+@errors_name_arguments
 def explain(name: str) -> str:
     """What a word, measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError``."""
     from diagnostics.app.verbs.glossary import explained
@@ -224,6 +230,7 @@ def explain(name: str) -> str:
     return explained(name)
 
 
+@errors_name_arguments
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None
 ) -> ConfirmResult:
@@ -253,6 +260,7 @@ def confirm(
     return result
 
 
+@errors_name_arguments
 def regrade(
     store: Path | str,
     verifier: str,
@@ -291,6 +299,7 @@ def regrade(
     return result
 
 
+@errors_name_arguments
 def report(
     store: Path | str,
     out: Path | str | None = None,
@@ -323,6 +332,7 @@ def report(
     return build_report(Path(store), target, series=series, allow=allow, replace=replace, brief=brief)
 
 
+@errors_name_arguments
 def export(
     store: Path | str,
     out: Path | str | None = None,
@@ -380,6 +390,7 @@ def export(
     )
 
 
+@errors_name_arguments
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join stores: the shards of one audit, or audits made on several machines.
 
@@ -399,6 +410,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     return run([Path(store) for store in stores], Path(out), progress=progress)
 
 
+@errors_name_arguments
 def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:
     """Train a compact reference model by on-policy RLVR.
 
@@ -409,6 +421,7 @@ def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:
     return run(config, progress)
 
 
+@errors_name_arguments
 def compare(
     config: Path | str,
     out: Path | str | None = None,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from cyclopts.config import Toml
 from rich.console import Console
 from rich.markup import escape
@@ -83,15 +83,15 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
     return results.show_import(api.import_samples(paths, chosen, command=command_line(), progress=progress), as_json)
 
 
-app.command(command_of(api.ship, results.show_ship, {"allow_loss_points": "--allow-loss"}))
+app.command(command_of(api.ship, results.show_ship))
 app.command(command_of(api.diff, printed_changes.show_diff))
 app.command(command_of(api.lost, printed_changes.show_lost))
-app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
+app.command(command_of(api.plan, results.show_plan))
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
 app.command(command_of(api.repair, results.show_repair))
 app.command(command_of(api.report, results.show_report))
-app.command(command_of(api.export, results.show_export, {"formats": "--format", "figures": "--figure"}))
+app.command(command_of(api.export, results.show_export))
 app.command(command_of(api.merge, results.show_merge))
 
 
@@ -255,7 +255,7 @@ def sql(
 
 
 @app.command
-def explain(*names: str) -> int:
+def explain(*names: str, as_json: Json = False) -> int:
     """Print what a word of the report, a measure, benchmark or preset is. Without a name, list them all.
 
     Parameters
@@ -263,10 +263,14 @@ def explain(*names: str) -> int:
     names
         For example frontier, pass_at_k, gsm8k or two_stage.
     """
-    from diagnostics.app.verbs.glossary import explained, listing
+    from diagnostics.app.verbs.glossary import entries, explained, listing
 
-    # all are looked up before the first is printed
-    print("\n\n".join(map(explained, names)) if names else listing())
+    told = [explained(name) for name in names]  # all are looked up before the first is printed
+    if as_json:
+        found = [{"name": name, "text": text} for name, text in zip(names, told, strict=True)] or entries()
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(told) or listing())
     return 0
 
 
@@ -321,10 +325,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        print(visible(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)"), file=sys.stderr)
+        said = " ".join(map(_shown, str(error).split()))
+        print(visible(f"error: {said} ({_mend(error)})"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
-        print(visible(f"error: {error}"), file=sys.stderr)
+        print(visible(f"error: {error.as_flags}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
         # DuckDB's word for Ctrl-C while a query runs
@@ -342,6 +347,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(visible(f"error: {said}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _mend(error: CycloptsError) -> str:
+    """What to do about arguments that are wrong."""
+    loose = error.unused_tokens or [] if isinstance(error, UnusedCliTokensError) else []
+    if "diff" in (error.command_chain or ()) and len(loose) == 2 and all(one.isdigit() for one in loose):
+        return f"did you mean --steps {' '.join(loose)}?"
+    return "see oversharp --help"
 
 
 #: What a path that was named may not allow.

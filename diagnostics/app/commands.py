@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter, Token
 
 from diagnostics.audit.config import ConfirmConfig
+from diagnostics.records.errors import FLAGS
 from diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress
 
 Command = TypeVar("Command", bound=Callable[..., int])
@@ -77,12 +78,10 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def command_of(
-    verb: Callable[..., Any], show: Callable[[Any, bool], int], flags: Mapping[str, str] = MappingProxyType({})
-) -> Callable[..., int]:
+def command_of(verb: Callable[..., Any], show: Callable[[Any, bool], int]) -> Callable[..., int]:
     """The command that calls ``verb`` of the API: its first argument in place, the others as flags.
 
-    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. ``flags`` names those
+    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. ``FLAGS`` names those
     that are not called as their argument.
     """
     asked = inspect.signature(verb).parameters
@@ -97,7 +96,7 @@ def command_of(
     own = [
         one.replace(
             kind=one.POSITIONAL_ONLY if one.name == first else one.KEYWORD_ONLY,
-            annotation=_annotated(_GIVEN[one.annotation], flags.get(one.name)),
+            annotation=_annotated(_GIVEN[one.annotation], FLAGS.get(one.name)),
         )
         for one in given
     ]

@@ -59,9 +59,10 @@ class LostProblem:
 class LostProblems:
     """What checkpoint ``after`` solves no more, or surely less often, than ``before``.
 
-    ``problems`` are the first, by p, of ``n_listed``. ``n_lost`` counts those without a correct sample left,
-    ``n_surely`` those that are surely solved less often. ``lost_by_chance`` is how many would have no correct sample
-    left if nothing had changed.
+    ``problems`` are the first of ``n_listed``: those surely lost, those that surely fell, then the others. ``n_lost``
+    counts those without a correct sample left, ``n_surely_lost`` those of them that are no chance, ``n_surely`` all
+    that are surely solved less often, these too. ``lost_by_chance`` is how many would have no correct sample left if
+    nothing had changed.
     """
 
     series: str
@@ -69,6 +70,7 @@ class LostProblems:
     after: ComparedCheckpoint
     n_problems: int
     n_lost: int
+    n_surely_lost: int
     n_surely: int
     n_listed: int
     lost_by_chance: float
@@ -79,16 +81,16 @@ class LostProblems:
     @property
     def sentence(self) -> str:
         """How many, beside how many chance would make."""
-        seen = (
-            f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}: "
-            f"no correct sample is left of what {self.before.name} solved"
-        )
-        if not self.n_lost:
-            seen = f"{seen.partition(':')[0]}: a correct sample is left of each that {self.before.name} solved"
-        if self.why_untested is not None:
+        tested = self.why_untested is None
+        seen = f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}"
+        seen += f", {self.n_surely_lost} of them surely" if self.n_lost and tested else ""
+        left = "no correct sample is left of what" if self.n_lost else "a correct sample is left of each that"
+        seen += f": {left} {self.before.name} solved"
+        if not tested:
             return f"{seen}. Which of them are lost is not tested: {self.why_untested}."
         chance = f"chance alone would make it about {self.lost_by_chance:.1f}"
-        return f"{seen} ({chance}). {plural(self.n_surely, 'problem')} surely fell."
+        others = plural(self.n_surely - self.n_surely_lost, "other problem" if self.n_lost else "problem")
+        return f"{seen} ({chance}). {others} surely fell."
 
 
 def lost(
@@ -120,7 +122,7 @@ def lost_problems(
     before, after = pair.before, pair.after
     fallen = sorted(
         (one for one in changes_of(pair) if one.state == "lost" or (one.state == "fell" and one.sure)),
-        key=lambda one: (1.0 if one.p_adjusted is None else one.p_adjusted, -one.correct_before, one.problem_id),
+        key=surely_lost_first,
     )
     shown = fallen[:most]
     said = _answers(store, series, (before, after), shown) if answers else {}
@@ -130,6 +132,7 @@ def lost_problems(
         after=after,
         n_problems=len(pair.problem_ids),
         n_lost=sum(one.state == "lost" for one in fallen),
+        n_surely_lost=sum(one.sure and one.state == "lost" for one in fallen),
         n_surely=sum(one.sure for one in fallen),
         n_listed=len(fallen),
         lost_by_chance=lost_by_chance(pair.counts),
@@ -144,6 +147,12 @@ def lost_problems(
         notes=pair.notes,
         why_untested=pair.why_untested,
     )
+
+
+def surely_lost_first(one: ProblemChange) -> tuple[int, float, int, str]:
+    """Surely lost, then surely fell, then lost perhaps by chance; of each the surest first."""
+    p = 1.0 if one.p_adjusted is None else one.p_adjusted
+    return (2 if not one.sure else int(one.state != "lost")), p, -one.correct_before, one.problem_id
 
 
 def _answers(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Control characters of ASCII and Latin-1, less tab and line feed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+#: What turns the direction of all that follows: embeddings, overrides and isolates.
+_CONTROLS |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 #: What a spreadsheet takes a cell for a formula by.
 _FORMULA = "=+-@\t\r"
 #: Of a long response, so much of its beginning and its end is shown.
@@ -21,10 +23,10 @@ HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
 
 
 def visible(text: str) -> str:
-    r"""``text`` with its control characters written out: none colours, retitles or clears a terminal.
+    r"""``text`` with its control characters written out: none colours, retitles, clears or turns round a terminal.
 
-    >>> print(visible("a\x1b[31mb\n"), end="")
-    a\x1b[31mb
+    >>> print(visible("a\x1b[31mb\u202ec\n"), end="")
+    a\x1b[31mb\u202ec
     """
     return text.translate(_CONTROLS)
 

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.records.errors import errors_name_arguments
+
 if TYPE_CHECKING:
     from diagnostics.changes.difference import StepDifference
     from diagnostics.changes.lost import LostProblems
 
 
+@errors_name_arguments
 def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
     """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
 
@@ -39,6 +42,7 @@ def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) 
     return run(Path(store), steps=steps, series=series)
 
 
+@errors_name_arguments
 def lost(
     store: Path | str,
     *,
@@ -51,8 +55,9 @@ def lost(
     """List the problems that a checkpoint lost: those without a correct sample, and those surely solved less often.
 
     Fisher's exact test, one-sided, with Holm's correction over the problems that have correct samples and wrong ones,
-    says which are sure; the report says the same. Rarely solved problems are lost by chance too, and how many that
-    would be is said. To test them on fresh samples, run `oversharp confirm`.
+    says which are sure, as in the report: the surely lost come first, then what surely fell, then the others. Rarely
+    solved problems are lost by chance too, and how many that would be is said. `oversharp confirm` tests them on fresh
+    samples.
 
     Parameters
     ----------

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.records.errors import errors_name_arguments
+
 if TYPE_CHECKING:
     from diagnostics.verdict.recommendation import Recommendation
 
 
+@errors_name_arguments
 def ship(
     store: Path | str,
     *,
