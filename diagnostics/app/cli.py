@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 from rich.markup import escape
@@ -326,7 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         said = " ".join(map(_shown, str(error).split()))
-        print(visible(f"error: {said} ({_mend(error)})"), file=sys.stderr)
+        typed = list(sys.argv[1:] if arguments is None else arguments)
+        print(visible(f"error: {said} ({_mend(typed)})"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(visible(f"error: {error.as_flags}"), file=sys.stderr)
@@ -349,11 +350,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _mend(error: CycloptsError) -> str:
+def _mend(arguments: Sequence[str]) -> str:
     """What to do about arguments that are wrong."""
-    loose = error.unused_tokens or [] if isinstance(error, UnusedCliTokensError) else []
-    if "diff" in (error.command_chain or ()) and len(loose) == 2 and all(one.isdigit() for one in loose):
-        return f"did you mean --steps {' '.join(loose)}?"
+    steps = [one for one in arguments if one.isdigit()]
+    if arguments[:1] == ["diff"] and "--steps" not in arguments and len(steps) == 2:
+        return f"did you mean --steps {' '.join(steps)}?"
     return "see oversharp --help"
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INDEX = "README.md"
 #: As unlike as a name may be to the one that was meant.
-_NEAR = 0.4
+_NEAR = 0.5
 #: How a line of the index begins.
 _LINKED = re.compile(r"- \[[^]]+\]")
 _NUMBERED = re.compile(r"(.+)-\d+")

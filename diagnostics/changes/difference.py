@@ -58,7 +58,9 @@ class StepDifference:
         return (*_of_pass_at_k(self), _of_problems(self))
 
 
-def diff(store_path: Path, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
+def diff(
+    store_path: Path, *, steps: Sequence[int], series: str | None = None, memory_gib: float | None = None
+) -> StepDifference:
     """Compare the checkpoints at two ``steps`` of ``series``; see ``StepDifference``.
 
     Raises:
@@ -67,7 +69,7 @@ def diff(store_path: Path, *, steps: Sequence[int], series: str | None = None) -
     """
     if len(steps) != 2 or steps[0] == steps[1]:
         raise ConfigError(f"--steps {' '.join(map(str, steps))}: give two different steps, the earlier one first")
-    with open_for_reading(store_path) as store:
+    with open_for_reading(store_path, memory_gib) as store:
         return difference(store, chosen_series(store, series), steps[0], steps[1])
 
 

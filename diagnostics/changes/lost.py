@@ -101,6 +101,7 @@ def lost(
     series: str | None = None,
     answers: bool = False,
     most: int = 20,
+    memory_gib: float | None = None,
 ) -> LostProblems:
     """The problems that the checkpoint at ``step`` (default: the last) lost since ``since`` (default: the base).
 
@@ -110,7 +111,7 @@ def lost(
     """
     if most < 1:
         raise ConfigError(f"--most {most}: must be 1 or more")
-    with open_for_reading(store_path) as store:
+    with open_for_reading(store_path, memory_gib) as store:
         return lost_problems(store, chosen_series(store, series), step=step, since=since, answers=answers, most=most)
 
 

@@ -90,12 +90,12 @@ class Pair:
     why_untested: str | None
 
 
-def open_for_reading(store_path: Path) -> Store:
-    """The store, with bounded memory. Raises ``StoreError`` where there is none."""
+def open_for_reading(store_path: Path, memory_gib: float | None = None) -> Store:
+    """The store, with bounded memory. Raises ``StoreError`` where there is none, and as ``Store.bound_memory``."""
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     store = Store.open(store_path, read_only=True)
-    store.bound_memory()
+    store.bound_memory(memory_gib)
     return store
 
 

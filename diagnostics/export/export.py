@@ -77,6 +77,7 @@ def export(
     figures: Sequence[str] = (),
     series: Sequence[str] | None = None,
     replace: bool = False,
+    memory_gib: float | None = None,
     write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
@@ -103,6 +104,7 @@ def export(
     table_formats, picture_formats = _formats(formats, wanted)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
+        store.bound_memory(memory_gib)
         chosen = _series(store, series)
         job = _ExportJob(
             store=store,
@@ -195,9 +197,8 @@ class _ExportJob:
         return self._from_samples("every_eval_ever", write_evaluations, folder)
 
     def _from_samples(self, title: str, write: Callable[..., int], folder: Path) -> int:
-        from diagnostics.export.samples import DATABASE_GIB, parts
+        from diagnostics.export.samples import parts
 
-        self.store.bound_memory(DATABASE_GIB)
         planned = {name: parts(self.store, name) for name in self.series}
         n = sum(part.n for own in planned.values() for part in own)
         with self.progress.stage(title, n) as advance:

@@ -186,7 +186,11 @@ class Store:
         return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
 
     def bound_memory(self, gib: float | None = None) -> None:
-        """Let queries take at most ``gib`` GiB. Default: ``MEMORY_GIB``, or half of what is free if that is less."""
+        """Let queries take at most ``gib`` GiB. Default: ``MEMORY_GIB``, or half of what is free if that is less.
+
+        Raises ``ConfigError`` where it is no number above 0.
+        """
+        require_memory(gib)
         self._database.bound_memory(min(MEMORY_GIB, half_of_free_gib()) if gib is None else gib)
 
     def begin_audit(

@@ -18,7 +18,10 @@ from diagnostics.changes.lost import surely_lost_first
 from diagnostics.changes.problems import problem_changes
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.statistics.problem_changes import ProblemCounts
+from diagnostics.store import Store
 from diagnostics.verdict.claims import FELL_HERE
+from reports.evidence.problem_changes import problem_changes as in_report
+from reports.evidence.source import read_source
 
 pytestmark = pytest.mark.xdist_group("changes")
 
@@ -102,6 +105,42 @@ def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_pr
     assert back.changes[0].difference == pytest.approx(1 / 16 / 23)
 
 
+def test_lost_diff_and_report_count_the_same_samples_where_the_base_has_more(tmp_path: Path) -> None:
+    """Each problem has 16 samples more at the base, all wrong: pass@1 is half of it, a problem is what it was."""
+    from diagnostics.ingest.ingest import import_samples
+
+    path = dump(tmp_path / "run.jsonl", {0: 0, 20: 2})
+    more = [
+        {
+            "input": CHAT.format(prompt),
+            "output": f"more {i}: \\boxed{{seven}}",
+            "gts": prompt[0],
+            "score": 0.0,
+            "step": 0,
+        }
+        for prompt in COUNTS
+        for i in range(N)
+    ]
+    path.write_text(
+        path.read_text(encoding="utf-8") + "".join(f"{json.dumps(row)}\n" for row in more), encoding="utf-8"
+    )
+    config = oversharp.ImportConfig(store=tmp_path / "audit.duckdb", name="run", verifier="math")
+    import_samples([path], config)
+    with oversharp.open_store(config.store) as store:
+        problems = store.problems().set_index("problem_id")
+        found = store.diff(0, 20)
+    with Store.open(config.store, read_only=True) as store:
+        source = read_source(store, "audit.duckdb")
+    report = in_report(source, source.series[0]).set_index("problem_id").loc[problems.index]
+    assert set(problems["n_before"]) == set(problems["n_after"]) == {N}
+    for ours, theirs in (("state", "state"), ("correct_before", "c_base"), ("correct_after", "c_late")):
+        assert problems[ours].tolist() == report[theirs].tolist()
+    assert found.changes[0].first == pytest.approx(sum(counts[0] for counts in COUNTS.values()) / 2 / N / len(COUNTS))
+    assert {one.problem_id: one.n_before for one in found.problems} == dict.fromkeys(
+        problems.index[problems["state"] != "unchanged"], N
+    )
+
+
 def test_of_samples_that_are_no_draws_of_their_own_nothing_is_tested(store_path: Path, tmp_path: Path) -> None:
     """The verdict says so of sorted batches; here its document says so."""
     copied = Path(shutil.copy(store_path, tmp_path))
@@ -168,6 +207,19 @@ def test_what_cannot_be_compared_is_one_line(
     assert not printed
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["report", "ship", "export", "diff --steps 0 20", "lost"])
+def test_what_reads_a_store_takes_as_much_memory_as_it_is_given(
+    run: Callable[..., tuple[int, str, str]], store_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bounded(_: Store, gib: float | None = None) -> None:
+        raise StoreError(f"bounded by {gib}")
+
+    name, *flags = verb.split()
+    assert "--memory-gib 0: must be a number above 0" in run(name, str(store_path), *flags, "--memory-gib", "0")[2]
+    monkeypatch.setattr(Store, "bound_memory", bounded)
+    assert run(name, str(store_path), *flags, "--memory-gib", "0.25")[2] == "error: bounded by 0.25\n"
 
 
 def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:

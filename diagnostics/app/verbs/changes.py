@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @errors_name_arguments
-def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
+def diff(
+    store: Path | str, *, steps: Sequence[int], series: str | None = None, memory_gib: float | None = None
+) -> StepDifference:
     """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
 
     Is step 80 safer than step 160? Differences of pass@k are paired over problems, with Holm's correction over all k;
@@ -29,6 +31,8 @@ def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) 
         Two steps, the earlier one first: --steps 80 160. The step of the base is one of them.
     series
         Name of the series; needed where there are several.
+    memory_gib
+        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
 
     Examples
     --------
@@ -39,7 +43,7 @@ def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) 
     """
     from diagnostics.changes.difference import diff as run
 
-    return run(Path(store), steps=steps, series=series)
+    return run(Path(store), steps=steps, series=series, memory_gib=memory_gib)
 
 
 @errors_name_arguments
@@ -51,6 +55,7 @@ def lost(
     series: str | None = None,
     answers: bool = False,
     most: int = 20,
+    memory_gib: float | None = None,
 ) -> LostProblems:
     """List the problems that a checkpoint lost: those without a correct sample, and those surely solved less often.
 
@@ -73,6 +78,8 @@ def lost(
         Show what was answered at both checkpoints, how often, and a response of each.
     most
         So many problems are listed.
+    memory_gib
+        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
 
     Examples
     --------
@@ -83,4 +90,4 @@ def lost(
     """
     from diagnostics.changes.lost import lost as run
 
-    return run(Path(store), step=step, since=since, series=series, answers=answers, most=most)
+    return run(Path(store), step=step, since=since, series=series, answers=answers, most=most, memory_gib=memory_gib)

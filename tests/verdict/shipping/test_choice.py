@@ -85,7 +85,7 @@ def test_a_fall_that_is_not_sure_puts_a_checkpoint_out_by_the_estimate_unless_it
     assert _roles(allowed) == ["candidate", "recommended"]
     assert allowed.guarantee is not None
     assert allowed.guarantee.loss > 0.05
-    assert "oversharp plan says how large an audit would show one" in allowed.sentence
+    assert "oversharp plan says how large an audit shows one" in allowed.sentence
 
 
 def test_what_the_verdict_calls_lost_is_out_unless_losses_are_allowed() -> None:
