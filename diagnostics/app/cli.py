@@ -325,9 +325,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        said = " ".join(map(_shown, str(error).split()))
+        wrong = " ".join(map(_shown, str(error).split()))
         typed = list(sys.argv[1:] if arguments is None else arguments)
-        print(visible(f"error: {said} ({_mend(typed)})"), file=sys.stderr)
+        print(visible(f"error: {wrong} ({_mend(typed)})"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(visible(f"error: {error.as_flags}"), file=sys.stderr)

@@ -79,9 +79,9 @@ def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[Pictur
 
 def _write_index(path: Path, lines: Sequence[str]) -> None:
     """These lines, and before them those of other pictures that stand there."""
-    written = {_LINKED.match(line)[0] for line in lines}
+    written = tuple(link[0] for line in lines if (link := _LINKED.match(line)))
     held = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    others = [line for line in held if (link := _LINKED.match(line)) and link[0] not in written]
+    others = [line for line in held if _LINKED.match(line) and not line.startswith(written)]
     path.write_text("\n".join(["# Figures", "", *others, *lines]) + "\n", encoding="utf-8")
 
 

@@ -20,8 +20,12 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "formats": "--format",
     }
 )
-_FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
-_FIRST_FLAG = re.compile(r"--([a-z][a-z0-9-]*) ([^:]+): ")
+#: A command that is quoted, with its flags and paths; or a flag.
+_COMMAND_OR_FLAG = re.compile(
+    r"(?P<command>`[^`]*`|\boversharp [a-z-]+(?: (?:--[a-z-]+|[A-Z./…][^\s;,)]*))*)"
+    r"|--(?P<flag>[a-z][a-z0-9-]*)(?P<end>:?)"
+)
+_FIRST_FLAG = re.compile(r"--([a-z][a-z0-9-]*) (.+?): ")
 
 LEFT_OUT_EXIT_CODE = 3
 """Of a command that is done, but left out a checkpoint, a kernel, a run or a record, doubts imported grades, or can
@@ -69,16 +73,23 @@ def with_arguments(message: str) -> str:
 
     >>> with_arguments("--most 0: must be 1 or more; pass --series, or run `oversharp audit --out DIR` first")
     'most=0: must be 1 or more; pass series=, or run `oversharp audit --out DIR` first'
+    >>> with_arguments("exists; pass --replace (oversharp report --replace writes over it)")
+    'exists; pass replace= (oversharp report --replace writes over it)'
     >>> with_arguments("--allow-loss 200: must be below 100"), with_arguments("--step: there are no samples of step 5")
     ('allow_loss_points=200: must be below 100', 'step: there are no samples of step 5')
+    >>> with_arguments("--out /a/b:c: is a file")
+    'out=/a/b:c: is a file'
     """
     first = _FIRST_FLAG.match(message)
     if first:
         return f"{_argument(first[1])}={first[2]}: {with_arguments(message[first.end() :])}"
-    parts = message.split("`")
-    plain = [_FLAG.sub(lambda flag: f"{_argument(flag[1])}=", part) for part in parts[::2]]
-    parts[::2] = [re.sub(r"^(\w+)=:", r"\1:", part) for part in plain]
-    return "`".join(parts)
+    return _COMMAND_OR_FLAG.sub(_spelled, message)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    if found["command"]:
+        return found[0]
+    return f"{_argument(found['flag'])}{found['end'] or '='}"
 
 
 def _argument(flag: str) -> str:
