@@ -13,6 +13,8 @@ import pandas as pd
 
 from diagnostics.records.types import Confirmation
 from diagnostics.store import Store
+from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.verdict.record import Claim, Verdict
 from reports.context import Context
 from reports.evidence.problem_changes import (
     SHOWN_CASES,
@@ -88,6 +90,21 @@ def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
         ],
         "Gained: 1 problem": [["0 / 8", "4 / 8"]],
     }
+
+
+def test_of_samples_that_are_no_draws_of_their_own_no_problem_is_called_surely_lost(context: Context) -> None:
+    grpo = context.series[0]
+    claim = Claim(name=FELL_HERE, null="", scope="", level=0.03, holds=False, p=0.01, why="they hang together")
+    verdict = Verdict(series="grpo", label="inconclusive", sentence="", claims=(claim,))
+    doubted = replace(grpo, verdict=verdict)
+    made = with_source(context, series=(doubted,))
+    changes = problem_changes(made.source, doubted)
+    assert changes["p_adjusted"].isna().all()
+    assert problem_changes(made.source, grpo)["p_adjusted"].notna().all()
+    (lost, _) = lost_beside_gained(made, doubted, changes).tables
+    assert lost.note == "Not tested: they hang together."
+    assert [row[-1] for row in texts(lost)] == ["–", "–"]
+    assert "; which of them changed is not tested: they hang together. " in problems(made).lead[0]
 
 
 def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Context) -> None:
