@@ -16,8 +16,15 @@ from tempfile import TemporaryFile
 from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer, require_end_of
 
 RUN_COMMAND = "benchmarks.torture.commands:run_command"
-#: Imported before the fork.
-PRELOADED = (*OF_COMMANDS, "diagnostics.ingest.ingest", "diagnostics.audit.regrade", "trainers.loop", "datasets")
+#: Imported before the fork; signals are held from then on until the command has begun.
+PRELOADED = (
+    *OF_COMMANDS,
+    "diagnostics.ingest.ingest",
+    "diagnostics.audit.regrade",
+    "trainers.loop",
+    "datasets",
+    "benchmarks.torture.commands:hold_signals",
+)
 #: Commits as small beside a trial's samples as they are beside those of a large run.
 SMALL_COMMITS = {
     "diagnostics.audit.stages.GRADES_PER_COMMIT": 64,
@@ -93,11 +100,15 @@ def ended(
         return Ended(code=code, said=output.read().decode("utf-8", "replace"), wall_s=wall_s)
 
 
+def hold_signals() -> None:
+    """In the process that forks: what a forked one does before ``run_command`` lets signals in is no command yet."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
+
+
 def run_command() -> None:
     """In the forked process: MOST_BYTES COMMAND …. No report is drawn: to draw one takes as long as all the rest."""
     import importlib
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)  # what follows stands for a command that has not begun
     most_bytes = int(sys.argv.pop(1))
     report = importlib.import_module("diagnostics.app.report")
     report.write_report = lambda store_path, report_path: None  # type: ignore[attr-defined]
