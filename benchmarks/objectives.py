@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from demo_truth import ExactTruth, checkpoints_of, exact_truth, mode_logp
 from exact_frontier import ExactTask, tokenizer_of
+from frontier_positions import FrontierPosition, Ground, Summary, position_markdown, position_row, ranked, summary
 from numpy.typing import NDArray
 from speed.results import RESULTS, circumstances, write
-from standing import Ground, Standing, Summary, ranked, standing_markdown, standing_row, summary
 
 from diagnostics.kernel import KernelRow, gradient_kernel
 from diagnostics.models.load import load_path
@@ -279,13 +279,13 @@ def train_and_score(
     return courses
 
 
-def standings(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground) -> list[Standing]:
+def positions(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground) -> list[FrontierPosition]:
     """Of every run against the frontier of its base."""
     found = []
     for run, course in courses.items():
         matched = at_level(course, MATCHED_PASS_AT_1)
         place = None if matched is None else (matched.pass_at_1, matched.pass_at_128)
-        found.append(ground.standing(checkpoints_of(run)[max(course)], place))
+        found.append(ground.position(checkpoints_of(run)[max(course)], place))
     return found
 
 
@@ -367,7 +367,7 @@ def better_or_sharper(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
         f"beyond that of the base at the temperature with the same pass@{K}. At one pass@1 the frontier is one number, "
         f"so what lies above it there has the order of the matched pass@{K}. Unknown: beyond the frontier's ends.",
         "",
-        *standing_markdown(rows, seeds, K, MATCHED_PASS_AT_1),
+        *position_markdown(rows, seeds, K, MATCHED_PASS_AT_1),
     ]
 
 
@@ -408,7 +408,7 @@ def main() -> int:
             runs = [folder(setting, seed) for seed in range(seeds[name])]
             own = {run: courses[run] for run in runs}
             row = table_rows(setting, list(own.values()), MATCHED_PASS_AT_1)
-            tables[name].append({**row, "frontier": standing_row(standings(own, ground))})
+            tables[name].append({**row, "frontier": position_row(positions(own, ground))})
     base_outcome = next(iter(courses.values()))[0]
     trained = checkpoints_of(folder(MAIN[0], 0))
     coupling = {

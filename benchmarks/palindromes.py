@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from demo_truth import checkpoints_of
 from exact_frontier import ExactTask, tokenizer_of
+from frontier_positions import FrontierPosition, Ground, position_markdown, position_row, ranked
 from numpy.typing import NDArray
 from objectives import COLUMNS, Outcome, Setting, at_level, folder_name, outcome, table_markdown, table_rows
 from speed.results import RESULTS, circumstances, write
-from standing import Ground, Standing, ranked, standing_markdown, standing_row
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -221,11 +221,11 @@ def ground_of(base: Path, problems: Sequence[Problem]) -> Ground:
     return Ground.of(ExactTask(tokenizer_of(base), problems, modes), base, K)
 
 
-def standing_of(run: Path, course: Mapping[int, Outcome], ground: Ground) -> Standing:
+def position_of(run: Path, course: Mapping[int, Outcome], ground: Ground) -> FrontierPosition:
     """The last checkpoint of a run against the frontier of its base."""
     matched = at_level(course, MATCHED_PASS_AT_1)
     place = None if matched is None else (matched.pass_at_1, matched.pass_at_8)
-    return ground.standing(checkpoints_of(run)[max(course)], place)
+    return ground.position(checkpoints_of(run)[max(course)], place)
 
 
 def letters_trained_on(seeds: Sequence[int]) -> set[str]:
@@ -252,7 +252,7 @@ def main() -> int:
     wanted = [(setting, seed) for setting in SETTINGS for seed in range(arguments.seeds)]
     ground = ground_of(base, problems)
     courses: dict[tuple[str, int], dict[int, Outcome]] = {}
-    standings: dict[tuple[str, int], Standing] = {}
+    positions: dict[tuple[str, int], FrontierPosition] = {}
     with (
         ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool,
         says.stage("train and score", len(wanted)) as advance,
@@ -261,14 +261,14 @@ def main() -> int:
         for (setting, seed), future in zip(wanted, futures, strict=True):
             run = future.result()
             courses[setting.name, seed] = course_of(run, problems)
-            standings[setting.name, seed] = standing_of(run, courses[setting.name, seed], ground)
+            positions[setting.name, seed] = position_of(run, courses[setting.name, seed], ground)
             advance(1)
 
     rows = []
     for setting in SETTINGS:
         own = [courses[setting.name, seed] for seed in range(arguments.seeds)]
-        stand = standing_row([standings[setting.name, seed] for seed in range(arguments.seeds)])
-        rows.append({**table_rows(setting, own, MATCHED_PASS_AT_1), "frontier": stand})
+        position = position_row([positions[setting.name, seed] for seed in range(arguments.seeds)])
+        rows.append({**table_rows(setting, own, MATCHED_PASS_AT_1), "frontier": position})
     start = courses[SETTINGS[0].name, 0][0]
     trained_on = letters_trained_on(range(arguments.seeds))
     shared = sum(_sorted_letters(problem) in trained_on for problem in problems)
@@ -290,7 +290,7 @@ def main() -> int:
         f"*Gain*: pass@1 beyond that of the base at the temperature with the same pass@{K}. Unknown: beyond the "
         "frontier's ends.",
         "",
-        *standing_markdown(rows, arguments.seeds, K, MATCHED_PASS_AT_1),
+        *position_markdown(rows, arguments.seeds, K, MATCHED_PASS_AT_1),
     ]
     (RESULTS / "palindromes.md").write_text("\n".join(page) + "\n", encoding="utf-8")
     write(

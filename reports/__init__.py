@@ -22,12 +22,14 @@ def build_report(
     allow: bool = False,
     replace: bool = False,
     brief: bool = False,
+    memory_gib: float | None = None,
 ) -> Path:
     """Write the HTML report of ``series`` (default: every audited series of the store) to ``out_path``.
 
     Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
     ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
-    ``brief`` leaves out the sections on mechanisms and methods.
+    ``brief`` leaves out the sections on mechanisms and methods. Queries take ``memory_gib`` at most, see
+    ``Store.bound_memory``.
     The same store gives the same bytes. The file appears whole or not at all.
     Raises ``ConfigError`` where ``out_path`` is the store, or without ``replace`` a file that is no report, and
     :class:`~diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the named
@@ -40,7 +42,7 @@ def build_report(
 
     require_place(store_path, out_path, replace=replace)
     with Store.open(store_path, read_only=True) as store, ExitStack() as kept:
-        store.bound_memory()
+        store.bound_memory(memory_gib)
         for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]:
             if series is None or name in series:
                 kept.enter_context(store.kept.of(str(name)))

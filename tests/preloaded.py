@@ -52,6 +52,8 @@ OF_ENGINES = (
     "diagnostics.samplers.vllm_worker",
     "tests.preloaded:prepare_vllm",
 )
+LEFT_S = 10.0
+"""What a forked process started must have ended so long after it."""
 ENGINES = "OVERSHARP_TESTS_ENGINES"
 """Environment variable: the socket where engines are forked."""
 
@@ -192,6 +194,25 @@ def audit_beside_training() -> None:
 
     sys.argv.insert(1, str(os.getppid()))
     live_process.main()
+
+
+def require_end_of(session: int) -> None:
+    """Nothing that a forked process started is left so long after it; raises ``AssertionError`` naming what is."""
+    deadline = time.monotonic() + LEFT_S
+    while left := _processes_of(session):
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+
+
+def _processes_of(session: int) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) == session and "\nState:\tZ" not in (folder / "status").read_text():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
 
 
 def prepare_vllm() -> None:

@@ -11,7 +11,7 @@ from diagnostics.verifiers import Verifiers
 from trainers.checking import checked_objective, never_validated, rounding_note
 from trainers.config import TrainConfig, settings_of
 from trainers.objectives import composition
-from trainers.run import checkpointing
+from trainers.run import checkpointing, manifest
 from trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollouts
 from trainers.run.trackers import open_tracker, require_tracker
 from trainers.starting import prepare, save, states
@@ -36,6 +36,9 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
             says.note(note)
     with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:
         done = checkpointing.committed_step(run)
+        if done is not None:
+            for line in manifest.require_intact(run, done, finished=done >= config.max_steps):
+                says.note(line)
         if done is not None and done >= config.max_steps:
             says.note(f"{run}: finished at step {done}, nothing to do")
             return run
@@ -67,7 +70,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
                         rows = []
                         save(run, step, learner.policy, config, objective, metrics=metrics)
                         metrics_log.flush()
-                        checkpointing.save_state(run, step, states(learner))
+                        manifest.commit(run, step, states(learner))
                     advance(1)
         finally:
             learner.engine.close()

@@ -20,7 +20,7 @@ from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown
 from trainers import countdown_base
 from trainers.config import SftConfig
-from trainers.run import checkpointing
+from trainers.run import checkpointing, manifest
 from trainers.run.directory import MetricsLog, opened
 from trainers.warm_start import WarmStart
 
@@ -43,6 +43,9 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
     says = SilentProgress() if progress is None else progress
     with opened(config) as run, cpu_threads(config.threads):
         done = checkpointing.committed_step(run)
+        if done is not None:
+            for line in manifest.require_intact(run, done, finished=done >= config.max_steps):
+                says.note(line)
         if done is not None and done >= config.max_steps:
             says.note(f"{run}: finished at step {done}, nothing to do")
             return checkpointing.checkpoint_path(run, done)
@@ -63,7 +66,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
         if done is None:
             done = 0
             checkpointing.save_checkpoint(run, 0, model, tokenizer)
-            checkpointing.save_state(run, 0, {"optimizer": optimizer.state_dict()})
+            manifest.commit(run, 0, {"optimizer": optimizer.state_dict()})
         else:
             checkpointing.restore(run, done, optimizer, checkpointing.load_state(run, done)["optimizer"])
         metrics_log = MetricsLog(run, after_step=done)
@@ -98,7 +101,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
                 if step % config.save_every == 0 or step == config.max_steps:
                     checkpointing.save_checkpoint(run, step, model, tokenizer)
                     metrics_log.flush()
-                    checkpointing.save_state(run, step, {"optimizer": optimizer.state_dict()})
+                    manifest.commit(run, step, {"optimizer": optimizer.state_dict()})
                 advance(1)
         return checkpointing.checkpoint_path(run, config.max_steps)
 

@@ -19,7 +19,7 @@ from trainers.model.policy import forward_settings, policy_network, prepare_poli
 from trainers.objectives.contract import Objective
 from trainers.rollouts.engine import OwnEngine, RolloutEngine
 from trainers.rollouts.memory_network import BETAS, MemoryNetwork
-from trainers.run import checkpointing
+from trainers.run import checkpointing, manifest
 from trainers.run.directory import run_parts
 from trainers.run.model_card import card_record, model_card
 from trainers.seeds import batch_positions, stream_seed
@@ -109,7 +109,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         forward=forward_settings(config, rows_per_pass=plan.rows_per_pass),
     )
     if done is None:
-        checkpointing.save_state(run, 0, states(learner))
+        manifest.commit(run, 0, states(learner))
     return learner
 
 

@@ -10,15 +10,21 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from subprocess import TimeoutExpired
 from tempfile import TemporaryFile
 
-from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer
+from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer, require_end_of
 
 RUN_COMMAND = "benchmarks.torture.commands:run_command"
-#: Imported before the fork.
-PRELOADED = (*OF_COMMANDS, "diagnostics.ingest.ingest", "diagnostics.audit.regrade", "trainers.loop", "datasets")
+#: Imported before the fork; signals are held from then on until the command has begun.
+PRELOADED = (
+    *OF_COMMANDS,
+    "diagnostics.ingest.ingest",
+    "diagnostics.audit.regrade",
+    "trainers.loop",
+    "datasets",
+    "benchmarks.torture.commands:hold_signals",
+)
 #: Commits as small beside a trial's samples as they are beside those of a large run.
 SMALL_COMMITS = {
     "diagnostics.audit.stages.GRADES_PER_COMMIT": 64,
@@ -28,8 +34,6 @@ SMALL_COMMITS = {
 }
 #: A command that takes longer hangs.
 MOST_S = 300.0
-#: What a command started must have ended so long after it.
-_LEFT_S = 10.0
 _ANSWERED = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -91,16 +95,20 @@ def ended(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         wall_s = time.monotonic() - start
-        _require_end_of(process.pid)
+        require_end_of(process.pid)
         output.seek(0)
         return Ended(code=code, said=output.read().decode("utf-8", "replace"), wall_s=wall_s)
+
+
+def hold_signals() -> None:
+    """In the process that forks: what a forked one does before ``run_command`` lets signals in is no command yet."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
 
 
 def run_command() -> None:
     """In the forked process: MOST_BYTES COMMAND …. No report is drawn: to draw one takes as long as all the rest."""
     import importlib
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)  # what follows stands for a command that has not begun
     most_bytes = int(sys.argv.pop(1))
     report = importlib.import_module("diagnostics.app.report")
     report.write_report = lambda store_path, report_path: None  # type: ignore[attr-defined]
@@ -125,21 +133,3 @@ def run_command() -> None:
 
     process._stop_at_signals = begun  # type: ignore[attr-defined]
     process.main()
-
-
-def _require_end_of(session: int) -> None:
-    deadline = time.monotonic() + _LEFT_S
-    while left := _processes_of(session):
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.05)
-
-
-def _processes_of(session: int) -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(folder.name)) == session and "\nState:\tZ" not in (folder / "status").read_text():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found

@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from diagnostics.app.verbs.changes import diff as diff
 from diagnostics.app.verbs.changes import lost as lost
+from diagnostics.app.verbs.outputs import export as export
+from diagnostics.app.verbs.outputs import report as report
 from diagnostics.app.verbs.plan import plan as plan
 from diagnostics.app.verbs.repair import repair as repair
 from diagnostics.app.verbs.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
+from diagnostics.records.errors import errors_name_arguments
 from diagnostics.records.names import listed
 from diagnostics.records.provenance import call_of
 from diagnostics.records.version import version as version
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from diagnostics.changes.lost import LostProblem as LostProblem
     from diagnostics.changes.lost import LostProblems as LostProblems
     from diagnostics.changes.problems import ProblemChange as ProblemChange
-    from diagnostics.export.contract import Asked, Format
     from diagnostics.export.contract import Exported as Exported
     from diagnostics.export.contract import ExportResult as ExportResult
     from diagnostics.ingest.config import ImportConfig as ImportConfig
@@ -123,6 +125,7 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(RECORDS[name]), name)
 
 
+@errors_name_arguments
 def audit(
     series: Path | str | Sequence[Path | str],
     config: AuditConfig,
@@ -158,6 +161,7 @@ def audit(
     return result
 
 
+@errors_name_arguments
 def audit_shard(
     series: Path | str | Sequence[Path | str],
     config: AuditConfig,
@@ -177,6 +181,7 @@ def audit_shard(
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
+@errors_name_arguments
 def import_samples(
     paths: Path | str | Sequence[Path | str],
     config: ImportConfig,
@@ -206,6 +211,7 @@ def import_samples(
     return result
 
 
+@errors_name_arguments
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
     """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
 
@@ -217,6 +223,7 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
     return OpenStore(Store.open_for_user(Path(path), memory_gib))
 
 
+@errors_name_arguments
 def explain(name: str) -> str:
     """What a word, measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError``."""
     from diagnostics.app.verbs.glossary import explained
@@ -224,6 +231,7 @@ def explain(name: str) -> str:
     return explained(name)
 
 
+@errors_name_arguments
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None
 ) -> ConfirmResult:
@@ -253,6 +261,7 @@ def confirm(
     return result
 
 
+@errors_name_arguments
 def regrade(
     store: Path | str,
     verifier: str,
@@ -291,95 +300,7 @@ def regrade(
     return result
 
 
-def report(
-    store: Path | str,
-    out: Path | str | None = None,
-    *,
-    series: Sequence[str] | None = None,
-    allow: bool = False,
-    replace: bool = False,
-    brief: bool = False,
-) -> Path:
-    """Write the HTML report of a store again.
-
-    Parameters
-    ----------
-    store
-        The audit.duckdb file.
-    out
-        Where to write the report. Default: report.html beside the store.
-    series
-        Names of the series to show side by side, for example --series grpo iac. Default: all.
-    allow
-        Compare series although they were sampled or graded differently; the report says so.
-    replace
-        Write over a file that is no report of oversharp. An older report is always written anew.
-    brief
-        Without the sections on mechanisms and methods: the decision, the verdicts, problems lost, sample health.
-    """
-    from reports import build_report
-
-    target = Path(store).parent / "report.html" if out is None else Path(out)
-    return build_report(Path(store), target, series=series, allow=allow, replace=replace, brief=brief)
-
-
-def export(
-    store: Path | str,
-    out: Path | str | None = None,
-    *,
-    what: Sequence[Asked] = ("findings", "verdicts"),
-    formats: Sequence[Format] = (),
-    figures: Sequence[str] = (),
-    series: Sequence[str] | None = None,
-    replace: bool = False,
-    progress: ProgressSink | None = None,
-) -> ExportResult:
-    """Take findings, verdicts, samples or plots out of a store, in formats that other tools read.
-
-    findings and verdicts become tables; samples a folder that datasets.load_dataset reads; every_eval_ever a folder of
-    records of that schema, 0.3.0; plots the report's pictures, a file for each. The same store gives the same files.
-
-    Parameters
-    ----------
-    store
-        The audit.duckdb file.
-    out
-        Directory to write into. Default: export beside the store.
-    what
-        findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
-    formats
-        csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
-        three; svg. latex is for a paper: pass@k by step and k.
-    figures
-        Only these pictures, for example --figure frontier coverage-map; a name is that of its file, or how several
-        begin.
-    series
-        Names of the series to take, for example --series grpo iac. Default: all.
-    replace
-        Replace what an earlier export left in OUT. Without it, what exists is an error.
-
-    Examples
-    --------
-    ::
-
-        oversharp.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
-    """
-    from diagnostics.app.plots import write_plots
-    from diagnostics.export.export import export as run
-
-    return run(
-        Path(store),
-        None if out is None else Path(out),
-        what=what,
-        formats=formats,
-        figures=figures,
-        series=series,
-        replace=replace,
-        write_plots=write_plots,
-        progress=progress,
-    )
-
-
+@errors_name_arguments
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join stores: the shards of one audit, or audits made on several machines.
 
@@ -399,6 +320,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     return run([Path(store) for store in stores], Path(out), progress=progress)
 
 
+@errors_name_arguments
 def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:
     """Train a compact reference model by on-policy RLVR.
 
@@ -409,6 +331,7 @@ def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:
     return run(config, progress)
 
 
+@errors_name_arguments
 def compare(
     config: Path | str,
     out: Path | str | None = None,

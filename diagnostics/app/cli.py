@@ -84,16 +84,16 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
     return results.show_import(api.import_samples(paths, chosen, command=command_line(), progress=progress), as_json)
 
 
-app.command(command_of(api.ship, results.show_ship, {"allow_loss_points": "--allow-loss"}))
+app.command(command_of(api.ship, results.show_ship))
 app.command(command_of(api.diff, printed_changes.show_diff))
 app.command(command_of(api.lost, printed_changes.show_lost))
 app.command(view)
-app.command(command_of(api.plan, results.show_plan, {"drop_points": "--drop"}))
+app.command(command_of(api.plan, results.show_plan))
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
 app.command(command_of(api.repair, results.show_repair))
 app.command(command_of(api.report, results.show_report))
-app.command(command_of(api.export, results.show_export, {"formats": "--format", "figures": "--figure"}))
+app.command(command_of(api.export, results.show_export))
 app.command(command_of(api.merge, results.show_merge))
 
 
@@ -257,7 +257,7 @@ def sql(
 
 
 @app.command
-def explain(*names: str) -> int:
+def explain(*names: str, as_json: Json = False) -> int:
     """Print what a word of the report, a measure, benchmark or preset is. Without a name, list them all.
 
     Parameters
@@ -265,10 +265,14 @@ def explain(*names: str) -> int:
     names
         For example frontier, pass_at_k, gsm8k or two_stage.
     """
-    from diagnostics.app.verbs.glossary import explained, listing
+    from diagnostics.app.verbs.glossary import entries, explained, listing
 
-    # all are looked up before the first is printed
-    print("\n\n".join(map(explained, names)) if names else listing())
+    told = [explained(name) for name in names]  # all are looked up before the first is printed
+    if as_json:
+        found = [{"name": name, "text": text} for name, text in zip(names, told, strict=True)] or entries()
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(told) or listing())
     return 0
 
 
@@ -323,10 +327,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        print(visible(f"error: {' '.join(map(_shown, str(error).split()))} (see oversharp --help)"), file=sys.stderr)
+        wrong = " ".join(map(_shown, str(error).split()))
+        typed = list(sys.argv[1:] if arguments is None else arguments)
+        print(visible(f"error: {wrong} ({_mend(typed)})"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
-        print(visible(f"error: {error}"), file=sys.stderr)
+        print(visible(f"error: {error.as_flags}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
         # DuckDB's word for Ctrl-C while a query runs
@@ -344,6 +350,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(visible(f"error: {said}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _mend(arguments: Sequence[str]) -> str:
+    """What to do about arguments that are wrong."""
+    steps = [one for one in arguments if one.isdigit()]
+    if arguments[:1] == ["diff"] and "--steps" not in arguments and len(steps) == 2:
+        return f"did you mean --steps {' '.join(steps)}?"
+    return "see oversharp --help"
 
 
 #: What a path that was named may not allow.

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter, Token
 
 from diagnostics.audit.config import ConfirmConfig
+from diagnostics.records.errors import FLAGS
 from diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress
 
 Command = TypeVar("Command", bound=Callable[..., int])
@@ -20,6 +21,15 @@ Command = TypeVar("Command", bound=Callable[..., int])
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, Parameter(name="--quiet", negative=(), help="No progress on stderr.")]
 Flag = Annotated[bool, Parameter(negative=())]
+#: How much memory a command that reads a store may take for queries, wherever it is asked for.
+MemoryGib = Annotated[
+    float | None,
+    Parameter(
+        name="--memory-gib",
+        help="Most memory for queries, in GiB; what needs more goes to files beside the store. Default: 1, or half of "
+        "what is free if that is less.",
+    ),
+]
 
 #: What a command fills in by itself.
 _BY_COMMAND = ("command", "progress")
@@ -77,12 +87,10 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def command_of(
-    verb: Callable[..., Any], show: Callable[[Any, bool], int], flags: Mapping[str, str] = MappingProxyType({})
-) -> Callable[..., int]:
+def command_of(verb: Callable[..., Any], show: Callable[[Any, bool], int]) -> Callable[..., int]:
     """The command that calls ``verb`` of the API: its first argument in place, the others as flags.
 
-    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. ``flags`` names those
+    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. ``FLAGS`` names those
     that are not called as their argument.
     """
     asked = inspect.signature(verb).parameters
@@ -97,7 +105,7 @@ def command_of(
     own = [
         one.replace(
             kind=one.POSITIONAL_ONLY if one.name == first else one.KEYWORD_ONLY,
-            annotation=_annotated(_GIVEN[one.annotation], flags.get(one.name)),
+            annotation=_annotation(one),
         )
         for one in given
     ]
@@ -121,5 +129,8 @@ def documented_by(verb: Callable[..., Any]) -> Callable[[Command], Command]:
     return with_docstring
 
 
-def _annotated(kind: Any, flag: str | None) -> Any:
+def _annotation(argument: inspect.Parameter) -> Any:
+    if argument.name == "memory_gib":
+        return MemoryGib
+    kind, flag = _GIVEN[argument.annotation], FLAGS.get(argument.name)
     return kind if flag is None else Annotated[kind, Parameter(name=flag)]

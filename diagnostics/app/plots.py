@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from reports.records import Figure
 
 INDEX = "README.md"
+#: As unlike as a name may be to the one that was meant.
+_NEAR = 0.5
+#: How a line of the index begins.
+_LINKED = re.compile(r"- \[[^]]+\]")
 _NUMBERED = re.compile(r"(.+)-\d+")
 
 
@@ -36,16 +40,20 @@ def write_plots(
     progress: ProgressSink,
     *,
     figures: Sequence[str] = (),
+    replace: bool = False,
 ) -> int:
     """Write the pictures that ``figures`` names, or all, in every format into ``folder``, with titles and captions.
 
-    Returns the number of pictures. Raises ``ConfigError`` for a name that no picture has.
+    Others that lie there stay, and so do their lines of the index. Returns the number of pictures. Raises
+    ``ConfigError`` for a name that no picture has, and where a file of it is there, unless ``replace``.
     """
     from reports.pictures.files import figure_pictures
 
     every = pictures_of(store, series)
     names = [name for asked in figures for name in named(every, asked)] if figures else list(every)
-    lines = ["# Figures", ""]
+    if not replace:
+        _require_absent(folder, names, formats)
+    lines = []
     with progress.stage("plots", len(names)) as advance:
         for name in dict.fromkeys(names):
             figure = every[name]
@@ -57,8 +65,24 @@ def write_plots(
             end = "" if title.endswith("?") else "."
             lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}{end}** {caption}".rstrip())
             advance(1)
-    (folder / INDEX).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _write_index(folder / INDEX, lines)
     return len(names)
+
+
+def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[PictureFormat]) -> None:
+    for name in names:
+        for form in formats:
+            if (folder / f"{name}.{form}").exists():
+                there = f"{name}.{form} is there already"
+                raise ConfigError(f"--figure {name}: {there}; pass --replace to write it anew, or another --out")
+
+
+def _write_index(path: Path, lines: Sequence[str]) -> None:
+    """These lines, and before them those of other pictures that stand there."""
+    written = tuple(link[0] for line in lines if (link := _LINKED.match(line)))
+    held = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    others = [line for line in held if _LINKED.match(line) and not line.startswith(written)]
+    path.write_text("\n".join(["# Figures", "", *others, *lines]) + "\n", encoding="utf-8")
 
 
 def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
@@ -87,9 +111,10 @@ def named(every: Collection[str], asked: str) -> list[str]:
     name = _ALSO_CALLED.get(name, name)
     found = [one for one in every if one == name] or [one for one in every if one.startswith(f"{name}-")]
     if not found:
-        near = get_close_matches(name, every, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(every)}"
-        raise ConfigError(f"--figure {asked}: the report has no such picture; {hint}")
+        near = get_close_matches(name, every, n=3, cutoff=_NEAR)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        everything = f"`oversharp export STORE --what plots` writes all {len(every)}, with their names in plots/{INDEX}"
+        raise ConfigError(f"--figure {asked}: the report has no such picture; {hint}{everything}")
     return found
 
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 #: Of an error that nobody foresaw: a fault of oversharp, or of a library under it.
 FAULT_EXIT_CODE = 70
 _SIGNAL_EXIT_CODE = 128
+_INTERRUPTED = _SIGNAL_EXIT_CODE + signal.SIGINT
 _VERSIONS = ("oversharp", "torch", "transformers", "vllm", "duckdb", "pandas", "pyarrow", "math-verify")
 
 
@@ -31,22 +32,15 @@ def main() -> NoReturn:
     what has to be waited for, written or tidied up is done here, in Python's order, and the rest is left.
     """
     stopped_by: list[int] = []
-    code = 0
+    code: int | None = None
     try:
-        _stop_at_signals(stopped_by)
-        from diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
-
-        run_command()
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    except KeyboardInterrupt:
-        print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
-        code = _SIGNAL_EXIT_CODE + signal.SIGINT
-    except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line
-        print(f"error: {_fault(error)}", file=sys.stderr)
-        code = FAULT_EXIT_CODE
-    code = _SIGNAL_EXIT_CODE + stopped_by[0] if stopped_by else code
-    _end_at_signals()
+        code = _ran(stopped_by)
+        _end_at_signals()
+    except KeyboardInterrupt:  # in the moment in which all was said, or about to be
+        _end_at_signals()
+        code = _stopped() if code is None else code
+    if stopped_by and code == _INTERRUPTED:
+        code = _SIGNAL_EXIT_CODE + stopped_by[0]
     threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does; what follows, too
     atexit._run_exitfuncs()
     try:
@@ -55,6 +49,28 @@ def main() -> NoReturn:
     except OSError:
         sys.exit(code)  # Python says what could not be written, and fails
     os._exit(code)
+
+
+def _ran(stopped_by: list[int]) -> int:
+    """Run the command; its exit code."""
+    try:
+        _stop_at_signals(stopped_by)
+        from diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
+
+        run_command()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    except KeyboardInterrupt:
+        return _stopped()
+    except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line
+        print(f"error: {_fault(error)}", file=sys.stderr)
+        return FAULT_EXIT_CODE
+    return 0
+
+
+def _stopped() -> int:
+    print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
+    return _INTERRUPTED
 
 
 def _stop_at_signals(came: list[int]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.errors import ConfigError
+from diagnostics.records.errors import ConfigError, errors_name_arguments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,13 @@ _PROBLEMS = """
 SELECT problem_id, prompt, gold, task, difficulty
 FROM problems
 WHERE problem_id IN (SELECT problem_id FROM audit_problems JOIN current_audits USING (audit_id) WHERE series = $series)
+"""
+_KNOWN = """
+SELECT problem_id
+FROM problems
+JOIN audit_problems USING (problem_id)
+JOIN current_audits USING (audit_id)
+WHERE series = $series AND $problem IN (source_id, problem_id)
 """
 #: Height of a report that is shown in a notebook.
 _FRAME_PIXELS = 720
@@ -130,10 +137,12 @@ class OpenStore:
         """Every public table and view with its columns and types."""
         return self._store.columns()
 
+    @errors_name_arguments
     def verdict(self, series: str | None = None) -> Verdict | None:
         """The verdict on a series; None if its audit did not come to one yet. Raises ``StoreError`` if unknown."""
         return self._store.verdict(self._named(series))
 
+    @errors_name_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
         """Which checkpoint to ship, as ``oversharp.ship``, of all comparable series, with the steps of this one.
 
@@ -141,12 +150,14 @@ class OpenStore:
         """
         return self._store.ship(self._named(series))
 
+    @errors_name_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
         """Two checkpoints compared, as ``oversharp.diff``."""
         from diagnostics.changes.difference import difference
 
         return difference(self._store, self._named(series), first, second)
 
+    @errors_name_arguments
     def lost(
         self, step: int | None = None, *, since: int | None = None, series: str | None = None, most: int = 20
     ) -> LostProblems:
@@ -155,6 +166,7 @@ class OpenStore:
 
         return lost_problems(self._store, self._named(series), step=step, since=since, answers=True, most=most)
 
+    @errors_name_arguments
     def problems(self, *, step: int | None = None, since: int | None = None, series: str | None = None) -> pd.DataFrame:
         """Every problem with its counts at ``since`` (default: the base) and at ``step`` (default: the last).
 
@@ -179,15 +191,22 @@ class OpenStore:
             [*first, *(column for column in told.columns if column not in (*first, "problem_id")), "problem_id"]
         ]
 
+    @errors_name_arguments
     def samples(
         self, *, step: int | None = None, problem: str | None = None, series: str | None = None
     ) -> pd.DataFrame:
         """Graded samples, the greedy ones included, with their texts, answers and grades: the view ``graded_samples``.
 
         ``problem`` is an id of the user's file or of the store. Millions of texts may not fit into memory: name a step.
+        Raises ``ConfigError`` for a step without samples, with those that there are, and for a problem that is unknown.
         """
-        return self._store.frame(_SAMPLES, series=self._named(series), step=step, problem=problem)
+        name = self._named(series)
+        found = self._store.frame(_SAMPLES, series=name, step=step, problem=problem)
+        if found.empty:
+            self._require_asked(name, step, problem)
+        return found
 
+    @errors_name_arguments
     def plot(self, name: str, *, series: str | None = None) -> ReportPicture:
         """A picture of the report by name: "frontier", "coverage-map", "pass-at-k", or any that ``export`` writes.
 
@@ -201,6 +220,7 @@ class OpenStore:
             raise ConfigError(f"{name}: there are {', '.join(found)}; name one of them, or pass series=")
         return ReportPicture(name=found[0], figure=every[found[0]])
 
+    @errors_name_arguments
     def report(self, *, series: str | None = None) -> InlineReport:
         """The brief report as something that a notebook shows. ``oversharp.report`` writes all of it to a file."""
         import tempfile
@@ -211,6 +231,16 @@ class OpenStore:
         with tempfile.TemporaryDirectory() as folder:
             path = build_report(self.path, Path(folder) / "report.html", series=chosen, brief=True)
             return InlineReport(html=path.read_text(encoding="utf-8"))
+
+    def _require_asked(self, series: str, step: int | None, problem: str | None) -> None:
+        """Raise ``ConfigError`` where ``series`` has no such step or problem: nothing was found of them."""
+        from diagnostics.changes.read import checkpoint_at, checkpoints_of
+
+        if step is not None:
+            checkpoint_at(checkpoints_of(self._store, series), "step", step)
+        known = self._store.frame(_KNOWN, series=series, problem=problem)
+        if problem is not None and known.empty:
+            raise ConfigError(f"problem {problem}: the audit of {series} has no problem of this id")
 
     def _named(self, series: str | None) -> str:
         from diagnostics.store.load import chosen_series

@@ -214,7 +214,7 @@ def _foresee_kernel(
     base = series.base
     if series.checkpoints[-1].kind != "full" or base.kind != "full" or config.ray is not None:
         return  # an adapter's are small, and what a worker has free only it knows
-    from diagnostics.kernel.ways import foresee  # brings torch
+    from diagnostics.kernel.memory_plan import foresee  # brings torch
     from diagnostics.models.devices import pick_device
     from diagnostics.models.load import outline_path
 

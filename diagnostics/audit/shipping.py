@@ -50,7 +50,12 @@ class _Read:
 
 
 def ship(
-    store_path: Path, *, series: Sequence[str] | None = None, allow_loss_points: float = 0.0, held_out: bool = False
+    store_path: Path,
+    *,
+    series: Sequence[str] | None = None,
+    allow_loss_points: float = 0.0,
+    held_out: bool = False,
+    memory_gib: float | None = None,
 ) -> tuple[Recommendation, ...]:
     """Which checkpoint to ship of ``series`` (default: all), one recommendation for those that can be compared.
 
@@ -66,7 +71,7 @@ def ship(
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
-        store.bound_memory()
+        store.bound_memory(memory_gib)
         reads = [_read(store, name) for name in _names(store, series)]
         return tuple(
             _with_paths(store, _over(group, allow_loss_points / 100, held_out=held_out)) for group in _comparable(reads)

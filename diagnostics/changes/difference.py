@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnostics.changes.problems import LEVEL, ProblemChange, gained_by_chance, lost_by_chance, problem_changes
+from diagnostics.changes.problems import ProblemChange, problem_changes
 from diagnostics.changes.read import (
     ComparedCheckpoint,
     Pair,
@@ -19,6 +19,7 @@ from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
 from diagnostics.statistics.comparison import RunDifference, compare_runs
 from diagnostics.statistics.keys import inference_ks
+from diagnostics.statistics.problem_changes import SURE, lost_by_chance
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series
 from diagnostics.verdict.record import bounds_text, points_text, signed_text
@@ -28,8 +29,9 @@ from diagnostics.verdict.record import bounds_text, points_text, signed_text
 class StepDifference:
     """What changed from checkpoint ``before`` to checkpoint ``after`` of one series, on the problems of both.
 
-    ``changes`` of pass@k by task and k are paired over problems; their p has Holm's correction over all of them.
-    ``problems`` has those that changed, the surest first. ``lost_by_chance`` and ``gained_by_chance`` are how many
+    ``changes`` of pass@k by task and k are paired over problems, over all samples; their p has Holm's correction over
+    all of them. ``problems`` has those that changed, the surest first, by as many samples at both checkpoints: the
+    counts that the report shows. ``lost_by_chance`` and ``gained_by_chance`` are how many
     would have no correct sample any more, or a first one, if nothing had changed. ``why_untested``: why there is
     neither p nor interval; None where there are. All of it is about these two checkpoints, as if they had been chosen
     before looking: the extremes among many pairs overstate.
@@ -56,7 +58,9 @@ class StepDifference:
         return (*_of_pass_at_k(self), _of_problems(self))
 
 
-def diff(store_path: Path, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
+def diff(
+    store_path: Path, *, steps: Sequence[int], series: str | None = None, memory_gib: float | None = None
+) -> StepDifference:
     """Compare the checkpoints at two ``steps`` of ``series``; see ``StepDifference``.
 
     Raises:
@@ -65,7 +69,7 @@ def diff(store_path: Path, *, steps: Sequence[int], series: str | None = None) -
     """
     if len(steps) != 2 or steps[0] == steps[1]:
         raise ConfigError(f"--steps {' '.join(map(str, steps))}: give two different steps, the earlier one first")
-    with open_for_reading(store_path) as store:
+    with open_for_reading(store_path, memory_gib) as store:
         return difference(store, chosen_series(store, series), steps[0], steps[1])
 
 
@@ -75,17 +79,16 @@ def difference(store: Store, series: str, first: int, second: int) -> StepDiffer
         raise ConfigError(f"--steps {first} {second}: give two different steps, the earlier one first")
     points = checkpoints_of(store, series)
     pair = read_pair(store, series, *(checkpoint_at(points, "--steps", step) for step in (first, second)))
-    counts = pair.counts
     changed = [one for one in changes_of(pair) if one.state != "unchanged"]
     return StepDifference(
         series=series,
         before=pair.before,
         after=pair.after,
-        n_problems=len(counts.problem_ids),
+        n_problems=len(pair.problem_ids),
         changes=_pass_at_k_changes(pair),
         problems=tuple(sorted(changed, key=_surest)),
-        lost_by_chance=lost_by_chance(counts),
-        gained_by_chance=gained_by_chance(counts),
+        lost_by_chance=lost_by_chance(pair.counts),
+        gained_by_chance=lost_by_chance(pair.counts.swapped),
         notes=pair.notes,
         why_untested=pair.why_untested,
     )
@@ -93,7 +96,13 @@ def difference(store: Store, series: str, first: int, second: int) -> StepDiffer
 
 def changes_of(pair: Pair) -> tuple[ProblemChange, ...]:
     """Every problem of both checkpoints."""
-    return problem_changes(pair.counts, names=pair.names, titles=pair.titles, independent=pair.why_untested is None)
+    return problem_changes(
+        pair.counts,
+        problem_ids=pair.problem_ids,
+        names=pair.names,
+        titles=pair.titles,
+        independent=pair.why_untested is None,
+    )
 
 
 def _surest(one: ProblemChange) -> tuple[float, float, str]:
@@ -102,7 +111,7 @@ def _surest(one: ProblemChange) -> tuple[float, float, str]:
 
 
 def _pass_at_k_changes(pair: Pair) -> tuple[RunDifference, ...]:
-    counts = pair.counts
+    counts = pair.sampled
     least = int(min(counts.n_before_P.min(), counts.n_after_P.min()))
     rows = compare_runs(
         counts.before_P,
@@ -136,7 +145,7 @@ def _sure(rows: Sequence[RunDifference]) -> str:
         return ", without a test"
     parts = []
     for word, sign in (("rose", 1), ("fell", -1)):
-        sure = [r for r in rows if r.p_adjusted is not None and r.p_adjusted <= LEVEL and sign * r.difference > 0]
+        sure = [r for r in rows if r.p_adjusted is not None and r.p_adjusted <= SURE and sign * r.difference > 0]
         if sure:
             most = max(sure, key=lambda row: sign * row.difference)
             size = f"{points_text(abs(most.difference))} points{_size_bounds(most, sign)}"

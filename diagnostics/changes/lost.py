@@ -8,15 +8,15 @@ from pathlib import Path
 import pandas as pd
 
 from diagnostics.changes.difference import changes_of
-from diagnostics.changes.problems import ProblemChange, lost_by_chance
+from diagnostics.changes.problems import ProblemChange
 from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import shortened
 from diagnostics.records.errors import ConfigError
+from diagnostics.statistics.problem_changes import lost_by_chance
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series
 
-#: Of a long response, so much of its beginning and its end is told.
-HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
 #: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
 MOST_ANSWERS = 3
 _ANSWERS = """
@@ -25,7 +25,7 @@ WITH said AS (
         problem_id, coalesce(mode, answer) AS answer, correct, count(*) AS n,
         first(text ORDER BY sample_index) AS response
     FROM graded_samples
-    WHERE series = $series AND NOT greedy AND list_contains($problem_ids, problem_id)
+    WHERE series = $series AND NOT greedy AND common AND list_contains($problem_ids, problem_id)
       AND CASE WHEN $base THEN is_base ELSE NOT is_base AND step = $step END
     GROUP BY problem_id, coalesce(mode, answer), correct
 )
@@ -59,9 +59,10 @@ class LostProblem:
 class LostProblems:
     """What checkpoint ``after`` solves no more, or surely less often, than ``before``.
 
-    ``problems`` are the first, by p, of ``n_listed``. ``n_lost`` counts those without a correct sample left,
-    ``n_surely`` those that are surely solved less often. ``lost_by_chance`` is how many would have no correct sample
-    left if nothing had changed.
+    ``problems`` are the first of ``n_listed``: those surely lost, those that surely fell, then the others. ``n_lost``
+    counts those without a correct sample left, ``n_surely_lost`` those of them that are no chance, ``n_surely`` all
+    that are surely solved less often, these too. ``lost_by_chance`` is how many would have no correct sample left if
+    nothing had changed.
     """
 
     series: str
@@ -69,6 +70,7 @@ class LostProblems:
     after: ComparedCheckpoint
     n_problems: int
     n_lost: int
+    n_surely_lost: int
     n_surely: int
     n_listed: int
     lost_by_chance: float
@@ -79,16 +81,16 @@ class LostProblems:
     @property
     def sentence(self) -> str:
         """How many, beside how many chance would make."""
-        seen = (
-            f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}: "
-            f"no correct sample is left of what {self.before.name} solved"
-        )
-        if not self.n_lost:
-            seen = f"{seen.partition(':')[0]}: a correct sample is left of each that {self.before.name} solved"
-        if self.why_untested is not None:
+        tested = self.why_untested is None
+        seen = f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}"
+        seen += f", {self.n_surely_lost} of them surely" if self.n_lost and tested else ""
+        left = "no correct sample is left of what" if self.n_lost else "a correct sample is left of each that"
+        seen += f": {left} {self.before.name} solved"
+        if not tested:
             return f"{seen}. Which of them are lost is not tested: {self.why_untested}."
         chance = f"chance alone would make it about {self.lost_by_chance:.1f}"
-        return f"{seen} ({chance}). {plural(self.n_surely, 'problem')} surely fell."
+        others = plural(self.n_surely - self.n_surely_lost, "other problem" if self.n_lost else "problem")
+        return f"{seen} ({chance}). {others} surely fell."
 
 
 def lost(
@@ -99,6 +101,7 @@ def lost(
     series: str | None = None,
     answers: bool = False,
     most: int = 20,
+    memory_gib: float | None = None,
 ) -> LostProblems:
     """The problems that the checkpoint at ``step`` (default: the last) lost since ``since`` (default: the base).
 
@@ -108,7 +111,7 @@ def lost(
     """
     if most < 1:
         raise ConfigError(f"--most {most}: must be 1 or more")
-    with open_for_reading(store_path) as store:
+    with open_for_reading(store_path, memory_gib) as store:
         return lost_problems(store, chosen_series(store, series), step=step, since=since, answers=answers, most=most)
 
 
@@ -120,7 +123,7 @@ def lost_problems(
     before, after = pair.before, pair.after
     fallen = sorted(
         (one for one in changes_of(pair) if one.state == "lost" or (one.state == "fell" and one.sure)),
-        key=lambda one: (1.0 if one.p_adjusted is None else one.p_adjusted, -one.correct_before, one.problem_id),
+        key=surely_lost_first,
     )
     shown = fallen[:most]
     said = _answers(store, series, (before, after), shown) if answers else {}
@@ -128,8 +131,9 @@ def lost_problems(
         series=series,
         before=before,
         after=after,
-        n_problems=len(pair.counts.problem_ids),
+        n_problems=len(pair.problem_ids),
         n_lost=sum(one.state == "lost" for one in fallen),
+        n_surely_lost=sum(one.sure and one.state == "lost" for one in fallen),
         n_surely=sum(one.sure for one in fallen),
         n_listed=len(fallen),
         lost_by_chance=lost_by_chance(pair.counts),
@@ -144,6 +148,12 @@ def lost_problems(
         notes=pair.notes,
         why_untested=pair.why_untested,
     )
+
+
+def surely_lost_first(one: ProblemChange) -> tuple[int, float, int, str]:
+    """Surely lost, then surely fell, then lost perhaps by chance; of each the surest first."""
+    p = 1.0 if one.p_adjusted is None else one.p_adjusted
+    return (2 if not one.sure else int(one.state != "lost")), p, -one.correct_before, one.problem_id
 
 
 def _answers(
@@ -170,15 +180,3 @@ def _answers(
                 for row in own.to_dict("records")
             )
     return found
-
-
-def shortened(text: str) -> str:
-    """The beginning and the end of a long response: that is where the answer stands.
-
-    >>> len(shortened("a" * 5000)), shortened("short")
-    (1224, 'short')
-    """
-    left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
-    if left <= 0:
-        return text
-    return f"{text[:HEAD_CHARACTERS]} … ({plural(left, 'character')}) … {text[-TAIL_CHARACTERS:]}"

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.changes.problems import ProblemCounts
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.prompts import prompt_titles
+from diagnostics.statistics.problem_changes import ProblemCounts
 from diagnostics.store import Store
-from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.store.load import why_untested
 from diagnostics.verdict.record import Verdict
 
 _CHECKPOINTS = """
@@ -26,11 +26,12 @@ WHERE series = $series AND checkpoint_id IN (SELECT checkpoint_id FROM sampled_c
 ORDER BY is_base DESC, step
 """
 _COUNTS = """
-SELECT step, is_base, problem_id, task, n, n_correct
-FROM sampled_counts
-WHERE series = $series
-  AND ((is_base AND ($first IS NULL OR $second IS NULL)) OR (NOT is_base AND step IN ($first, $second)))
-ORDER BY problem_id
+SELECT s.step, s.is_base, s.problem_id, s.task, s.n AS n_sampled, s.n_correct AS n_correct_sampled, p.n, p.n_correct
+FROM sampled_counts AS s
+JOIN problem_counts AS p USING (series, step, is_base, problem_id)
+WHERE s.series = $series
+  AND ((s.is_base AND ($first IS NULL OR $second IS NULL)) OR (NOT s.is_base AND s.step IN ($first, $second)))
+ORDER BY s.problem_id
 """
 _PROBLEMS = """
 SELECT p.problem_id, coalesce(p.source_id, p.problem_id) AS problem, p.prompt, ap.cluster
@@ -69,13 +70,17 @@ class ComparedCheckpoint:
 class Pair:
     """What both checkpoints have samples of. Problems in the order of their ids.
 
-    ``cluster_P`` numbers clusters of related problems, a problem without one being one of its own. ``notes`` are about
-    what may mislead. ``why_untested`` says why nothing is tested on these samples; None where it is.
+    ``sampled`` are all samples, of which the base may have more: pass@k rests on them. ``counts`` are as many of a
+    problem at both, what single problems are compared by. ``cluster_P`` numbers clusters of related problems, a problem
+    without one being one of its own. ``notes`` are about what may mislead. ``why_untested`` says why nothing is tested
+    on these samples; None where it is.
     """
 
     series: str
     before: ComparedCheckpoint
     after: ComparedCheckpoint
+    problem_ids: tuple[str, ...]
+    sampled: ProblemCounts
     counts: ProblemCounts
     task_P: tuple[str, ...]
     names: tuple[str, ...]
@@ -85,12 +90,12 @@ class Pair:
     why_untested: str | None
 
 
-def open_for_reading(store_path: Path) -> Store:
-    """The store, with bounded memory. Raises ``StoreError`` where there is none."""
+def open_for_reading(store_path: Path, memory_gib: float | None = None) -> Store:
+    """The store, with bounded memory. Raises ``StoreError`` where there is none, and as ``Store.bound_memory``."""
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     store = Store.open(store_path, read_only=True)
-    store.bound_memory()
+    store.bound_memory(memory_gib)
     return store
 
 
@@ -150,25 +155,30 @@ def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: Comp
         series=series,
         before=before,
         after=after,
-        counts=ProblemCounts(
-            problem_ids=tuple(both.index),
-            before_P=both["n_correct_before"].to_numpy(dtype=np.int64),
-            n_before_P=both["n_before"].to_numpy(dtype=np.int64),
-            after_P=both["n_correct_after"].to_numpy(dtype=np.int64),
-            n_after_P=both["n_after"].to_numpy(dtype=np.int64),
-        ),
+        problem_ids=tuple(both.index),
+        sampled=_counts(both, "_sampled"),
+        counts=_counts(both, ""),
         task_P=tuple(both["task_before"].astype(str)),
         names=tuple(known["problem"].astype(str)),
         titles=tuple(known["title"]),
         cluster_P=np.asarray(pd.factorize(known["cluster"].astype("string").fillna(alone))[0]),
         notes=_notes(verdict, (before, after), max(len(first), len(second)) - len(both)),
-        why_untested=_why_untested(verdict),
+        why_untested=why_untested(verdict),
     )
 
 
 def _at(rows: pd.DataFrame, point: ComparedCheckpoint) -> pd.DataFrame:
     own = rows[rows["is_base"] if point.is_base else ~rows["is_base"] & (rows["step"] == point.step)]
-    return own.set_index("problem_id")[["task", "n", "n_correct"]]
+    return own.set_index("problem_id")[["task", "n", "n_correct", "n_sampled", "n_correct_sampled"]]
+
+
+def _counts(both: pd.DataFrame, of: str) -> ProblemCounts:
+    return ProblemCounts(
+        before_P=both[f"n_correct{of}_before"].to_numpy(dtype=np.int64),
+        n_before_P=both[f"n{of}_before"].to_numpy(dtype=np.int64),
+        after_P=both[f"n_correct{of}_after"].to_numpy(dtype=np.int64),
+        n_after_P=both[f"n{of}_after"].to_numpy(dtype=np.int64),
+    )
 
 
 def _notes(
@@ -184,9 +194,3 @@ def _notes(
     after = pair[1]
     named = [f"Of what {after.name} lost, {_CAUSES[causes[after.step]]}."] if after.step in causes else []
     return (*left, *verdict.warnings, *named)
-
-
-def _why_untested(verdict: Verdict | None) -> str | None:
-    """Why the verdict says nothing of these very problems although it could be computed; None where it does."""
-    claims = () if verdict is None else verdict.claims
-    return next((one.why for one in claims if one.name == FELL_HERE and one.p is not None and one.why), None)

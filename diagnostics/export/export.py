@@ -56,8 +56,12 @@ class PlotWriter(Protocol):
         progress: ProgressSink,
         *,
         figures: Sequence[str],
+        replace: bool,
     ) -> int:
-        """Write those that are named in ``figures``, or all, in every one of ``formats``; returns how many."""
+        """Write those that are named in ``figures``, or all, in every one of ``formats``; returns how many.
+
+        Raises ``ConfigError`` where one is there already, unless ``replace``.
+        """
 
 
 #: Lies in every folder that was exported: such a folder may be replaced, any other is somebody's.
@@ -73,6 +77,7 @@ def export(
     figures: Sequence[str] = (),
     series: Sequence[str] | None = None,
     replace: bool = False,
+    memory_gib: float | None = None,
     write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
@@ -84,7 +89,8 @@ def export(
     ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg). ``all``
     is all of them.
     Each appears whole or not at all. What is there already is an error, unless ``replace``; then what an earlier export
-    left is replaced, and a folder of anybody else is still an error. ``write_plots`` draws.
+    left is replaced, and a folder of anybody else is still an error. Pictures that ``figures`` name join those that an
+    earlier export left. ``write_plots`` draws.
 
     Raises:
         ConfigError: an unknown name, a format that fits nothing asked for, or an ``out`` that cannot be used.
@@ -98,6 +104,7 @@ def export(
     table_formats, picture_formats = _formats(formats, wanted)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
+        store.bound_memory(memory_gib)
         chosen = _series(store, series)
         job = _ExportJob(
             store=store,
@@ -106,11 +113,13 @@ def export(
             table_formats=table_formats,
             picture_formats=picture_formats,
             figures=tuple(figures),
+            replace=replace,
             write_plots=write_plots,
             progress=progress or SilentProgress(),
         )
         for target in job.targets(wanted):
-            _require_free(target, replace=replace)
+            joined = bool(figures) and target == folder / "plots"
+            _require_free(target, replace=replace or joined)
         written = tuple(one for name in wanted for one in job.write(name))
     return ExportResult(series=chosen, written=written)
 
@@ -125,6 +134,7 @@ class _ExportJob:
     table_formats: tuple[TableFormat, ...]
     picture_formats: tuple[PictureFormat, ...]
     figures: tuple[str, ...]
+    replace: bool
     write_plots: PlotWriter
     progress: ProgressSink
 
@@ -143,12 +153,15 @@ class _ExportJob:
             case "every_eval_ever":
                 return [self._in_folder(what, self._every_eval_ever)]
             case "plots":
-                return [self._in_folder(what, self._plots)]
+                return [self._in_folder(what, self._plots, joins=bool(self.figures))]
 
-    def _in_folder(self, what: FolderWhat, fill: Callable[[Path], int]) -> Exported:
+    def _in_folder(self, what: FolderWhat, fill: Callable[[Path], int], *, joins: bool = False) -> Exported:
         target = self.folder / what
         with _landing(target) as partial:
-            partial.mkdir()
+            if joins and target.is_dir():
+                shutil.copytree(target, partial)
+            else:
+                partial.mkdir()
             n = fill(partial)
             made = {"what": what, "series": self.series, "store": self.store.path.name, "oversharp": version()}
             (partial / MARKER).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
@@ -184,9 +197,8 @@ class _ExportJob:
         return self._from_samples("every_eval_ever", write_evaluations, folder)
 
     def _from_samples(self, title: str, write: Callable[..., int], folder: Path) -> int:
-        from diagnostics.export.samples import DATABASE_GIB, parts
+        from diagnostics.export.samples import parts
 
-        self.store.bound_memory(DATABASE_GIB)
         planned = {name: parts(self.store, name) for name in self.series}
         n = sum(part.n for own in planned.values() for part in own)
         with self.progress.stage(title, n) as advance:
@@ -199,7 +211,13 @@ class _ExportJob:
         if findings(self.store, self.series).empty:
             raise self._nothing("findings")
         return self.write_plots(
-            self.store, self.series, self.picture_formats, folder, self.progress, figures=self.figures
+            self.store,
+            self.series,
+            self.picture_formats,
+            folder,
+            self.progress,
+            figures=self.figures,
+            replace=self.replace,
         )
 
 

@@ -22,8 +22,6 @@ from diagnostics.store.views import meaning_of
 
 #: Text read at a time, in bytes.
 PART_BYTES = 32 << 20
-#: What the database may hold in memory besides: its cache would otherwise grow with the store.
-DATABASE_GIB = 1.0
 
 SCHEMA = pa.schema(
     [

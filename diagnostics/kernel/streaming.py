@@ -1,6 +1,6 @@
 """Runs a model over all rows so that each parameter's gradients of all rows meet, within the memory that there is.
 
-Which way is taken (``ways``) depends on the model, the rows and the budget alone:
+Which plan is followed (``memory_plan``) depends on the model, the rows and the budget alone:
 
 1. all rows could be one batch: one forward and one backward pass; what the modules give is multiplied and dropped at
    once, but for a rectangular kernel, whose two sides are batches of their own, and for rows of which much would be
@@ -25,6 +25,7 @@ from diagnostics.kernel.capture import Capture
 from diagnostics.kernel.certificate import SignedGradients
 from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
 from diagnostics.kernel.layers import LayerStack, kept_bytes, record
+from diagnostics.kernel.memory_plan import ACTIVATION_BYTES, MemoryPlan, find_plan, most_bytes
 from diagnostics.kernel.parameters import (
     Extent,
     Slice,
@@ -39,7 +40,6 @@ from diagnostics.kernel.parameters import (
 from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
-from diagnostics.kernel.ways import ACTIVATION_BYTES, Way, find_way, most_bytes
 from diagnostics.models.load import LoadedModel
 
 #: Runs a part of the model forward and backward on the batch of this number.
@@ -99,9 +99,9 @@ def add_all(
     known = [one for one in trained if one.known]
     at_one_time = min(memory_bytes or ACTIVATION_BYTES, ACTIVATION_BYTES)
     batches, at_once = cut_in_batches(loaded, pairs, sign_N, at_one_time)
-    way = find_way(model, known, Extent.of(model, batches), memory_bytes, at_once=at_once)
-    memory_bytes = way.memory_bytes
-    if says := way.says(Extent.of(model, batches)):
+    plan = find_plan(model, known, Extent.of(model, batches), memory_bytes, at_once=at_once)
+    memory_bytes = plan.memory_bytes
+    if says := plan.says(Extent.of(model, batches)):
         note(says)
     if len(batches) == 1:
         members, least_saved = batches[0].members, least_tokens_saved(model)
@@ -111,7 +111,7 @@ def add_all(
             if fit_at_once(known, Extent.of(model, narrower), memory_bytes):
                 batches = narrower
     with held_still(model, [one.parameter for one in trained]):
-        streams = _Streams(model, batches, kernel, gradients, way)
+        streams = _Streams(model, batches, kernel, gradients, plan)
         logp_sums_B, left_out = streams.take(known)
     logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
     for batch, logp_sum_B in zip(batches, logp_sums_B, strict=True):
@@ -133,21 +133,21 @@ class _Streams:
         batches: Sequence[KernelBatch],
         kernel: KernelSum,
         gradients: SignedGradients,
-        way: Way,
+        plan: MemoryPlan,
     ) -> None:
         self._model = model
         self._batches = batches
-        self._way = way
+        self._plan = plan
         self._kernel = kernel
         self._gradients = gradients
-        self._memory_bytes = way.memory_bytes
+        self._memory_bytes = plan.memory_bytes
         self._extent = Extent.of(model, batches)
         self._left_out: list[Trained] = []
 
     def take(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
         """log π of the rows of every batch, and the parameters that were left out."""
-        groups = self._way.groups
-        if self._way.kind == "layer by layer":
+        groups = self._plan.groups
+        if self._plan.kind == "layer by layer":
             stack = record(self._model, self._batches)
             if stack is not None:
                 self._memory_bytes -= kept_bytes(self._model, self._extent.n_tokens)

@@ -1,4 +1,4 @@
-"""Texts of strangers where they are shown: in a terminal, which obeys control characters, and in a spreadsheet.
+"""Texts of strangers where they are shown: in a terminal, which obeys control characters, in a spreadsheet, shortened.
 
 Series, folders, prompts and responses may hold anything.
 """
@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diagnostics.records.amounts import plural
+
 if TYPE_CHECKING:
     import pandas as pd
 
 #: Control characters of ASCII and Latin-1, less tab and line feed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+#: What turns the direction of all that follows: embeddings, overrides and isolates.
+_CONTROLS |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 #: What a spreadsheet takes a cell for a formula by.
 _FORMULA = "=+-@\t\r"
+#: Of a long response, so much of its beginning and its end is shown.
+HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
 
 
 def visible(text: str) -> str:
-    r"""``text`` with its control characters written out: none colours, retitles or clears a terminal.
+    r"""``text`` with its control characters written out: none colours, retitles, clears or turns round a terminal.
 
-    >>> print(visible("a\x1b[31mb\n"), end="")
-    a\x1b[31mb
+    >>> print(visible("a\x1b[31mb\u202ec\n"), end="")
+    a\x1b[31mb\u202ec
     """
     return text.translate(_CONTROLS)
 
@@ -35,6 +41,18 @@ def one_line(text: str, most: int) -> str:
     """
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text[:most])
     return f"{shown}…" if len(text) > most else shown
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a long response: that is where the answer stands.
+
+    >>> len(shortened("a" * 5000)), shortened("short")
+    (1224, 'short')
+    """
+    left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
+    if left <= 0:
+        return text
+    return f"{text[:HEAD_CHARACTERS]} … ({plural(left, 'character')}) … {text[-TAIL_CHARACTERS:]}"
 
 
 def as_text(cell: str) -> str:

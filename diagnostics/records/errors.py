@@ -2,15 +2,99 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import MappingProxyType
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+#: Arguments of Python that the command line has under another name.
+FLAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "allow_loss_points": "--allow-loss",
+        "drop_points": "--drop",
+        "figures": "--figure",
+        "formats": "--format",
+    }
+)
+#: A command that is quoted, with its flags and paths; or a flag.
+_COMMAND_OR_FLAG = re.compile(
+    r"(?P<command>`[^`]*`|\boversharp [a-z-]+(?: (?:--[a-z-]+|[A-Z./…][^\s;,)]*))*)"
+    r"|--(?P<flag>[a-z][a-z0-9-]*)(?P<end>:?)"
+)
+_FIRST_FLAG = re.compile(r"--([a-z][a-z0-9-]*) (.+?): ")
+
 LEFT_OUT_EXIT_CODE = 3
 """Of a command that is done, but left out a checkpoint, a kernel, a run or a record, doubts imported grades, or can
 recommend no checkpoint."""
 
 
 class OversharpError(Exception):
-    """Base of all errors meant for the user's eyes; the command line prints the message alone."""
+    """Base of all errors meant for the user's eyes; the command line prints the message alone.
+
+    Messages name settings as the command does, ``--most 0: must be 1 or more``. What a function of the API raises names
+    arguments instead (``errors_name_arguments``), and keeps the other as ``as_flags``.
+    """
 
     exit_code = 1
+    _as_flags: str | None = None
+
+    @property
+    def as_flags(self) -> str:
+        """The message for the command line."""
+        return str(self) if self._as_flags is None else self._as_flags
+
+    def name_arguments(self) -> None:
+        """From now on ``str`` names arguments of Python."""
+        if self._as_flags is None:
+            self._as_flags = str(self)
+            self.args = (with_arguments(self._as_flags), *self.args[1:])
+
+
+def errors_name_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have the errors that a function of the API raises name its arguments where a command names flags."""
+
+    @wraps(call)
+    def named(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        try:
+            return call(*arguments, **keywords)
+        except OversharpError as error:
+            error.name_arguments()
+            raise
+
+    return named
+
+
+def with_arguments(message: str) -> str:
+    """``message`` with arguments of Python in place of flags; commands that it quotes stay.
+
+    >>> with_arguments("--most 0: must be 1 or more; pass --series, or run `oversharp audit --out DIR` first")
+    'most=0: must be 1 or more; pass series=, or run `oversharp audit --out DIR` first'
+    >>> with_arguments("exists; pass --replace (oversharp report --replace writes over it)")
+    'exists; pass replace= (oversharp report --replace writes over it)'
+    >>> with_arguments("--allow-loss 200: must be below 100"), with_arguments("--step: there are no samples of step 5")
+    ('allow_loss_points=200: must be below 100', 'step: there are no samples of step 5')
+    >>> with_arguments("--out /a/b:c: is a file")
+    'out=/a/b:c: is a file'
+    """
+    first = _FIRST_FLAG.match(message)
+    if first:
+        return f"{_argument(first[1])}={first[2]}: {with_arguments(message[first.end() :])}"
+    return _COMMAND_OR_FLAG.sub(_spelled, message)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    if found["command"]:
+        return found[0]
+    return f"{_argument(found['flag'])}{found['end'] or '='}"
+
+
+def _argument(flag: str) -> str:
+    known = {name: argument for argument, name in FLAGS.items()}
+    return known.get(f"--{flag}", flag.replace("-", "_"))
 
 
 class ConfigError(OversharpError):

@@ -13,11 +13,13 @@ from pandas.api.types import is_list_like
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
 from diagnostics.store.write_audit import COMPARED, look_ids
+from diagnostics.verdict.claims import FELL_HERE
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from diagnostics.store import Store
+    from diagnostics.verdict.record import Verdict
 
 
 class Frames(Protocol):
@@ -80,6 +82,15 @@ def why_no_audit(store: Frames) -> str:
         "`oversharp import` with the base's samples and a later step's, of the same problems, and it says what else is "
         "missing"
     )
+
+
+def why_untested(verdict: Verdict | None) -> str | None:
+    """Why nothing is said of single problems: their samples are no draws of their own. None where they may be tested.
+
+    The verdict says so of its own claim about these very problems, which it computed and does not make.
+    """
+    claims = () if verdict is None else verdict.claims
+    return next((one.why for one in claims if one.name == FELL_HERE and one.p is not None and one.why), None)
 
 
 def is_recorded(store: Store, series: str) -> bool:

@@ -73,9 +73,7 @@ class Store:
 
     @classmethod
     def open_for_user(cls, path: Path, memory_gib: float | None = None) -> Store:
-        """Open a store to read; queries take ``memory_gib`` GiB at most, by default half of what is free, and results
-        half of that. Raises ``StoreError``, and ``ConfigError`` where it is no number above 0.
-        """
+        """Open a store to read. Queries take ``memory_gib`` GiB (default: half of what is free), results half."""
         require_memory(memory_gib)
         return cls(Database(Path(path), read_only=True, user_gib=memory_gib or half_of_free_gib()))
 
@@ -186,7 +184,8 @@ class Store:
         return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
 
     def bound_memory(self, gib: float | None = None) -> None:
-        """Let queries take at most ``gib`` GiB. Default: ``MEMORY_GIB``, or half of what is free if that is less."""
+        """Let queries take at most ``gib`` GiB, above 0. Default: ``MEMORY_GIB``, or half of what is free if less."""
+        require_memory(gib)
         self._database.bound_memory(min(MEMORY_GIB, half_of_free_gib()) if gib is None else gib)
 
     def begin_audit(

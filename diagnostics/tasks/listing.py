@@ -9,11 +9,16 @@ from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 _PREFIX = "benchmark:"
 
 
+def task_titles() -> list[tuple[str, str, str]]:
+    """Kind, name and title of each benchmark and each preset."""
+    benchmarks = [("benchmark", _PREFIX + name, known.title) for name, known in BENCHMARKS.items()]
+    return [*benchmarks, *(("preset", name, known.title) for name, known in PRESETS.items())]
+
+
 def task_listing() -> str:
     """A line for each benchmark and each preset."""
-    benchmarks = (f"{_PREFIX + name:24} {known.title}" for name, known in BENCHMARKS.items())
-    presets = (f"{name:24} {known.title} [--preset]" for name, known in PRESETS.items())
-    return "\n".join((*benchmarks, *presets))
+    flag = {"benchmark": "", "preset": " [--preset]"}
+    return "\n".join(f"{name:24} {title}{flag[kind]}" for kind, name, title in task_titles())
 
 
 def task_explanation(name: str) -> str | None:

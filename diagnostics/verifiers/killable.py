@@ -11,14 +11,18 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from multiprocessing import forkserver
+from types import FrameType
 from typing import Generic, Literal, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -86,8 +90,10 @@ class KillablePool:
     def _submit(self, function: Callable[..., R], call: tuple[object, ...]) -> _Ticket[R]:
         for _ in range(TRIES):
             if self._pool is None:
-                self._pool = self._start()
-                self._finalizer = weakref.finalize(self, _stop, self._pool)
+                with stopped_later():
+                    self._pool = self._start()
+                    self._finalizer = weakref.finalize(self, _stop, self._pool)
+                    self._pool.active  # noqa: B018 - it starts the workers now
             try:
                 future: Future[R] = self._pool.schedule(
                     timed, args=(self.timeout_s, function, call), timeout=self.timeout_s
@@ -103,6 +109,7 @@ class KillablePool:
         # a server that has the module imported already (milliseconds instead of a second).
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([self._module])
+        _start_server()
         return ProcessPool(
             max_workers=self._workers, initializer=prepare_worker, initargs=(self._module,), context=context
         )
@@ -145,6 +152,45 @@ class _Ticket(Generic[R]):
     function: Callable[..., R]
     call: tuple[object, ...]
     future: Future[R]
+
+
+@contextmanager
+def stopped_later() -> Iterator[None]:
+    """What would stop the command, Ctrl-C or SIGTERM, does so after the block: its workers have started then.
+
+    A pool that is given up while a worker starts takes away the semaphores that the worker looks for, and the worker
+    would say a traceback. Starting takes a second or two. In other threads nothing is stopped, and nothing waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    came: list[tuple[int, FrameType | None]] = []
+    replaced: list[signal.Signals] = []
+    try:
+        for one, handler in held.items():
+            if callable(handler):
+                replaced.append(one)
+                signal.signal(one, lambda number, frame: came.append((number, frame)))
+        yield
+    finally:
+        for one in replaced:
+            signal.signal(one, held[one])
+        for number, frame in came:
+            held[signal.Signals(number)](number, frame)  # type: ignore[operator, misc]
+
+
+def _start_server() -> None:
+    """Start the process that forks workers, deaf to Ctrl-C from its first moment: it is told by pipes when to end."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is None or threading.current_thread() is not threading.main_thread():
+        forkserver.ensure_running()
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _stop(pool: ProcessPool) -> None:

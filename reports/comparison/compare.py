@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.statistics.matched import MatchedValue, RunPath, value_at
+from diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
 from reports import numbers
 from reports.comparison.pairs import pair_table, pairs, sentences
 from reports.comparison.seeds import objectives

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnostics.statistics.matched import RunPath
+from diagnostics.statistics.comparison import RunPath
 from diagnostics.statistics.over_seeds import (
     PROBABILITY,
     UNBOUNDED,

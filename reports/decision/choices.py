@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from diagnostics.statistics.problem_changes import SURE
 from diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
 from reports.context import Context
-from reports.evidence.problem_changes import SURE, problem_changes
+from reports.evidence.problem_changes import problem_changes
 from reports.evidence.source import SeriesSource
 from reports.wording import Change
 
@@ -136,4 +137,4 @@ def _lost(context: Context, series: SeriesSource, step: int) -> tuple[int | None
     if changes.empty:
         return None, None
     lost = changes[changes["state"] == "lost"]
-    return len(lost), int((lost["p_adjusted"] <= SURE).sum())
+    return len(lost), None if series.why_untested else int((lost["p_adjusted"] <= SURE).sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from diagnostics.statistics.problem_changes import SURE
 from diagnostics.verdict.recommendation import BandedChange, Recommendation
 from diagnostics.verdict.record import SharpeningLabel
 from diagnostics.verdict.sentence import sharpening_text
@@ -11,7 +12,6 @@ from diagnostics.verdict.shipping.words import alternatives_text, step_text
 from reports import citations, numbers
 from reports.context import Context
 from reports.decision.choices import Choice, choices, groups
-from reports.evidence.problem_changes import SURE
 from reports.evidence.source import SeriesSource
 from reports.records import Advice, Cell, Column, Decision, Figure, Table
 from reports.sections.coverage_figures import change_map
@@ -25,8 +25,8 @@ _BAND = (
 )
 _LOST = (
     f"Problems lost: solved by the base, and by none of as many samples of the checkpoint; surely where Fisher's exact "
-    f"test, with Holm's correction over the problems that the base solved, has p ≤ {SURE:g}. Not counted at other "
-    "temperatures."
+    f"test, with Holm's correction over the problems that have correct samples and wrong ones, has p ≤ {SURE:g}. Not "
+    "counted at other temperatures."
 )
 #: Of the late checkpoints, against the base drawn colder.
 _BESIDE: Mapping[SharpeningLabel, str] = {
@@ -139,7 +139,7 @@ def _change_text(change: BandedChange) -> str:
 def _lost_text(one: Choice) -> str:
     if one.lost is None:
         return "–"
-    surely = f", {one.sure} surely" if one.lost else ""
+    surely = f", {one.sure} surely" if one.lost and one.sure is not None else ""
     return f"{one.lost} of {one.n_problems}{surely}"
 
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import lgamma
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import beta
 
-from diagnostics.statistics.confirmation import fisher_fell, holm
+from diagnostics.statistics.problem_changes import ProblemCounts, State, change_p, problem_states
 from reports.evidence.source import SeriesSource, Source
 
-State = Literal["lost", "fell", "unchanged", "rose", "gained"]
-#: In the order of the change.
-STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
 SHOWN_CASES = 16
-#: Below this adjusted p-value the counts of one draw show that a problem was lost.
-SURE = 0.05
 _SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7  # of the shown ones; of what confirmed ones leave
 
 
@@ -27,8 +20,8 @@ def problem_changes(source: Source, series: SeriesSource, late_step: int | None 
     """One row per problem, largest fall first, from the base to ``late_step`` (default: the last one with samples).
 
     Columns: ``problem_id, n_base, c_base, n_late, c_late``; success ``base``, ``late`` and their ``change``
-    (probabilities); ``state``; ``p`` and ``p_adjusted`` of a fall, see ``chance_of_fall``. Base and last
-    checkpoint have as many samples of a problem.
+    (probabilities); ``state``; ``p_adjusted`` of the change, see ``change_p``, NULL where the series says why
+    nothing is tested. Base and last checkpoint have as many samples of a problem.
     """
     counts = source.problem_counts[source.problem_counts["series"] == series.name]
     base = counts[counts["step"] == series.base_step].set_index("problem_id")
@@ -40,38 +33,20 @@ def problem_changes(source: Source, series: SeriesSource, late_step: int | None 
     both["base"] = both["c_base"] / both["n_base"]
     both["late"] = both["c_late"] / both["n_late"]
     both["change"] = both["late"] - both["base"]
-    both["state"] = np.select(
-        [
-            (both["c_base"] > 0) & (both["c_late"] == 0),
-            (both["c_base"] == 0) & (both["c_late"] > 0),
-            both["change"] < 0,
-            both["change"] > 0,
-        ],
-        ["lost", "gained", "fell", "rose"],
-        "unchanged",
-    )
-    both["p"], both["p_adjusted"] = chance_of_fall(both)
+    counts = problem_counts(both)
+    both["state"] = problem_states(counts)
+    both["p_adjusted"] = np.nan if series.why_untested else change_p(counts)
     return both.reset_index().sort_values(["change", "problem_id"], kind="stable").reset_index(drop=True)
 
 
-def chance_of_fall(changes: pd.DataFrame) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """How likely so few correct samples late are if nothing changed: p of every problem by itself, and adjusted.
-
-    Fisher's exact test, one-sided: the hits of both sides, dealt at random. Adjusted by Holm's method over all problems
-    that the base solved; 1 for the others, which cannot fall.
-
-    >>> rows = pd.DataFrame({"n_base": [8, 8, 8], "c_base": [8, 1, 0], "n_late": [8, 8, 8], "c_late": [0, 0, 8]})
-    >>> [values.round(4).tolist() for values in chance_of_fall(rows)]
-    [[0.0001, 0.5, 1.0], [0.0002, 0.5, 1.0]]
-    """
-    correct_base_P, n_base_P, correct_late_P, n_late_P = (
-        changes[name].to_numpy(dtype=np.int64) for name in ("c_base", "n_base", "c_late", "n_late")
+def problem_counts(changes: pd.DataFrame) -> ProblemCounts:
+    """The counts of these rows, from the base to the late checkpoint."""
+    return ProblemCounts(
+        before_P=changes["c_base"].to_numpy(dtype=np.int64),
+        n_before_P=changes["n_base"].to_numpy(dtype=np.int64),
+        after_P=changes["c_late"].to_numpy(dtype=np.int64),
+        n_after_P=changes["n_late"].to_numpy(dtype=np.int64),
     )
-    p_P = fisher_fell(correct_base_P, n_base_P, correct_late_P, n_late_P)
-    solved_P = correct_base_P > 0
-    adjusted_P = np.ones(len(p_P))
-    adjusted_P[solved_P] = holm(p_P[solved_P])
-    return p_P, adjusted_P
 
 
 def between(source: Source, series: SeriesSource) -> pd.DataFrame:
@@ -88,28 +63,6 @@ def between(source: Source, series: SeriesSource) -> pd.DataFrame:
     most = inner.sort_values(["share", "step"], ascending=[False, True], kind="stable").groupby("problem_id").first()
     ids = pd.Index(sorted(own["problem_id"].unique()), name="problem_id")
     return most[["step", "n", "n_correct"]].reindex(ids).assign(none_at=none_at.reindex(ids))
-
-
-def lost_by_chance(changes: pd.DataFrame) -> float:
-    """Problems that lose every correct sample if nothing changed: the same hits, dealt to both sides at random.
-
-    Of m hits among n_base + n_late samples all fall to the base with probability C(n_base, m) / C(n_base + n_late, m).
-    With equal n as many are gained.
-
-    >>> one = pd.DataFrame({"n_base": [8], "c_base": [1], "n_late": [8], "c_late": [0]})
-    >>> round(lost_by_chance(one), 6), round(lost_by_chance(pd.concat([one, one.assign(c_late=1)])), 4)
-    (0.5, 0.7333)
-    """
-    total = 0.0
-    hits = changes["c_base"] + changes["c_late"]
-    for (n_base, n_late, m), times in changes.groupby(["n_base", "n_late", hits], sort=True).size().items():
-        if 0 < m <= n_base:
-            total += times * np.exp(_log_choose(n_base, m) - _log_choose(n_base + n_late, m))
-    return float(total)
-
-
-def _log_choose(n: float, k: float) -> float:
-    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def success_interval(

@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from diagnostics.store.load import Frames
 from reports.evidence.problem_changes import picked_problems, problem_changes
 from reports.evidence.source import SeriesSource, Source
 
-#: Characters of a prompt that are shown; of a response, its beginning and its end, where its answer is; of an answer.
-TEXT_CAP, HEAD_CAP, TAIL_CAP, MODE_CAP = 1200, 500, 700, 120
+#: Characters of a prompt that are shown, and of an answer.
+TEXT_CAP, MODE_CAP = 1200, 120
 #: Correct modes and others read of each series; the most frequent are shown, and a series may rank them differently.
 READ_MODES = 24
 
@@ -127,7 +128,7 @@ class ProblemDetails:
     ``halves``: the base's samples in two halves, by index. ``fresh``: problems that were drawn again to confirm their
     loss or gain. ``modes``: counts at base and last checkpoint among as many samples; ``n_modes`` is how many there
     are, and ``is_mode`` whether the grader told ways to answer apart rather than answers. ``responses``: two per
-    problem and side, ``text`` whole, or its first ``HEAD_CAP`` characters where ``tail`` has its last ``TAIL_CAP``.
+    problem and side, ``text`` whole, or its first ``HEAD_CHARACTERS`` where ``tail`` has its last ``TAIL_CHARACTERS``.
     """
 
     picked: tuple[str, ...] = ()
@@ -156,7 +157,8 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         gained = [str(v) for v in own.loc[own["state"].isin(["gained", "rose"]), "problem_id"] if v in ids]
         asked = _asked(series, ids)
         modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **asked))
-        responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, head=HEAD_CAP, tail=TAIL_CAP, **asked))
+        ends = {"head": HEAD_CHARACTERS, "tail": TAIL_CHARACTERS}
+        responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, **ends, **asked))
     return ProblemDetails(
         picked=picked,
         halves=store.frame(_HALVES),

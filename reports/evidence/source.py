@@ -12,7 +12,7 @@ import pandas as pd
 
 from diagnostics.records.errors import StoreError
 from diagnostics.records.prompts import prompt_titles
-from diagnostics.store.load import Frames, why_no_audit
+from diagnostics.store.load import Frames, why_no_audit, why_untested
 from diagnostics.verdict.record import Verdict, ranges_text
 from reports.evidence.difference_bounds import possible_differences
 
@@ -50,6 +50,11 @@ class SeriesSource:
     def is_repaired(self) -> bool:
         """Whether its steps are hundredths of the way from the base to a checkpoint."""
         return self.verdict is not None and self.verdict.repaired
+
+    @cached_property
+    def why_untested(self) -> str | None:
+        """Why nothing is said of single problems: their samples are no draws of their own; None where they may be."""
+        return why_untested(self.verdict)
 
     @cached_property
     def base_step(self) -> int:

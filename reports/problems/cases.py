@@ -7,11 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from reports import numbers
 from reports.context import Context
 from reports.evidence.problem_changes import between as ways_of
 from reports.evidence.problem_changes import success_interval
-from reports.evidence.problem_details import HEAD_CAP, TAIL_CAP, TEXT_CAP
+from reports.evidence.problem_details import TEXT_CAP
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import series_colour
 from reports.findings.tables import spread
@@ -58,8 +59,8 @@ def problem_cases(
     shown = numbers.plural(len(cases), "problem")
     note = (
         f"{shown}: confirmed ones first, then the largest falls, then gains. Of the base, correct responses come "
-        f"first, then the most frequent; of a long one the first {HEAD_CAP} and the last {TAIL_CAP} characters "
-        "are shown. The small line is success over the checkpoints, from 0 to its largest."
+        f"first, then the most frequent; of a long one the first {HEAD_CHARACTERS} and the last {TAIL_CHARACTERS} "
+        "characters are shown. The small line is success over the checkpoints, from 0 to its largest."
     )
     blocks: list[Block] = [Cases(title="Problems one by one", note=note, cases=tuple(cases[:FIRST_CASES]))]
     if rest := tuple(cases[FIRST_CASES:]):
@@ -80,7 +81,7 @@ def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], way
         way = ways.loc[row["problem_id"]]
         if not pd.isna(way["step"]) and way["n_correct"]:
             parts.append(f"step {int(way['step'])} {int(way['n_correct'])} of {int(way['n'])}")
-        state += "" if confirmed else f", {numbers.p_text(float(row['p_adjusted']))}"
+        state += "" if confirmed or pd.isna(row["p_adjusted"]) else f", {numbers.p_text(float(row['p_adjusted']))}"
     parts.append(f"last {int(row['c_late'])} of {int(row['n_late'])}")
     return context.named(series, f"{', '.join(parts)} ({state})")
 

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from diagnostics.statistics.intervals import share_interval
+from diagnostics.statistics.problem_changes import STATES, SURE, lost_by_chance
 from diagnostics.statistics.units import Interval
 from reports import numbers
 from reports.context import Context
-from reports.evidence.problem_changes import SURE, lost_by_chance, problem_changes
+from reports.evidence.problem_changes import problem_changes, problem_counts
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, series_colour
 from reports.findings.tables import POINTS
@@ -76,19 +77,26 @@ def _changes(
 
 def _lead(context: Context, series: SeriesSource, changes: pd.DataFrame) -> str:
     lost, gained = (int((changes["state"] == state).sum()) for state in ("lost", "gained"))
-    expected = lost_by_chance(changes)
-    chance = f"about {numbers.fixed(expected, 1)}" if expected >= _LEAST_CHANCE else f"fewer than {_LEAST_CHANCE:g}"
+    sure = _surely(changes) if lost and not series.why_untested else ""
     counted = (
-        f"of {numbers.plural(len(changes), 'problem')} {lost} lost every correct sample{_surely(changes, lost)} and "
-        f"{gained} won a first one; chance alone would make it {chance} of each."
+        f"of {numbers.plural(len(changes), 'problem')} {lost} lost every correct sample{sure} and "
+        f"{gained} won a first one; {_by_chance(series, changes)}."
     )
     return f"{counted} {_confirmed(context, series)}" if lost or gained else counted
 
 
-def _surely(changes: pd.DataFrame, lost: int) -> str:
+def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
+    if series.why_untested:
+        return f"which of them changed is not tested: {series.why_untested}"
+    expected = lost_by_chance(problem_counts(changes))
+    chance = f"about {numbers.fixed(expected, 1)}" if expected >= _LEAST_CHANCE else f"fewer than {_LEAST_CHANCE:g}"
+    return f"chance alone would make it {chance} of each"
+
+
+def _surely(changes: pd.DataFrame) -> str:
     """How many of the lost ones are no chance, by the counts of this one draw."""
     sure = int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
-    return f" ({sure} surely, by Fisher's exact test with Holm's correction)" if lost else ""
+    return f" ({sure} surely, by Fisher's exact test with Holm's correction)"
 
 
 def _confirmed(context: Context, series: SeriesSource) -> str:
@@ -129,7 +137,7 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
         body.append(
             (
                 Cell(text=series.name),
-                *(Cell.count(states.get(state, 0)) for state in ("lost", "fell", "unchanged", "rose", "gained")),
+                *(Cell.count(states.get(state, 0)) for state in STATES),
             )
         )
     return Figure(
@@ -146,7 +154,7 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
         x_ticks=(0.0, 0.25, 0.5, 0.75, 1.0),
         table=Table(
             title="Problems by what became of them: data",
-            columns=columns("series", numbers=("lost", "fell", "unchanged", "rose", "gained")),
+            columns=columns("series", numbers=STATES),
             rows=tuple(body),
             note="Lost: no correct sample left. Gained: a first one. Single problems are in the tables below.",
             folded=True,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from diagnostics.statistics.problem_changes import STATES, SURE
 from reports import numbers
 from reports.context import Context
-from reports.evidence.problem_changes import STATES, SURE, between
+from reports.evidence.problem_changes import between
 from reports.evidence.problem_details import ProblemDetails
 from reports.evidence.source import SeriesSource
 from reports.records import Cell, Column, SideBySide, Table, columns
@@ -67,7 +68,7 @@ def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
             _most(ways.loc[row["problem_id"]]),
             hits(row["c_late"], row["n_late"]),
             Cell(text=numbers.ranges(ways.loc[row["problem_id"], "none_at"], _steps(series))),
-            Cell(text=numbers.number(float(row["p_adjusted"]), "p-value"), sort=float(row["p_adjusted"])),
+            _p(row["p_adjusted"]),
         )
         for row in shown.to_dict("records")
     )
@@ -80,10 +81,20 @@ def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
             Column(name="p"),
         ),
         rows=body,
-        note=f"p: Fisher's exact test of base against last, one-sided, with Holm's correction; {SURE:g} or less shows "
-        f"a loss.{_rest(shown, rows)}"
-        if body
-        else "None.",
+        note=f"{_tested(series)}{_rest(shown, rows)}" if body else "None.",
+    )
+
+
+def _p(p: float) -> Cell:
+    return Cell(text="–") if pd.isna(p) else Cell(text=numbers.number(float(p), "p-value"), sort=float(p))
+
+
+def _tested(series: SeriesSource) -> str:
+    if series.why_untested:
+        return f"Not tested: {series.why_untested}."
+    return (
+        "p: Fisher's exact test of base against last, one-sided, with Holm's correction over the problems that have "
+        f"correct samples and wrong ones; {SURE:g} or less shows a loss."
     )
 
 

@@ -61,3 +61,17 @@ def stopped_while_it_begins() -> None:
         signal.signal(one, signal.SIG_DFL)
     sys.modules[cli.__name__] = Importing(cli.__name__)
     process.main()
+
+
+def stopped_when_all_is_said() -> None:
+    """Be a command that is sent that signal when it has said all, and before it ends at signals."""
+    number, plain = int(sys.argv.pop(1)), process._end_at_signals
+
+    def late() -> None:
+        process._end_at_signals = plain
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    process._end_at_signals = late
+    process.main()

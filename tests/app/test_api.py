@@ -56,6 +56,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.api",
         "app.verbs",
         "app.verbs.changes",
+        "app.verbs.outputs",
         "app.verbs.plan",
         "app.verbs.repair",
         "app.verbs.shipping",
@@ -89,7 +90,7 @@ def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_p
     assert oversharp.report(store_path).name == "report.html"
     result = oversharp.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
     assert [one.path for one in result.written] == [tmp_path / "export" / "verdicts.csv"]
-    with pytest.raises(ConfigError, match="pass --series"):
+    with pytest.raises(ConfigError, match="pass series="):
         oversharp.plan(store_path)
     with pytest.raises(OversharpError, match=r"nothing\.duckdb"):
         oversharp.confirm(tmp_path / "nothing.duckdb")

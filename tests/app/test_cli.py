@@ -273,6 +273,10 @@ def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     assert run("explain", "Mode_Collapse")[1].startswith("mode collapse: Correct answers")
     assert run("explain", "gsm8k")[1] == run("explain", "benchmark:gsm8k")[1]
     assert "k_star: " in run("explain", "pass_at_k", "k_star")[1]
+    (told,) = json.loads(run("explain", "pass_at_k", "--json")[1])
+    assert told == {"name": "pass_at_k", "text": out.rstrip("\n")}
+    named = {one["name"]: one["kind"] for one in json.loads(run("explain", "--json")[1])}
+    assert (named["frontier"], named["pass_at_k"], named["benchmark:gsm8k"]) == ("word", "measure", "benchmark")
 
 
 def test_doctor_reports_every_need(run: Run) -> None:

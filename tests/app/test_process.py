@@ -54,3 +54,13 @@ def test_signals_that_end_it_say_that_what_was_committed_is_kept(
     assert code == 128 + number
     assert "Traceback" not in output
     assert output.splitlines()[-1].startswith("stopped: what was committed is kept")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_when_all_is_said_changes_nothing(number: signal.Signals, commands: RunningServer) -> None:
+    asked = [str(int(number)), "explain", "parse_failure_rate"]
+    code, output = commands.start(asked, call="tests.app.busy_command:stopped_when_all_is_said").communicate()
+    assert code == 0
+    assert output.startswith("parse_failure_rate: Responses without an answer")
+    assert "Traceback" not in output
+    assert "stopped" not in output

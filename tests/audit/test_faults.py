@@ -6,10 +6,8 @@ The faults are planted by ``fault_audit`` into a real command; in the command th
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ import pytest
 from diagnostics.records.errors import SamplerError, StoreError
 from oversharp import open_store
 from tests.audit.fault_audit import Stroke
-from tests.preloaded import ENGINES, RunningServer
+from tests.preloaded import ENGINES, RunningServer, require_end_of
 from tests.vllm_here import runs_or_must_run
 
 STEPS = (0, 20, 40, 60)
@@ -114,31 +112,12 @@ class Audit:
         ended = Ended(code=code, said=said)
         assert "Traceback" not in ended.said, ended.said
         for session in (command.pid, *ended.engines):
-            _require_end_of(session)
+            require_end_of(session)
         return ended
 
     def frame(self, sql: str) -> pd.DataFrame:
         with open_store(self.out / "audit.duckdb") as store:
             return store.frame(sql)
-
-
-def _require_end_of(session: int) -> None:
-    """Nothing that the command started is left a few seconds after it."""
-    deadline = time.monotonic() + 10
-    while left := _processes_of(session):
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.1)
-
-
-def _processes_of(session: int) -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(folder.name)) == session and "\nState:\tZ" not in (folder / "status").read_text():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
 
 
 def _write_checkpoint(folder: Path, seed: int) -> None:

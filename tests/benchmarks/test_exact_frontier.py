@@ -8,8 +8,8 @@ import pytest
 import torch
 from exact_frontier import FINE, ExactFrontier, ExactTask, load, mixed, pass_at, tokenizer_of
 from free_controls import Law, audited, exact_frontiers
+from frontier_positions import FrontierPosition, Ground, position_markdown, position_row, ranked
 from shipping_exact import COLDER, HOTTER, RULES, Asked, Run, draw, regret
-from standing import Ground, Standing, ranked, standing_markdown, standing_row
 
 from diagnostics.measures._frontier import controls
 from diagnostics.records.types import NO_ANSWER, Problem
@@ -75,7 +75,7 @@ def test_a_base_between_the_fine_temperatures_is_no_gain_and_a_point_above_it_is
 def test_a_run_is_drawn_hotter_and_taken_three_quarters_of_the_way_from_its_base(checkpoints: list[Path]) -> None:
     task = ExactTask(tokenizer_of(checkpoints[0]), PROBLEMS, MODES)
     ground, (base, late) = Ground.of(task, checkpoints[0], 8), map(load, checkpoints)
-    found = ground.standing(checkpoints[1], None)
+    found = ground.position(checkpoints[1], None)
     [hotter], [part] = task.rates(late, [1.2]), task.rates(mixed(base, late, 0.75), [1.0])
     for said_1, said_k, rate_P in (
         (found.hot_pass_at_1, found.hot_pass_at_k, hotter),
@@ -86,18 +86,18 @@ def test_a_run_is_drawn_hotter_and_taken_three_quarters_of_the_way_from_its_base
 
 
 def test_what_is_unknown_at_some_seeds_is_counted_and_at_all_has_no_rank() -> None:
-    known = Standing(
+    known = FrontierPosition(
         gain=0.05, loss=None, matched_loss=-0.01, hot_pass_at_1=0.4, hot_pass_at_k=0.9, hot_gain=0.02,
         part_pass_at_1=0.4, part_pass_at_k=0.9, part_gain=0.03,
     )  # fmt: skip
-    bare = Standing(**{**vars(known), "gain": None, "hot_gain": None})
+    bare = FrontierPosition(**{**vars(known), "gain": None, "hot_gain": None})
     last = {"pass_at_1": {"mean": 0.4}, "pass_at_128": {"mean": 0.9}}
     rows = [
-        {"setting": {"name": name}, "last_step": last, "frontier": standing_row(own)}
+        {"setting": {"name": name}, "last_step": last, "frontier": position_row(own)}
         for name, own in (("half known", [known, bare]), ("never", [bare, bare]))
     ]
     assert ranked(rows, 128)["gain"] == {"half known": 1, "never": None}
-    half, never = standing_markdown(rows, 2, 128, 0.4)[-2:]
+    half, never = position_markdown(rows, 2, 128, 0.4)[-2:]
     assert "+5.0 (1 of 2 seeds)" in half
     assert never.startswith("| never | unknown | −1.0 ± 0.0 |")
 

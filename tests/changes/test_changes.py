@@ -8,13 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 
 import oversharp
 from diagnostics.app.cli import main
+from diagnostics.changes.lost import surely_lost_first
+from diagnostics.changes.problems import problem_changes
 from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.statistics.problem_changes import ProblemCounts
+from diagnostics.store import Store
 from diagnostics.verdict.claims import FELL_HERE
+from reports.evidence.problem_changes import problem_changes as in_report
+from reports.evidence.source import read_source
 
 pytestmark = pytest.mark.xdist_group("changes")
 
@@ -69,8 +76,8 @@ def test_what_was_lost_comes_first_by_what_is_sure_and_says_what_chance_would_ma
         0.5, abs=0.001
     )  # the one hit of 2 + 2? falls to the base half the time
     assert found.sentence == (
-        "Of 23 problems, step 20 of run lost 2: no correct sample is left of what the base solved (chance alone would "
-        "make it about 0.5). 1 problem surely fell."
+        "Of 23 problems, step 20 of run lost 2, 1 of them surely: no correct sample is left of what the base solved "
+        "(chance alone would make it about 0.5). 0 other problems surely fell."
     )
 
 
@@ -98,6 +105,42 @@ def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_pr
     assert back.changes[0].difference == pytest.approx(1 / 16 / 23)
 
 
+def test_lost_diff_and_report_count_the_same_samples_where_the_base_has_more(tmp_path: Path) -> None:
+    """Each problem has 16 samples more at the base, all wrong: pass@1 is half of it, a problem is what it was."""
+    from diagnostics.ingest.ingest import import_samples
+
+    path = dump(tmp_path / "run.jsonl", {0: 0, 20: 2})
+    more = [
+        {
+            "input": CHAT.format(prompt),
+            "output": f"more {i}: \\boxed{{seven}}",
+            "gts": prompt[0],
+            "score": 0.0,
+            "step": 0,
+        }
+        for prompt in COUNTS
+        for i in range(N)
+    ]
+    path.write_text(
+        path.read_text(encoding="utf-8") + "".join(f"{json.dumps(row)}\n" for row in more), encoding="utf-8"
+    )
+    config = oversharp.ImportConfig(store=tmp_path / "audit.duckdb", name="run", verifier="math")
+    import_samples([path], config)
+    with oversharp.open_store(config.store) as store:
+        problems = store.problems().set_index("problem_id")
+        found = store.diff(0, 20)
+    with Store.open(config.store, read_only=True) as store:
+        source = read_source(store, "audit.duckdb")
+    report = in_report(source, source.series[0]).set_index("problem_id").loc[problems.index]
+    assert set(problems["n_before"]) == set(problems["n_after"]) == {N}
+    for ours, theirs in (("state", "state"), ("correct_before", "c_base"), ("correct_after", "c_late")):
+        assert problems[ours].tolist() == report[theirs].tolist()
+    assert found.changes[0].first == pytest.approx(sum(counts[0] for counts in COUNTS.values()) / 2 / N / len(COUNTS))
+    assert {one.problem_id: one.n_before for one in found.problems} == dict.fromkeys(
+        problems.index[problems["state"] != "unchanged"], N
+    )
+
+
 def test_of_samples_that_are_no_draws_of_their_own_nothing_is_tested(store_path: Path, tmp_path: Path) -> None:
     """The verdict says so of sorted batches; here its document says so."""
     copied = Path(shutil.copy(store_path, tmp_path))
@@ -117,9 +160,36 @@ def test_of_samples_that_are_no_draws_of_their_own_nothing_is_tested(store_path:
     assert "not tested: they hang together" in oversharp.lost(copied).sentence
 
 
+def test_surely_lost_comes_before_surely_fell_and_that_before_lost_by_chance() -> None:
+    counts = ProblemCounts(
+        before_P=np.array([16, 1, 9, 16]), n_before_P=np.full(4, 16),
+        after_P=np.array([2, 0, 0, 0]), n_after_P=np.full(4, 16),
+    )  # fmt: skip
+    names = ("fell, p = 6e-7", "lost, p = 0.5", "lost, p = 4e-4", "lost, p = 2e-9")
+    changes = problem_changes(counts, problem_ids=names, names=names, titles=names)
+    assert [one.problem for one in sorted(changes, key=surely_lost_first)] == [names[3], names[2], names[0], names[1]]
+
+
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        (lambda path: oversharp.diff(path, steps=(10, 10)), "steps=10 10: give two different steps"),
+        (lambda path: oversharp.lost(path, most=0), "most=0: must be 1 or more"),
+        (lambda path: oversharp.ship(path, allow_loss_points=200), "allow_loss_points=200: must be 0 or more"),
+        (lambda path: oversharp.export(path, figures=["nix"]), "figures=nix: the report has no such picture"),
+    ],
+)
+def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[Path], object], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        verb(store_path)
+    assert str(raised.value).startswith(message)
+    assert raised.value.as_flags.startswith("--")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("diff", "10", "20"), "did you mean --steps 10 20?"),
         (("diff", "--steps", "10"), "--steps 10: give two different steps"),
         (("diff", "--steps", "10", "10"), "give two different steps"),
         (("diff", "--steps", "10", "30"), "no samples of step 30; there are of step 0 (base), 10, 20"),
@@ -137,6 +207,19 @@ def test_what_cannot_be_compared_is_one_line(
     assert not printed
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["report", "ship", "export", "diff --steps 0 20", "lost"])
+def test_what_reads_a_store_takes_as_much_memory_as_it_is_given(
+    run: Callable[..., tuple[int, str, str]], store_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bounded(_: Store, gib: float | None = None) -> None:
+        raise StoreError(f"bounded by {gib}")
+
+    name, *flags = verb.split()
+    assert "--memory-gib 0: must be a number above 0" in run(name, str(store_path), *flags, "--memory-gib", "0")[2]
+    monkeypatch.setattr(Store, "bound_memory", bounded)
+    assert run(name, str(store_path), *flags, "--memory-gib", "0.25")[2] == "error: bounded by 0.25\n"
 
 
 def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -172,6 +255,12 @@ def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
         samples = store.samples(step=20, problem=known)
         assert (len(samples), samples["correct"].sum()) == (N, 0)
         assert len(store.samples()) == 3 * N * len(COUNTS)
+        with pytest.raises(
+            ConfigError, match=r"^step: there are no samples of step 21; there are of step 0 \(base\), 10"
+        ):
+            store.samples(step=21)
+        with pytest.raises(ConfigError, match=r"^problem q9: the audit of run has no problem of this id"):
+            store.samples(step=20, problem="q9")
         assert store.diff(0, 20) == oversharp.diff(store_path, steps=(0, 20))
         assert store.lost() == oversharp.lost(store_path, answers=True)
         assert isinstance(store.frame("FROM findings"), pd.DataFrame)
@@ -186,8 +275,9 @@ def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp
         assert plot.save(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
         with pytest.raises(ConfigError, match=r"x\.jpg: pictures are written as svg, png, pdf"):
             plot.save(tmp_path / "x.jpg")
-        with pytest.raises(ConfigError, match="did you mean headline-delta"):
+        with pytest.raises(ConfigError, match=r"did you mean headline-delta.*plots` writes all") as unknown:
             store.plot("headline-detla")
+        assert len(str(unknown.value)) < 300  # there are more than a hundred
         with pytest.raises(ConfigError, match="name one of them"):
             store.plot("problem")
 

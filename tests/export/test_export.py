@@ -63,6 +63,17 @@ def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
     flags = ("--out", str(tmp_path), "--series", "grpo")
     assert run("export", str(audited_store), *flags, "--figure", "token_entropy", "--format", "pdf")[0] == 0
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"README.md", MARKER, "token-entropy.pdf"}
+    before = (tmp_path / "plots" / "token-entropy.pdf").read_bytes()
+    again = ("export", str(audited_store), *flags, "--figure", "token_entropy", "pass-at-k", "--format", "pdf")
+    assert "token-entropy.pdf is there already; pass --replace" in run(*again)[2]
+    assert not (tmp_path / "plots" / "pass-at-k.pdf").exists()
+    assert run(*again[:-4], "token_entropy", "--format", "svg")[0] == 0
+    both = {"token-entropy.pdf", "token-entropy.svg"}
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"README.md", MARKER, *both}
+    assert (tmp_path / "plots" / "token-entropy.pdf").read_bytes() == before
+    index = (tmp_path / "plots" / "README.md").read_text(encoding="utf-8")
+    assert index.count("- [") == 2
+    assert all(index.count(f"[{name}]") == 1 for name in both)
     assert run("export", str(audited_store), *flags, "--what", "findings", "--format", "latex")[0] == 0
     written = (tmp_path / "findings.tex").read_text(encoding="utf-8")
     assert "step & pass@1 & pass@2" in written
@@ -150,7 +161,7 @@ def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path:
 def test_what_an_earlier_export_left_is_replaced_as_a_whole_when_asked(audited_store: Path, tmp_path: Path) -> None:
     export(audited_store, tmp_path, what=("findings", "samples"))
     assert len(list(tmp_path.glob("samples/data/*/*.parquet"))) == 6
-    with pytest.raises(ConfigError, match="exists; pass --replace"):
+    with pytest.raises(ConfigError, match="exists; pass replace="):
         export(audited_store, tmp_path, what=("samples",))
     export(audited_store, tmp_path, what=("findings", "samples"), series=["grpo"], replace=True)
     assert len(list(tmp_path.glob("samples/data/*/*.parquet"))) == 3

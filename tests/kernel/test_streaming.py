@@ -1,4 +1,4 @@
-"""Every budget gives the same kernel, each by its own way."""
+"""Every budget gives the same kernel, each by its own plan."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from diagnostics.kernel import cross_kernel, gradient_kernel, layers, parameters, streaming, ways
+from diagnostics.kernel import cross_kernel, gradient_kernel, layers, memory_plan, parameters, streaming
 from diagnostics.kernel.rows import KernelBatch
 from diagnostics.records.errors import KernelError, KernelTooLargeError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
 
-def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def runs_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the streams do from now on: a word for each run of the whole model or of a layer."""
     taken: list[str] = []
     run_layer, response_logps = layers.LayerStack.run_layer, streaming.response_logps
@@ -39,22 +39,22 @@ def test_every_budget_gives_the_same_kernel(name: str, monkeypatch: pytest.Monke
     loaded, rows = as_loaded(build(name)), draw_rows(9)
     wanted = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     scale_N = np.sqrt(wanted.kernel_NN.diagonal())
-    taken = ways_taken(monkeypatch)
-    ways = set()
+    taken = runs_taken(monkeypatch)
+    kinds = set()
     for memory_bytes in (1_200_000, 400_000, 120_000):
         taken.clear()
         kernel = gradient_kernel(loaded, rows, memory_bytes=memory_bytes)
-        ways |= set(taken)
+        kinds |= set(taken)
         error_NN = (kernel.kernel_NN - wanted.kernel_NN) / np.outer(scale_N, scale_N)
         assert np.abs(error_NN).max() <= 3e-6
         assert np.allclose(kernel.logp_sum_N, wanted.logp_sum_N, atol=1e-5)
         assert kernel.certificate <= 1e-6
-    assert ways == {"layer", "model"} or name == "lora"  # what an adapter gives is small: it fits in any budget
+    assert kinds == {"layer", "model"} or name == "lora"  # what an adapter gives is small: it fits in any budget
 
 
 def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
-    taken = ways_taken(monkeypatch)
+    taken = runs_taken(monkeypatch)
     gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     assert taken == ["model"]
 
@@ -65,7 +65,7 @@ def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kerne
     model = build("qwen3_tied")
     loaded, rows = as_loaded(model), draw_rows(40)
     monkeypatch.setattr(parameters, "_MULTIPLICATIONS_PER_PASS", 0)  # else no pass over a model so small is worth it
-    taken = ways_taken(monkeypatch)
+    taken = runs_taken(monkeypatch)
     kernel = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     assert taken == ["model"] * 3
     expected_NN, logp_N = reference(model, rows, trained_names(model))
@@ -77,7 +77,7 @@ def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kerne
 
 def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
-    taken = ways_taken(monkeypatch)
+    taken = runs_taken(monkeypatch)
     cuts: list[tuple[list[KernelBatch], bool]] = []
     cut_in_batches = streaming.cut_in_batches
 
@@ -97,7 +97,7 @@ def test_layers_that_do_not_follow_one_another_are_not_run_alone(monkeypatch: py
     loaded = as_loaded(model)
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     monkeypatch.setattr(layers, "find_layers", lambda _model: (model.model.layers[0], model.model.layers[2]))
-    taken = ways_taken(monkeypatch)
+    taken = runs_taken(monkeypatch)
     kernel_NN = gradient_kernel(loaded, rows, memory_bytes=400_000).kernel_NN
     assert set(taken) == {"model"}
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
@@ -112,10 +112,10 @@ def test_a_rectangle_streams_too() -> None:
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, *, least: int, free: int) -> None:
     """``least`` stands for the gibibyte that a budget and activations have at first, ``free`` for the machine's."""
-    for module in (ways, streaming):
+    for module in (memory_plan, streaming):
         monkeypatch.setattr(module, "ACTIVATION_BYTES", least)
-    monkeypatch.setattr(ways, "LEAST_BYTES", least)
-    monkeypatch.setattr(ways, "free_bytes", lambda: free)
+    monkeypatch.setattr(memory_plan, "LEAST_BYTES", least)
+    monkeypatch.setattr(memory_plan, "free_bytes", lambda: free)
 
 
 @pytest.mark.parametrize(("least", "says"), [(1 << 24, None), (1 << 17, "9 rows .* layer by layer, with 0.000244 GiB")])
@@ -125,7 +125,7 @@ def test_without_a_budget_the_least_is_taken_that_spares_runs_of_the_whole_model
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     with_memory(monkeypatch, least=least, free=1 << 30)
-    taken, notes = ways_taken(monkeypatch), list[str]()
+    taken, notes = runs_taken(monkeypatch), list[str]()
     kernel_NN = gradient_kernel(loaded, rows, note=notes.append).kernel_NN
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
     assert set(taken) == {"model" if says is None else "layer"}
@@ -151,7 +151,9 @@ def test_what_will_not_fit_is_foreseen_from_shapes(
 ) -> None:
     with_memory(monkeypatch, least=1 << 16, free=free)
     outline = build("qwen3_tied").to("meta")
-    told = ways.foresee(outline, torch.device("cpu"), n_rows=20, row_tokens=60, response_tokens=40, memory_bytes=None)
+    told = memory_plan.foresee(
+        outline, torch.device("cpu"), n_rows=20, row_tokens=60, response_tokens=40, memory_bytes=None
+    )
     assert told is None if says is None else re.match(says, str(told))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.statistics.matched import RunPath
+from diagnostics.statistics.comparison import RunPath
 from diagnostics.statistics.over_seeds import (
     PROBABILITY,
     matched_over_seeds,

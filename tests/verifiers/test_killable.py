@@ -62,3 +62,41 @@ def test_a_worker_whose_parent_was_killed_does_not_burn_a_core_for_ever(tmp_path
     while worker.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not worker.exists()
+
+
+STOPPED = """
+import os, signal, sys, threading, time
+from diagnostics.verifiers.killable import KillablePool
+
+def main():
+    pool = KillablePool(module="slow_to_import", timeout_s=5.0, workers=2)
+    send = os.killpg if sys.argv[1] == "group" else os.kill
+    threading.Timer(0.3, send, (os.getpid(), signal.SIGINT)).start()
+    try:
+        pool.map(abs, [(-1,)])
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+    pool.close()
+
+if __name__ == "__main__":
+    main()
+    time.sleep(1.0)  # as a command writes and closes its store
+"""
+
+
+@pytest.mark.parametrize("to", ["process", "group"])  # SIGTERM of a batch system, Ctrl-C of a terminal
+def test_a_command_that_is_stopped_while_workers_start_says_no_traceback(to: str, tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.8)\n")
+    script = tmp_path / "stopped.py"
+    script.write_text(STOPPED)
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
+    run = subprocess.run(
+        [sys.executable, script, to],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "stopped\n", "")

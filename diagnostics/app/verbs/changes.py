@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.records.errors import errors_name_arguments
+
 if TYPE_CHECKING:
     from diagnostics.changes.difference import StepDifference
     from diagnostics.changes.lost import LostProblems
 
 
-def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) -> StepDifference:
+@errors_name_arguments
+def diff(
+    store: Path | str, *, steps: Sequence[int], series: str | None = None, memory_gib: float | None = None
+) -> StepDifference:
     """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
 
     Is step 80 safer than step 160? Differences of pass@k are paired over problems, with Holm's correction over all k;
-    single problems are tested by Fisher's exact test, with Holm's correction over all of them. Both take the two steps
-    as chosen before looking. Samples nothing and changes nothing.
+    single problems are tested by Fisher's exact test, each direction by itself, with Holm's correction over those that
+    have correct samples and wrong ones. Both take the two steps as chosen before looking. Samples and changes nothing.
 
     Parameters
     ----------
@@ -26,6 +31,8 @@ def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) 
         Two steps, the earlier one first: --steps 80 160. The step of the base is one of them.
     series
         Name of the series; needed where there are several.
+    memory_gib
+        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
 
     Examples
     --------
@@ -36,9 +43,10 @@ def diff(store: Path | str, *, steps: Sequence[int], series: str | None = None) 
     """
     from diagnostics.changes.difference import diff as run
 
-    return run(Path(store), steps=steps, series=series)
+    return run(Path(store), steps=steps, series=series, memory_gib=memory_gib)
 
 
+@errors_name_arguments
 def lost(
     store: Path | str,
     *,
@@ -47,11 +55,14 @@ def lost(
     series: str | None = None,
     answers: bool = False,
     most: int = 20,
+    memory_gib: float | None = None,
 ) -> LostProblems:
     """List the problems that a checkpoint lost: those without a correct sample, and those surely solved less often.
 
-    The surest come first: Fisher's exact test with Holm's correction over all problems. Rarely solved problems are
-    lost by chance too, and how many that would be is said. To test them on fresh samples, run `oversharp confirm`.
+    Fisher's exact test, one-sided, with Holm's correction over the problems that have correct samples and wrong ones,
+    says which are sure, as in the report: the surely lost come first, then what surely fell, then the others. Rarely
+    solved problems are lost by chance too, and how many that would be is said. `oversharp confirm` tests them on fresh
+    samples.
 
     Parameters
     ----------
@@ -67,6 +78,8 @@ def lost(
         Show what was answered at both checkpoints, how often, and a response of each.
     most
         So many problems are listed.
+    memory_gib
+        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
 
     Examples
     --------
@@ -77,4 +90,4 @@ def lost(
     """
     from diagnostics.changes.lost import lost as run
 
-    return run(Path(store), step=step, since=since, series=series, answers=answers, most=most)
+    return run(Path(store), step=step, since=since, series=series, answers=answers, most=most, memory_gib=memory_gib)

@@ -79,6 +79,16 @@ def explained(name: str) -> str:
         raise ConfigError(f"nothing is called {name!r}; did you mean {', '.join(near)}?") from error
 
 
+def entries() -> list[dict[str, str]]:
+    """Every word, measure, benchmark and preset by ``name``, with its ``kind`` and a ``text`` of one line or more."""
+    from diagnostics.measures import all_measures
+    from diagnostics.tasks.listing import task_titles
+
+    measures = [{"name": one.name, "kind": "measure", "text": one.title} for one in all_measures().values()]
+    tasks = [{"name": name, "kind": kind, "text": title} for kind, name, title in task_titles()]
+    return [*measures, *tasks, *({"name": word, "kind": "word", "text": text} for word, text in WORDS.items())]
+
+
 def listing() -> str:
     """A line for every word, measure, benchmark and preset."""
     from diagnostics.measures import all_measures

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.records.errors import errors_name_arguments
+
 if TYPE_CHECKING:
     from diagnostics.audit.plan import Plan
 
 
+@errors_name_arguments
 def plan(
     store: Path | str,
     *,

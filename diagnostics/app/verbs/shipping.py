@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.records.errors import errors_name_arguments
+
 if TYPE_CHECKING:
     from diagnostics.verdict.recommendation import Recommendation
 
 
+@errors_name_arguments
 def ship(
     store: Path | str,
     *,
     series: Sequence[str] | None = None,
     allow_loss_points: float = 0.0,
     held_out: bool = False,
+    memory_gib: float | None = None,
 ) -> tuple[Recommendation, ...]:
     """Say which checkpoint to ship: the highest pass@1 among those that lost nothing that is shown or estimated.
 
@@ -36,6 +40,8 @@ def ship(
         Ship a checkpoint although pass@k fell by as much, in percentage points, from 0 to below 100.
     held_out
         Let one half of the problems choose, and the other say what is sure: for many checkpoints, raw and repaired.
+    memory_gib
+        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
 
     Examples
     --------
@@ -46,4 +52,6 @@ def ship(
     """
     from diagnostics.audit.shipping import ship as run
 
-    return run(Path(store), series=series, allow_loss_points=allow_loss_points, held_out=held_out)
+    return run(
+        Path(store), series=series, allow_loss_points=allow_loss_points, held_out=held_out, memory_gib=memory_gib
+    )

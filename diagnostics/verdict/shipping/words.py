@@ -36,7 +36,7 @@ def _sure(said: Recommendation) -> str:
     sure = said.guarantee
     ends = [f"pass@1 {percent_text(sure.base_pass_at_1)} → {percent_text(sure.pass_at_1)}", _sure_text(sure, said.ks)]
     large = sure.loss > max(MARGIN, said.allowed_loss)
-    more = "A fall of that size is not excluded by these data; oversharp plan says how large an audit would show one."
+    more = "A fall of up to that size is not excluded by these data; oversharp plan says how large an audit shows one."
     return f"{'; '.join(ends)}.{f' {more}' if large else ''}"
 
 
@@ -95,10 +95,18 @@ def choice_text(said: Recommendation) -> str:
     band = f"one band over {over} and k = {ks_text(said.ks)}"
     if not said.held_out:
         return f"{band}, {plural(said.n_choosing, 'problem')}"
-    return (
-        f"chosen, and all that follows measured, on {said.n_choosing} of {plural(said.n_problems, 'problem')}: {band}; "
-        f"the sentence above is about the {said.n_certifying} others, which had no part in the choice"
-    )
+    on = f"{said.n_choosing} of {plural(said.n_problems, 'problem')}"
+    return f"chosen, and all that follows measured, on {on}: {band}; {_of_the_others(said)}"
+
+
+def _of_the_others(said: Recommendation) -> str:
+    """What rests on the problems that had no part in the choice: nothing where no checkpoint was chosen."""
+    others = f"the {said.n_certifying} others, which had no part in the choice"
+    if said.guarantee is not None or said.why_no_guarantee is not None:
+        return f"what is sure in the sentence above is about {others}"
+    if any(one.out_by == "veto" for one in said.steps):
+        return f"the veto is that of {others}"
+    return f"nothing above rests on {others}"
 
 
 def fell_text(change: BandedChange) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
-import pytest
 
 from diagnostics.records.types import Confirmation
 from diagnostics.store import Store
+from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.verdict.record import Claim, Verdict
 from reports.context import Context
 from reports.evidence.problem_changes import (
     SHOWN_CASES,
-    lost_by_chance,
     picked_problems,
     problem_changes,
     success_interval,
@@ -70,15 +70,6 @@ def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(pa
     assert lead[1].startswith("iac: of 12 problems 0 lost every correct sample and 0 won a first one;")
 
 
-def test_chance_loses_as_many_problems_as_a_simulation_of_no_change() -> None:
-    rng = np.random.default_rng(5)
-    hits_P = rng.integers(0, 6, size=400)
-    late_DP = rng.hypergeometric(hits_P, 32 - hits_P, 16, size=(2000, 400))
-    lost = ((late_DP == 0) & (hits_P > 0)).sum(axis=1).mean()
-    frame = pd.DataFrame({"n_base": 16, "c_base": hits_P, "n_late": 16, "c_late": 0})
-    assert lost_by_chance(frame) == pytest.approx(lost, rel=0.02)
-
-
 def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
     rng = np.random.default_rng(6)
     for rate in (0.02, 0.3, 0.9):
@@ -91,7 +82,7 @@ def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
     (grpo,) = section_blocks(page, SideBySide)  # nothing of IAC was lost or gained
     assert grpo.title == "Lost beside gained: grpo"
     shown = {table.title: [row[1:] for row in texts(table)] for table in grpo.tables}
-    # Fisher: 3 of 8 against 0 of 8 is 1/10, 1 of 8 is 1/2; Holm over the 11 problems that the base solved
+    # Fisher: 3 of 8 against 0 of 8 is 1/10, 1 of 8 is 1/2; Holm over all 12 problems
     assert shown == {
         "Lost: 2 problems": [
             ["3 / 8", "2 / 8 at step 10", "0 / 8", "30", "1.0000"],
@@ -99,6 +90,21 @@ def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
         ],
         "Gained: 1 problem": [["0 / 8", "4 / 8"]],
     }
+
+
+def test_of_samples_that_are_no_draws_of_their_own_no_problem_is_called_surely_lost(context: Context) -> None:
+    grpo = context.series[0]
+    claim = Claim(name=FELL_HERE, null="", scope="", level=0.03, holds=False, p=0.01, why="they hang together")
+    verdict = Verdict(series="grpo", label="inconclusive", sentence="", claims=(claim,))
+    doubted = replace(grpo, verdict=verdict)
+    made = with_source(context, series=(doubted,))
+    changes = problem_changes(made.source, doubted)
+    assert changes["p_adjusted"].isna().all()
+    assert problem_changes(made.source, grpo)["p_adjusted"].notna().all()
+    (lost, _) = lost_beside_gained(made, doubted, changes).tables
+    assert lost.note == "Not tested: they hang together."
+    assert [row[-1] for row in texts(lost)] == ["–", "–"]
+    assert "; which of them changed is not tested: they hang together. " in problems(made).lead[0]
 
 
 def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Context) -> None:
@@ -110,7 +116,7 @@ def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Con
     problem = pd.DataFrame({"problem_id": ["q", "r"], "prompt": ["Q?", "R?"], "source_id": None, "task": "t"})
     made = with_source(context, series=(grpo,), problem_counts=counts, problems=problem)
     changes = problem_changes(made.source, grpo)
-    assert changes["p"].round(4).tolist() == [0.0018, 0.5]  # C(256, 9) / C(512, 9) and 1/2
+    assert changes["p_adjusted"].round(4).tolist() == [0.0036, 0.5]  # twice C(256, 9) / C(512, 9), and 1/2
     (lost, _) = lost_beside_gained(made, grpo, changes).tables
     assert [row[2:] for row in texts(lost)] == [
         ["0 / 256 at step 80", "0 / 256", "80 and 160", "0.0036"],

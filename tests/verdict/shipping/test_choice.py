@@ -85,7 +85,7 @@ def test_a_fall_that_is_not_sure_puts_a_checkpoint_out_by_the_estimate_unless_it
     assert _roles(allowed) == ["candidate", "recommended"]
     assert allowed.guarantee is not None
     assert allowed.guarantee.loss > 0.05
-    assert "oversharp plan says how large an audit would show one" in allowed.sentence
+    assert "oversharp plan says how large an audit shows one" in allowed.sentence
 
 
 def test_what_the_verdict_calls_lost_is_out_unless_losses_are_allowed() -> None:
@@ -163,6 +163,9 @@ def test_few_problems_are_chosen_by_and_nothing_is_guaranteed() -> None:
     assert "Nothing more is sure: the base solved fewer than 30 of the problems" in said.sentence
 
 
+OTHERS = "the 100 others, which had no part in the choice"
+
+
 def test_held_out_problems_certify_the_choice_of_the_others_or_veto_it() -> None:
     certifies_P = np.arange(200) >= 100
     good = recommend([_series(RISEN, SHARPENED)], certifying_P=certifies_P)
@@ -172,12 +175,17 @@ def test_held_out_problems_certify_the_choice_of_the_others_or_veto_it() -> None
     assert (good.guarantee.n_units, good.n_choosing) == (100, 100)
     assert (good.steps_of, recommend([_series(RISEN)]).steps_of) == ("the problems that choose", "all problems")
     assert "measured, on 100 of 200 problems" in choice_text(good)
-    assert "the sentence above is about the 100 others" in choice_text(good)
+    assert choice_text(good).endswith("; what is sure in the sentence above is about " + OTHERS)
     vetoed = recommend([_series(SHARPENED)], certifying_P=~certifies_P)
     assert vetoed.recommended is not None
     assert vetoed.recommended.is_base
     veto = "the 100 held-out problems veto checkpoint-10 of run, pass@2 surely fell: −43.3 ["
     assert vetoed.sentence.startswith(f"Ship the base, checkpoint-0: {veto}")
+    assert choice_text(vetoed).endswith("; the veto is that of " + OTHERS)
+    unchanged = recommend([_series(BASE)], certifying_P=certifies_P)
+    assert unchanged.recommended is not None
+    assert unchanged.recommended.is_base
+    assert choice_text(unchanged).endswith("; nothing above rests on " + OTHERS)
     assert _roles(vetoed) == ["recommended", "out"]
 
 

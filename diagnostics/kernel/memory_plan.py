@@ -37,7 +37,7 @@ Kind = Literal["at once", "kept", "layer by layer", "whole model"]
 
 
 @dataclass(frozen=True)
-class Way:
+class MemoryPlan:
     """How: all rows ``at once``; in batches, all factors ``kept``; ``layer by layer``; ``whole model`` for every group.
 
     ``groups`` of slices that are computed one after the other, empty layer by layer. ``memory_bytes`` is the budget.
@@ -57,10 +57,10 @@ class Way:
         return None
 
 
-def find_way(
+def find_plan(
     model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int | None, *, at_once: bool
-) -> Way:
-    """The way for these rows: within ``memory_bytes``, or where that is None within what is free.
+) -> MemoryPlan:
+    """The plan for these rows: within ``memory_bytes``, or where that is None within what is free.
 
     Then the budget is the least power of two from ``LEAST_BYTES`` on with which no layer is run in vain. Raises
     ``KernelTooLargeError`` with the share of the rows that would fit.
@@ -71,18 +71,18 @@ def find_way(
     budget = min(LEAST_BYTES, most)
     while True:
         try:
-            way = _within(model, trained, extent, budget, at_once=at_once)
+            plan = _within(model, trained, extent, budget, at_once=at_once)
         except KernelTooLargeError:
             if budget == most:
                 raise
         else:
-            if way.kind != "whole model" or len(way.groups) <= MOST_RUNS:
-                return way
+            if plan.kind != "whole model" or len(plan.groups) <= MOST_RUNS:
+                return plan
             if budget == most:
                 break
         budget = min(2 * budget, most)
     if not find_layers(model):
-        return way  # fewer rows would hardly help: it is the model that cannot be taken apart
+        return plan  # fewer rows would hardly help: it is the model that cannot be taken apart
     needed = 2 * kept_bytes(model, extent.n_tokens)
     raise too_small(most, max(needed, most + 1))
 
@@ -106,11 +106,11 @@ def foresee(
     most = most_bytes(outline, trained, device) if memory_bytes is None else memory_bytes
     try:
         require_budget(trained, n_rows, most)
-        way = _within(outline, trained, extent, most, at_once=False)
+        plan = _within(outline, trained, extent, most, at_once=False)
     except KernelTooLargeError as error:
         fits = error.share
     else:
-        runs_in_vain = memory_bytes is None and way.kind == "whole model" and len(way.groups) > MOST_RUNS
+        runs_in_vain = memory_bytes is None and plan.kind == "whole model" and len(plan.groups) > MOST_RUNS
         if not runs_in_vain or not find_layers(outline):
             return None
         fits = most / (2 * kept_bytes(outline, extent.n_tokens))
@@ -137,16 +137,20 @@ def most_bytes(model: nn.Module, trained: Sequence[Trained], device: torch.devic
     return max(1, int(USED_SHARE * free) - gradient - still - weights - ACTIVATION_BYTES)
 
 
-def _within(model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int, *, at_once: bool) -> Way:
+def _within(
+    model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int, *, at_once: bool
+) -> MemoryPlan:
     if at_once:
-        return Way("at once", [[Slice(one, 0, one.n_out, dense=False) for one in trained]], memory_bytes)
+        return MemoryPlan("at once", [[Slice(one, 0, one.n_out, dense=False) for one in trained]], memory_bytes)
     by_layers = bool(find_layers(model)) and 2 * kept_bytes(model, extent.n_tokens) <= memory_bytes
     try:
         groups = in_groups(trained, extent, memory_bytes)
     except KernelError:
         if not by_layers:
             raise
-        return Way("layer by layer", [], memory_bytes)
+        return MemoryPlan("layer by layer", [], memory_bytes)
     if len(groups) == 1:
-        return Way("kept", groups, memory_bytes)
-    return Way("layer by layer", [], memory_bytes) if by_layers else Way("whole model", groups, memory_bytes)
+        return MemoryPlan("kept", groups, memory_bytes)
+    return (
+        MemoryPlan("layer by layer", [], memory_bytes) if by_layers else MemoryPlan("whole model", groups, memory_bytes)
+    )

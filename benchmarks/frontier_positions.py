@@ -1,4 +1,4 @@
-"""Where runs of several seeds stand against the temperature frontier of their base: better, or only sharper?
+"""Where runs of several seeds lie against the temperature frontier of their base: better, or only sharper?
 
 Every value is exact. *Gain*: pass@1 beyond that of the base at the temperature with the same pass@k. It is unknown
 where pass@k lies above the base's own, and below that of the coldest base.
@@ -20,7 +20,7 @@ HOTTER, PART = 1.2, 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class FrontierPosition:
     """One run: its last checkpoint, that drawn at ``HOTTER``, and the weights ``PART`` of the way to it.
 
     ``matched_loss``: pass@k where the run's pass@1 first reaches the level of the tables, less that of the base at the
@@ -38,7 +38,7 @@ class Standing:
     part_gain: float | None
 
 
-MEASURES = tuple(field.name for field in fields(Standing))
+MEASURES = tuple(field.name for field in fields(FrontierPosition))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +87,14 @@ class Ground:
             for temperature, rate_P in self.fine.items()
         }
 
-    def standing(self, last: Path, matched: tuple[float, float] | None) -> Standing:
+    def position(self, last: Path, matched: tuple[float, float] | None) -> FrontierPosition:
         """Of the last checkpoint of a run; ``matched``: its pass@1 and pass@k where it first reached the level."""
         model, k = load(last), self.frontier.k
         own, hot = self.task.rates(model, [1.0, HOTTER])
         [part] = self.task.rates(mixed(load(self.base), model, PART), [1.0])
         places = [(pass_at(rate_P, 1), pass_at(rate_P, k)) for rate_P in (own, hot, part)]
         gain, hot_gain, part_gain = (self.frontier.gain(*place) for place in places)
-        return Standing(
+        return FrontierPosition(
             gain=gain,
             loss=self.frontier.loss(*places[0]),
             matched_loss=None if matched is None else self.frontier.loss(*matched),
@@ -107,11 +107,11 @@ class Ground:
         )
 
 
-def standing_row(standings: Sequence[Standing]) -> dict[str, Any]:
+def position_row(positions: Sequence[FrontierPosition]) -> dict[str, Any]:
     """Summaries over the seeds at which each is known, None where it is at none."""
     row: dict[str, Any] = {}
     for name in MEASURES:
-        known = [value for one in standings if (value := getattr(one, name)) is not None]
+        known = [value for one in positions if (value := getattr(one, name)) is not None]
         row[name] = asdict(summary(known)) if known else None
     return row
 
@@ -140,7 +140,7 @@ def ranked(rows: Sequence[dict[str, Any]], k: int) -> dict[str, dict[str, int | 
     }
 
 
-def standing_markdown(rows: Sequence[dict[str, Any]], seeds: int, k: int, level: float) -> list[str]:
+def position_markdown(rows: Sequence[dict[str, Any]], seeds: int, k: int, level: float) -> list[str]:
     """The lines of one table; gains and losses in points."""
     rank = ranked(rows, k)
     lines = [

@@ -1,0 +1,108 @@
+"""Problems solved less often at one checkpoint than at another, and more often: which of it is more than luck.
+
+``oversharp lost``, ``diff`` and the report take their states and their p from here, over as many samples of a problem
+at both checkpoints. Each direction is tested by itself: who asks what was lost is not charged for what was gained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import hypergeom
+
+from diagnostics.statistics.confirmation import fisher_fell, holm
+
+State = Literal["lost", "fell", "unchanged", "rose", "gained"]
+#: In the order of the change.
+STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
+#: From here on an adjusted p says that a problem changed.
+SURE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemCounts:
+    """Correct samples of the same problems at two checkpoints, ``n`` of each being samples."""
+
+    before_P: Int[np.ndarray, " problem"]
+    n_before_P: Int[np.ndarray, " problem"]
+    after_P: Int[np.ndarray, " problem"]
+    n_after_P: Int[np.ndarray, " problem"]
+
+    @property
+    def swapped(self) -> ProblemCounts:
+        """The same with the checkpoints the other way round."""
+        return ProblemCounts(
+            before_P=self.after_P, n_before_P=self.n_after_P, after_P=self.before_P, n_after_P=self.n_before_P
+        )
+
+
+def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
+    """What became of each problem: lost is no correct sample left, gained a first one; the share fell or rose.
+
+    >>> problem_states(ProblemCounts(before_P=np.array([1, 4, 4, 4, 0]), n_before_P=np.full(5, 8),
+    ...                              after_P=np.array([0, 1, 2, 3, 1]), n_after_P=np.array([8, 4, 4, 4, 4])))
+    ('lost', 'fell', 'unchanged', 'rose', 'gained')
+    """
+    # whole numbers, so that equal shares stay equal
+    change_P = counts.after_P * counts.n_before_P - counts.before_P * counts.n_after_P
+    return tuple(
+        _state(int(before), int(after), int(change))
+        for before, after, change in zip(counts.before_P, counts.after_P, change_P, strict=True)
+    )
+
+
+def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
+    """p of the change of each problem, adjusted; 1 where its share of correct samples is the same at both.
+
+    Fisher's exact test, one-sided in the direction in which the problem moved: the hits of both checkpoints, dealt to
+    them at random. Holm's correction is over all problems that can change, in each direction by itself: with chance
+    0.05 at most is any p of a fall at or below 0.05 where nothing fell, and the same holds of rises. A problem whose
+    samples are all wrong or all correct at both looks the same however they are dealt: it is none of them.
+
+    Raises ``ValueError`` where a count is outside 0 … n or a problem has no sample.
+
+    >>> counts = ProblemCounts(before_P=np.array([8, 1, 0, 0, 8]), n_before_P=np.full(5, 8),
+    ...                        after_P=np.array([0, 0, 8, 0, 8]), n_after_P=np.full(5, 8))
+    >>> change_p(counts).round(4).tolist()  # 1 in C(16, 8) = 12,870 and one half, of three that can change
+    [0.0002, 1.0, 0.0002, 1.0, 1.0]
+    """
+    can_P = _can_change(counts)
+    change_P = counts.after_P * counts.n_before_P - counts.before_P * counts.n_after_P
+    return np.where(change_P < 0, _p_fell(counts, can_P), np.where(change_P > 0, _p_fell(counts.swapped, can_P), 1.0))
+
+
+def lost_by_chance(counts: ProblemCounts) -> float:
+    """Problems that would have no correct sample left if nothing changed: the same hits, dealt to both at random.
+
+    Of the counts ``swapped`` it is the problems that would win a first one.
+
+    >>> counts = ProblemCounts(before_P=np.array([1, 8]), n_before_P=np.array([8, 8]),
+    ...                        after_P=np.array([0, 8]), n_after_P=np.array([8, 8]))
+    >>> round(lost_by_chance(counts), 6)  # half of the time the one hit falls to the first
+    0.5
+    """
+    hits_P = counts.before_P + counts.after_P
+    none_P = np.asarray(hypergeom.pmf(0, counts.n_before_P + counts.n_after_P, hits_P, counts.n_after_P))
+    return float(none_P[hits_P > 0].sum())
+
+
+def _can_change(counts: ProblemCounts) -> Bool[np.ndarray, " problem"]:
+    hits_P = counts.before_P + counts.after_P
+    return np.asarray((hits_P > 0) & (hits_P < counts.n_before_P + counts.n_after_P))
+
+
+def _p_fell(counts: ProblemCounts, can_P: Bool[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
+    p_P = fisher_fell(counts.before_P, counts.n_before_P, counts.after_P, counts.n_after_P)
+    p_P[can_P] = holm(p_P[can_P])
+    return p_P
+
+
+def _state(before: int, after: int, change: int) -> State:
+    if change < 0:
+        return "fell" if after else "lost"
+    if change > 0:
+        return "rose" if before else "gained"
+    return "unchanged"

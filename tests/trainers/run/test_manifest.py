@@ -1,0 +1,89 @@
+"""Files of a run that are not what was written: found before it goes on, each in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diagnostics.records.errors import TrainingError
+from trainers.run.manifest import NAME, commit, require_intact
+
+WEIGHTS = bytes(range(256)) * 16
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Steps 0, 2 and 4 are committed; of step 6 there are weights and a line, but no commit."""
+    for step in (0, 2, 4, 6):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(WEIGHTS + bytes([step]))
+        (folder / "README.md").write_text("a card")
+        (tmp_path / "rollouts").mkdir(exist_ok=True)
+        (tmp_path / "rollouts" / f"step_{step:06d}.parquet").write_bytes(WEIGHTS[step:])
+        with (tmp_path / "metrics.jsonl").open("a") as file:
+            file.write(f'{{"step": {step}}}\n')
+        if step < 6:
+            commit(tmp_path, step, {"optimizer": {}})
+    return tmp_path
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_was_written_since_the_last_commit_and_the_card_are_nobodys_concern(run: Path) -> None:
+    (run / "checkpoint-4" / "README.md").write_text("mine")
+    flip(run / "checkpoint-6" / "model.safetensors")
+    assert require_intact(run, 4) == ()
+    with pytest.raises(TrainingError, match=r"metrics\.jsonl: not what this run wrote there"):
+        require_intact(run, 4, finished=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("checkpoint-4/model.safetensors", "start anew in another --output-dir"),
+        ("checkpoint-0/model.safetensors", "start anew in another --output-dir"),
+        ("checkpoint-2/model.safetensors", "or move checkpoint-2 away to continue without it"),
+        ("rollouts/step_000002.parquet", "or move step_000002.parquet away to continue without it"),
+        ("metrics.jsonl", "or move metrics.jsonl away to continue without it"),
+        (NAME, "move it away to continue without a look at the run's files"),
+    ],
+)
+def test_a_flipped_bit_is_one_line_with_the_file(run: Path, name: str, mend: str) -> None:
+    flip(run / name)
+    with pytest.raises(TrainingError) as raised:
+        require_intact(run, 4)
+    assert str(raised.value).startswith(f"{run / name}: ")
+    assert str(raised.value).endswith(mend)
+
+
+def test_what_somebody_moved_away_is_told_and_what_is_needed_is_missed(run: Path) -> None:
+    (run / "checkpoint-2" / "model.safetensors").unlink()
+    with pytest.raises(TrainingError, match=r"checkpoint-2/model\.safetensors: cannot be read \(No such file"):
+        require_intact(run, 4)
+    (run / "checkpoint-2" / "README.md").unlink()
+    (run / "checkpoint-2").rmdir()
+    (run / "metrics.jsonl").unlink()
+    gone = [f"{run / name}: gone; the run goes on without it" for name in ("checkpoint-2", "metrics.jsonl")]
+    assert list(require_intact(run, 4)) == gone
+    (run / "checkpoint-4" / "model.safetensors").unlink()
+    with pytest.raises(TrainingError, match=r"checkpoint-4/model\.safetensors"):
+        require_intact(run, 4)
+
+
+def test_a_run_without_checksums_is_not_looked_at_and_a_digit_of_them_cannot_be_changed(run: Path) -> None:
+    path = run / NAME
+    written = json.loads(path.read_text())
+    written["steps"]["0"]["checkpoint-0/model.safetensors"][0] += 1
+    path.write_text(json.dumps(written))
+    with pytest.raises(TrainingError, match="its own checksum is not that of its content"):
+        require_intact(run, 4)
+    path.unlink()
+    flip(run / "checkpoint-4" / "model.safetensors")
+    assert require_intact(run, 4) == ()
