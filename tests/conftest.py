@@ -35,6 +35,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Nor through what the tests of a file left: a full collection took a second, after hundreds of them."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_sessionfinish() -> None:
     """Libraries count at the end what was never freed."""
     gc.unfreeze()
@@ -89,6 +98,15 @@ def browser() -> Iterator[Any]:
 def make_checkpoint() -> Callable[[Path, int], Path]:
     """Write a Countdown checkpoint into a new folder, weights drawn from the seed."""
     return write_checkpoint
+
+
+@pytest.fixture
+def few_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audits and imports of this test measure pass@k alone: all the measures take a quarter of a small audit."""
+    from diagnostics.measures import all_measures
+
+    few = {name: all_measures()[name] for name in ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact")}
+    monkeypatch.setattr("diagnostics.audit.measure.all_measures", lambda: few)
 
 
 @pytest.fixture

@@ -163,6 +163,7 @@ def test_a_checkpoint_with_nan_weights_fails_alone_with_its_reason(countdown_ser
     assert rows.loc[rows["step"] == 40, "value"].notna().all()
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_two_series_that_share_a_base_sample_it_once(
     countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_two_series_that_share_a_base_sample_it_once(
     assert series.tolist() == ["one", "two"]
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series: Path, tmp_path: Path) -> None:
     audit([countdown_series], config(tmp_path))
     more = audit([countdown_series], config(tmp_path, n=20, n_base=20))
@@ -186,6 +188,7 @@ def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series
     assert frame(warmer.store_path, "SELECT DISTINCT n FROM problem_counts")["n"].tolist() == [16]
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_series: Path, tmp_path: Path) -> None:
     more = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     with pytest.raises(ConfigError, match="holds no finished audit"):
@@ -203,6 +206,7 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_
     assert audit([countdown_series], config(tmp_path, **more)).samples_drawn == 0
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     countdown_series: Path, tmp_path: Path
 ) -> None:
@@ -215,6 +219,7 @@ def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     assert audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_in_chats(
     countdown_series: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +240,7 @@ def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_
     assert [one["chat"].tolist() for one in asked] == [[False], [True]]
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +287,7 @@ def test_a_kernel_that_does_not_fit_holds_fewer_problems_and_is_no_failure(
     assert rows["n"].tolist() == ([1, 1, 1] if fits else [])
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_path: Path) -> None:
     said = {"prompt": "1 2 3 = 7 :", "response": "1 + 2 * 3", "truncated": False, "correct": True}
     run = with_rollouts(countdown_series, tmp_path / "run", [{"step": step, **said} for step in (5, 20, 21)])
@@ -299,6 +306,7 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     ]
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: Path, tmp_path: Path) -> None:
     result = audit([countdown_series], config(tmp_path, panel=16, panel_temperature=1.0))
     texts = frame(
@@ -329,6 +337,7 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_runs(
         config(Path("unused"), **changes)
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_checkpoint_that_is_cut_short_is_left_out_with_a_caveat_until_it_is_mended(
     countdown_series: Path, tmp_path: Path
 ) -> None:

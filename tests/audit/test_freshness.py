@@ -183,11 +183,13 @@ def test_a_damaged_record_is_no_record(tmp_path: Path, key: AuditKey, text: str)
     assert not recorded_derivations(tmp_path / "audit.duckdb")
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_other_code_measures_anew(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freshness, "_CODE", "edited")
     assert _computed(tmp_path, key)
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_measures_of_other_packages_never_stand(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = EntryPoint(name="outside", value="outside:MEASURE", group=derivations.ENTRY_POINT_GROUP)
     monkeypatch.setattr(derivations, "entry_points", lambda group: (outside,) if group == outside.group else ())

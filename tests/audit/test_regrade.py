@@ -144,6 +144,7 @@ def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: Re
 
 
 @pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("few_measures")
 def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Path) -> None:
     first = oversharp.regrade(store, "exact")
     written_ns = first.report_path.stat().st_mtime_ns
@@ -160,6 +161,7 @@ def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Pat
     ]
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diagnostics.engine.grading.GRADES_PER_COMMIT", 100)
     add, added = Store.add_grades, []
@@ -208,6 +210,7 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
     assert "run oversharp confirm on the series that was graded first" in result.report_path.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_grades_by_older_rules_are_made_again_in_place_and_once(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +236,7 @@ def test_grades_by_older_rules_are_made_again_in_place_and_once(
         regrade(store, "exact", guess_rate=0.1)
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(VerifierError, match="verifier 'maths' is unknown; use one of: math"):
         regrade(store, "maths")

@@ -101,8 +101,10 @@ def test_our_side_trains_on_mixed_rewards_and_random_lengths(tmp_path: Path) -> 
 
 
 def test_a_side_that_fails_ends_the_benchmark_with_its_last_words(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"(?s)training_ours\.py failed: .*missing\.json"):
-        turn(sys.executable, "training_ours.py", tmp_path / "missing.json", 1)
+    side = tmp_path / "side.py"
+    side.write_text("import sys\nopen(sys.argv[1])\n")
+    with pytest.raises(SystemExit, match=r"(?s)side\.py failed: .*missing\.json"):
+        turn(sys.executable, str(side), tmp_path / "missing.json", 1)
 
 
 def test_random_weights_are_the_same_everywhere(tmp_path: Path) -> None:

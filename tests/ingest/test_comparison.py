@@ -22,6 +22,9 @@ PROBLEMS = 6
 AVG = "avg@n:n=4"
 
 
+pytestmark = pytest.mark.usefixtures("few_measures")
+
+
 def imported(tmp_path: Path, *paths: Path, **more: Any) -> ImportResult:
     return import_samples(paths, ImportConfig(store=tmp_path / "out" / "audit.duckdb", **more))
 

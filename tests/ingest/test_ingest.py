@@ -24,6 +24,8 @@ from diagnostics.store import Store
 from diagnostics.store.load import stored_key
 from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
 
+pytestmark = pytest.mark.usefixtures("few_measures")  # but of what a fixture of the module imports
+
 PROBLEMS, REPEATS = 12, 8
 
 
@@ -86,8 +88,15 @@ def n_of_files(result: ImportResult) -> list[int]:
     return [file.n_samples for file in result.files]
 
 
-def test_a_dump_becomes_counts_findings_verdict_and_report(tmp_path: Path, folder: Path) -> None:
-    result = oversharp.import_samples(folder, config(tmp_path), command="oversharp import val")
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImportResult]:
+    """What the command makes of the dump, and the folder that it lies in."""
+    root = tmp_path_factory.mktemp("reported")
+    return root, oversharp.import_samples(dump(root / "val"), config(root), command="oversharp import val")
+
+
+def test_a_dump_becomes_counts_findings_verdict_and_report(reported: tuple[Path, ImportResult]) -> None:
+    tmp_path, result = reported
     (series,) = result.series
     assert (series.name, series.steps, series.n_problems, series.n) == ("val", (0, 10, 20), PROBLEMS, REPEATS)
     assert not result.incomplete

@@ -24,7 +24,8 @@ from diagnostics.tasks import countdown
 from oversharp import open_store
 from tests.samplers.tiny_models import write_adapter
 
-pytestmark = pytest.mark.xdist_group("kernel panel")  # they share what takes seconds to make
+# they share what takes seconds to make
+pytestmark = [pytest.mark.xdist_group("kernel panel"), pytest.mark.usefixtures("few_measures")]
 
 SMALL = {"task": "countdown", "limit": 6, "n": 8, "n_base": 8, "k": (1, 2), "panel": 4, "entropy_samples": 2}
 

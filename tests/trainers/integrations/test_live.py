@@ -176,6 +176,7 @@ def test_what_does_not_end_by_itself_is_ended_with_the_training(
     assert f"no findings on step 20; continue with: oversharp audit {run} --problems=" in left
 
 
+@pytest.mark.usefixtures("_forked_audits")
 def test_a_store_that_somebody_has_open_costs_one_warning(
     run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
