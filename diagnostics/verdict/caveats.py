@@ -10,13 +10,14 @@ import numpy as np
 from diagnostics.records.amounts import plural
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.explanations import NOTABLE_RISE
 from diagnostics.verdict.record import LeftOut, Rates, Verdict, points_text
 from diagnostics.verdict.rule import spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
+#: A rate of samples without a readable answer that changed by more than this (probability) is told.
+NOTABLE_RISE = 0.01
 #: Of the size of a fall, the least part that is worth telling to be the luck of its calling.
 _NOTABLE_PART = 0.1
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.

@@ -189,7 +189,7 @@ def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
 
 def test_a_single_problem_can_be_lost_and_has_no_interval() -> None:
     verdict = verdict_of(_series(_checkpoint(0, [128]), _checkpoint(20, [0])))
-    assert verdict.label == "over_sharpened_here"
+    assert verdict.label == "degraded"
     assert {change.low for change in verdict.changes} == {None}
     assert verdict.least_change is None
     assert "this one problem" in verdict.sentence
