@@ -17,8 +17,8 @@ from jaxtyping import Float
 def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
     """h(c) for every possible number of correct samples: row c = 0 … n, one column per k. Unit: probability.
 
-    Not to be written to: asked again, it is the same. Exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the log-gamma
-    form loses up to 2e-7 there for small c).
+    Exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the log-gamma
+    form loses up to 2e-7 there for small c). Read-only: who asks again gets the same array.
 
     Raises ``ValueError`` unless 1 ≤ k ≤ n: no number of samples below k says anything unbiased about pass@k.
 
