@@ -437,6 +437,23 @@ def test_unread_samples_of_the_other_checkpoints_do_not_explain_one_that_was_rea
 
 
 @pytest.mark.usefixtures("no_remedy")
+def test_a_checkpoint_has_its_own_cause_where_the_window_fell_by_itself() -> None:
+    series = _read_series(KILLED_LAST, np.zeros(300, dtype=np.int64))
+    first, *others = series.trained
+    cut = replace(first, correct_P=np.full(300, 20), unread_P=np.full(300, 128))  # half of its samples
+    lost = [replace(one, correct_P=KILLED_LAST) for one in others]
+    verdict = verdict_of(replace(series, trained=(cut, *lost)))
+    assert (verdict.label, verdict.explanation.format) == ("degraded", None)
+    assert [one.cause for one in verdict.steps] == ["format", *[None] * 8]
+    otherwise = {claim.name: claim.otherwise for claim in verdict.claims if claim.holds}
+    assert otherwise["pass@k fell"] == ()
+    assert otherwise["a checkpoint lost"] == ("samples that were cut off, not parsed or out of the grader's time",)
+    whys = {step.step: step.why for step in verdict.shipping.steps}
+    assert whys[20].endswith("(samples that could not be read may be why)")
+    assert not whys[180].endswith(")") or "may be why" not in whys[180]
+
+
+@pytest.mark.usefixtures("no_remedy")
 def test_a_single_checkpoint_names_the_guesses_that_would_explain_it() -> None:
     rng = np.random.default_rng(0)
     none_P = np.zeros(100, dtype=np.int64)
