@@ -101,8 +101,9 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
     >>> print(cause_of(cut, guess_share=0.0, guess_level=0.01, rng=np.random.default_rng(0)))
     format
     """
-    if _may_be_unread(fall, rng):
-        read = read_alone(fall.counts, fall.unread, rng=rng)
+    unread = _unread_that_matter(fall, rng)
+    if unread is not None:
+        read = read_alone(fall.counts, unread, rng=rng)
         if not _shows(fall, read, rng):
             part = share_explained(fall.counts, read, k=fall.worst_k)
             return "format" if part is None or part >= _MOST else "unread"
@@ -113,11 +114,11 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
     return None
 
 
-def _may_be_unread(fall: Fall, rng: np.random.Generator) -> bool:
-    """Whether samples that went unread, as far as they are more than the base's, would explain the fall if correct."""
+def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:
+    """The samples that went unread; None unless they would explain the fall if those beyond the base's were correct."""
     if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
-        return False
-    return not _shows(fall, taken_for_correct(fall.counts, fall.unread), rng)
+        return None
+    return None if _shows(fall, taken_for_correct(fall.counts, fall.unread), rng) else fall.unread
 
 
 def _shows(fall: Fall, counts: PairedCounts, rng: np.random.Generator) -> bool:
