@@ -288,4 +288,28 @@ def _base_distributions() -> list[Case]:
     ]  # fmt: skip
 
 
+#: What the rule of the first version did in such a case, in per cent, as users of it measured on 50 to 1,400 series of
+#: simulators of their own: other series than those drawn here.
+FIRST_VERSION: Mapping[str, str] = {
+    "guesses 0.001, n=1024": "100",
+    "guesses 0.001, n=256": "51",
+    "guesses 0.0003, n=1024": "50",
+    "permuted easy 40/256": "53–54",
+    "permuted easy 100/1024": "53–54",
+    "related 5 of 100": "7–56",
+    "related 10 of 100": "7–56",
+    "related 10 of 300": "7–56",
+    "cut off": "100 (over-sharpened)",
+    "looks, any number": "12–23",
+    "runs, eight": "17",
+    "last alone": "7–34",
+    "transient": "4 (of 96 no loss was said)",
+    "killed 2/100": "printed 2.6 points too large",
+    "nothing solved": "100 (no loss found)",
+    "copies 2, in blocks, right and wrong alone are known": "15",
+    "copies 8, in blocks, right and wrong alone are known": "33",
+    "batches, in order": "8.8",
+    "plan concentrated 100/256": "62 (81–95 promised)",
+}
+
 CASES: Mapping[str, Case] = {case.name: case for case in _cases()}
