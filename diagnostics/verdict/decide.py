@@ -36,7 +36,7 @@ from diagnostics.verdict.explanations import (
 )
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
-from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share
+from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share, with_causes_of_all
 from diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
 from diagnostics.verdict.sharpening import sharpening_of
 from diagnostics.verdict.shipping.choice import recommend
@@ -102,7 +102,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     window = compared[-window_size(len(compared)) :]
     seen = _evidence(counts, compared, window)
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
-    ruling = rule(seen, rng=rule_rng)
+    ruling = with_causes_of_all(rule(seen, rng=rule_rng), seen, rng=rule_rng)
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
     said = replace(

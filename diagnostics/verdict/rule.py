@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -191,27 +191,52 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
 
 
 def _with_causes(found: Ruling, seen: SeenCounts, rng: np.random.Generator) -> Ruling:
-    """What else explains what was found: of the window, of the modes, and of every checkpoint that lost something."""
+    """What else explains what the label may rest on: the window; where that is not unexplained, modes and checkpoints.
 
-    def cause(fall: Fall, of: int = 1) -> Cause | None:
-        return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
+    Checkpoints before the window are asked of where it shows no fall at all.
+    """
+    if found.fell:
+        found = replace(found, cause=_cause(seen.fall_of_window(), seen, rng))
+    modes = seen.fall_of_modes() if found.modes_collapsed and not _is_unexplained(found) else None
+    found = replace(found, modes_cause=None if modes is None else _cause(modes, seen, rng))
+    return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t >= _first_asked(found, seen)})
 
-    modes = seen.fall_of_modes() if found.modes_collapsed else None
-    lost = {t for t, step in enumerate(found.steps) if step.lost}
-    return replace(
-        found,
-        cause=cause(seen.fall_of_window()) if found.fell else None,
-        modes_cause=None if modes is None else cause(modes),
-        steps=tuple(
-            replace(step, cause=cause(seen.fall_of_step(t, len(lost)), len(lost))) if t in lost else step
-            for t, step in enumerate(found.steps)
-        ),
+
+def with_causes_of_all(found: Ruling, seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
+    """The ruling, with what else explains the loss of those checkpoints too that its label does not rest on."""
+    return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t < _first_asked(found, seen)})
+
+
+def _with_causes_of(found: Ruling, seen: SeenCounts, rng: np.random.Generator, lost: Collection[int]) -> Ruling:
+    steps = tuple(
+        replace(step, cause=_cause(seen.fall_of_step(t, len(lost)), seen, rng, len(lost))) if t in lost else step
+        for t, step in enumerate(found.steps)
     )
+    return replace(found, steps=steps)
+
+
+def _cause(fall: Fall, seen: SeenCounts, rng: np.random.Generator, of: int = 1) -> Cause | None:
+    return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
+
+
+def _is_unexplained(found: Ruling) -> bool:
+    return found.fell and found.cause is None
+
+
+def _lost(found: Ruling) -> list[int]:
+    return [t for t, step in enumerate(found.steps) if step.lost]
+
+
+def _first_asked(found: Ruling, seen: SeenCounts) -> int:
+    """From which checkpoint on the label hangs on what else explains a loss."""
+    if not found.fell:
+        return 0
+    return len(found.steps) if found.cause is None else len(found.steps) - len(seen.window)
 
 
 def _label(found: Ruling, seen: SeenCounts) -> Label:
     """The first that fits: what nothing else explains, of window, modes and checkpoints; then what else explains it."""
-    if found.fell and found.cause is None:
+    if _is_unexplained(found):
         if _pass_at_1_fell(found, seen):
             return "degraded"
         return "over_sharpened" if found.p_population <= KEY_LEVEL * seen.spent else "over_sharpened_here"
