@@ -104,7 +104,8 @@ def fingerprint(cell: Cell) -> str:
 def _parts(held: object, functions: list[FunctionType]) -> Iterator[str]:
     """What a law was made with, as text; the functions among it go into ``functions``, with what they hold in turn."""
     if isinstance(held, FunctionType):
-        functions.append(held)
+        # the function that made it: what it was made with is told here, without the addresses of other functions
+        functions.append(getattr(sys.modules[held.__module__], held.__qualname__.partition(".")[0]))
         yield held.__qualname__
         for cell in held.__closure__ or ():
             yield from _parts(cell.cell_contents, functions)

@@ -97,6 +97,11 @@ def shifted(by: float) -> Change:
     return lambda _, base_P: np.where((base_P > 0) & (base_P < 1), expit(_logit(base_P) + by), base_P)
 
 
+def scaled(by: float) -> Change:
+    """Every problem keeps this part of its rate."""
+    return lambda _, base_P: by * base_P
+
+
 def tail_killed(below: float, *, kept: float, gain: float) -> Change:
     """What was solved rarely is nearly given up, the rest is gained on."""
     return lambda rng, base_P: np.where(base_P < below, kept * base_P, shifted(gain)(rng, base_P))

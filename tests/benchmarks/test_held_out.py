@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from held_out import broken, fingerprint, joined, row_of, table
 from held_out_cells import CELLS
-from held_out_laws import drifting, items, moved, shifted, still
+from held_out_laws import Course, drifting, items, moved, shifted, still
 from held_out_series import Judged, changes, drawn, judged, said_of
 from results import RESULTS
 
@@ -20,7 +20,6 @@ ROW = {"series": 1000, "wrong": {"loss": 50, "no_loss": 0, "kept": 0}, "expected
 def test_every_cell_was_drawn_no_bound_is_broken_and_the_table_is_that_of_the_results() -> None:
     assert [row["name"] for row in ROWS] == list(CELLS)
     assert not [row["name"] for row in ROWS if broken(row)]
-    assert min(row["series"] for row in ROWS) >= 300
     assert table(ROWS) == (RESULTS / "held_out.md").read_text(encoding="utf-8")
 
 
@@ -35,12 +34,13 @@ def test_every_cell_was_drawn_no_bound_is_broken_and_the_table_is_that_of_the_re
 def test_what_is_said_is_held_against_the_rates_that_were_drawn_from(drawn_as: str, true_of: str, wrong: set) -> None:
     series = drawn(CELLS[drawn_as], np.random.default_rng(0))
     said = said_of(series.counts)
-    planted = replace(drawn(CELLS[true_of], np.random.default_rng(0)), counts=series.counts)
+    # the fault: its own rates are said to stand still, and those of its law to move as another cell's
+    base_SP = np.repeat(series.course.able_SP[:1], len(series.course.able_SP), axis=0)
+    planted = replace(series, course=Course(able_SP=base_SP), minority_SP=np.zeros_like(base_SP))
     for cell, judged_by, false in ((CELLS[drawn_as], series, set()), (CELLS[true_of], planted, wrong)):
         told = judged(cell, judged_by, said)
         assert {name for name in ("loss", "no_loss", "kept") if getattr(told, name)} == false
-        row = row_of(cell, [told], 0.0)
-        assert set(broken({**row, "expected": None})) == false
+        assert set(broken(row_of(cell, [told] * 5, 0.0))) == false
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_a_bound_is_broken_by_more_than_one_false_verdict_in_twenty(changed: dic
 
 
 def test_parts_of_a_cell_join_to_their_sums() -> None:
-    told = Judged(label="degraded", loss=True, no_loss=False, kept=False, claims=("pass@k fell",))
+    told = Judged(label="degraded", loss=True, no_loss=False, kept=False)
     parts = [row_of(CELLS["items"], [replace(told, loss=loss)] * 2, 1.0) for loss in (True, False)]
     whole = joined(parts[0], parts[1])
     assert (whole["series"], whole["wrong"]["loss"], whole["cpu_s"]) == (4, 2, 2.0)
-    assert (whole["labels"], whole["false_claims"]) == ({"degraded": 4}, {"pass@k fell": 4})
+    assert whole["labels"] == {"degraded": 4}
 
 
 def test_a_cell_is_drawn_again_when_a_number_of_its_law_changes_and_no_address_is_part_of_it() -> None:
