@@ -65,7 +65,7 @@ def described(cell: Cell) -> dict[str, Any]:
 
 def fall_points(cell: Cell) -> float:
     """The true change of pass@k of the law's problems in the window, points, at the k where it is lowest."""
-    able_TK, _ = changes_of_law(cell.name, inference_ks(min(cell.n_S)))
+    able_TK, _ = changes_of_law(cell, inference_ks(min(cell.n_S)))
     return round(100 * float(able_TK[-window_size(len(able_TK)) :].mean(axis=0).min()), 1)
 
 
@@ -127,7 +127,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "What a verdict says is held against the rates that the counts were drawn from. *A loss that is none*: the "
         "label, or a checkpoint told as lost, is false of these problems or, where it speaks of those, of problems "
         "like them. *No loss* and *kept* are false where more than 2 points were lost. The bound of "
-        f"{100 * BAR:.0f} % on each is {held}, but for the cells that are known to go wrong.",
+        f"{100 * BAR:.0f} % on each is {held}, but for the cells that are known to go wrong. Of a cell with fewer than "
+        f"{ENOUGH} series it counts as broken where the 95 % interval lies above it.",
     ]
     for title, own in _sections(rows):
         if own:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from held_out_cells import CELLS, Cell
+from held_out_cells import Cell
 from held_out_laws import Course
 from jaxtyping import Bool, Float, Int
 
@@ -190,7 +190,7 @@ class _Truth:
     @classmethod
     def of(cls, cell: Cell, series: Drawn, said: Said) -> _Truth:
         course, shows_P = series.course, series.counts.shows_modes_P
-        able_TK, accepted_TK = changes_of_law(cell.name, said.ks)
+        able_TK, accepted_TK = changes_of_law(cell, said.ks)
         minority_SP = series.minority_SP[:, shows_P]
         return cls(
             window=said.window,
@@ -224,10 +224,9 @@ class _Truth:
 
 @cache
 def changes_of_law(
-    name: str, ks: tuple[int, ...]
+    cell: Cell, ks: tuple[int, ...]
 ) -> tuple[Float[np.ndarray, "checkpoint k"], Float[np.ndarray, "checkpoint k"]]:
     """Changes over the law's problems: of what the model is able to, and of what the grader accepts."""
-    cell = CELLS[name]
     course = cell.law(np.random.default_rng(0), LARGE)
     if cell.stays:
         nothing_TK = np.zeros((len(course.able_SP) - 1, len(ks)))
