@@ -15,7 +15,7 @@ from diagnostics.verdict import decide
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import Rates, StepClaim
-from diagnostics.verdict.rule import MARGIN, rule
+from diagnostics.verdict.rule import MARGIN
 
 #: Problems from which pass@k over all problems of a law is known; what their number leaves open is no fall.
 LARGE, OPEN = 20_000, 0.0005
@@ -146,8 +146,8 @@ def said_of(counts: SeriesCounts) -> Said:
     if decide._why_none(counts, counts.trained) is not None:
         return Said(label="no_verdict", window=[], ks=(), steps=())
     n_window = window_size(len(counts.trained))
-    seen = decide._evidence(counts, counts.trained, counts.trained[-n_window:])
-    ruling = rule(seen, rng=np.random.default_rng(decide.SEED).spawn(5)[0])
+    rng = np.random.default_rng(decide.SEED).spawn(5)[0]
+    seen, ruling = decide._ruled(counts, counts.trained, counts.trained[-n_window:], rng)
     return Said(
         label=decide._label(ruling, counts),
         window=list(range(len(counts.trained)))[-n_window:],

@@ -100,9 +100,8 @@ def _judged(counts: SeriesCounts) -> Verdict:
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
         return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
-    seen = _evidence(counts, compared, window)
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
-    ruling = with_causes_of_all(rule(seen, rng=rule_rng), seen, rng=rule_rng)
+    seen, ruling = _ruled(counts, compared, window, rule_rng)
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
     said = replace(
@@ -130,6 +129,16 @@ def _judged(counts: SeriesCounts) -> Verdict:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
     said = replace(said, caveats=tuple(caveats_of(said, counts, window)), warnings=tuple(warnings_of(counts)))
     return _with_sentence(said)
+
+
+def _ruled(
+    counts: SeriesCounts,
+    compared: Sequence[CheckpointCounts],
+    window: Sequence[CheckpointCounts],
+    rng: np.random.Generator,
+) -> tuple[SeenCounts, Ruling]:
+    seen = _evidence(counts, compared, window)
+    return seen, with_causes_of_all(rule(seen, rng=rng), seen, rng=rng)
 
 
 def _evidence(

@@ -13,6 +13,8 @@ from held_out_laws import Course, drifting, items, moved, shifted
 from held_out_series import Judged, changes, drawn, judged, said_of
 from results import RESULTS
 
+from diagnostics.verdict.decide import verdict_of
+
 ROWS = json.loads((RESULTS / "held_out.json").read_text())["rows"]
 ROW = {"series": 1000, "wrong": {"loss": 50, "no_loss": 0, "kept": 0}, "expected": None}
 
@@ -21,6 +23,14 @@ def test_every_cell_was_drawn_no_bound_is_broken_and_the_table_is_that_of_the_re
     assert [row["name"] for row in ROWS] == list(CELLS)
     assert not [row["name"] for row in ROWS if broken(row)]
     assert table(ROWS) == (RESULTS / "held_out.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["items", "ways lost", "cut right", "small base lost"])
+def test_what_is_judged_is_what_the_verdict_says(name: str) -> None:
+    counts = drawn(CELLS[name], np.random.default_rng(3)).counts
+    said, verdict = said_of(counts), verdict_of(counts)
+    assert (said.label, said.steps) == (verdict.label, verdict.steps)
+    assert [counts.trained[place].step for place in said.window] == list(verdict.window)
 
 
 @pytest.mark.parametrize(

@@ -568,3 +568,13 @@ def test_where_most_samples_could_not_be_read_the_verdict_says_so_whatever_its_l
     # nothing to compare with is no reason to be silent
     none = verdict_of(_series(base, replace(late, why="60 of 60 problems lack samples")))
     assert (none.label, none.warnings) == ("no_verdict", (*none.warnings[:1], cut_off.replace("1 of 3", "1 of 2")))
+
+
+@pytest.mark.usefixtures("no_remedy")
+@pytest.mark.parametrize(("unread", "told"), [(80, True), (5, False)])
+def test_what_training_mended_of_the_form_is_told_where_no_loss_is_found(unread: int, told: bool) -> None:
+    base = replace(_checkpoint(0, np.full(200, 128)), unread_P=np.full(200, unread))
+    late = replace(_checkpoint(20, np.full(200, 160)), unread_P=np.zeros(200, dtype=np.int64))
+    verdict = verdict_of(_series(base, late))
+    assert verdict.label == "no_loss"
+    assert any("a loss may hide behind answers that are now read" in text for text in verdict.caveats) == told
