@@ -112,6 +112,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/real_life.py
+	$(BIN)/python benchmarks/held_out.py
 	$(BIN)/python benchmarks/shipping.py
 
 frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: benchmarks/results/frontier.md

@@ -10,8 +10,6 @@ command continues. It ends with 1 where a strict null was called a loss in more 
 from __future__ import annotations
 
 import argparse
-import ast
-import inspect
 import json
 import os
 import sys
@@ -24,8 +22,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
-import calibration_series
-import planted
 from calibration_series import (
     ALTERNATIVES,
     BAR,
@@ -41,12 +37,10 @@ from calibration_series import (
 )
 from calibration_table import tables
 from planted import Kind
+from reached_code import code_reached
 from results import RESULTS, circumstances
 
 from diagnostics.records.types import content_hash
-from diagnostics.statistics import clusters, keys, pass_at_k
-from diagnostics.verdict import explanations, steps
-from diagnostics.verdict import rule as rule_module
 from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL
 
 PROBLEMS, SAMPLES = (30, 100, 500), (64, 256, 1024)
@@ -73,9 +67,7 @@ def rows_of(cells: Sequence[tuple[Cell, int, int]], *, workers: int) -> Iterator
 
 def fingerprint() -> str:
     """Identifies what the results rest on: the rule, its statistics, the laws, and how series are drawn."""
-    modules = (rule_module, explanations, steps, keys, clusters, pass_at_k, planted, calibration_series)
-    sources = [ast.unparse(ast.parse(inspect.getsource(one))) for one in modules]  # without comments and layout
-    return content_hash(*sources, SEED, SERIES_AT_ONCE)
+    return content_hash(sorted(code_reached(simulate, root=Path(__file__).parents[1])), SEED, SERIES_AT_ONCE)
 
 
 def _as_json(row: Row) -> dict[str, Any]:

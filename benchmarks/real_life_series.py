@@ -139,23 +139,6 @@ def _lifted(rate_P: Rates, log_odds: float) -> Rates:
     return expit(logit(np.clip(rate_P, 1e-12, 1 - 1e-12)) + log_odds) * (rate_P > 0)
 
 
-def in_batches(size: int, correlation: float, n_problems: int, n: int) -> Callable[[np.random.Generator], Outcome]:
-    """Nothing changes, but samples come in batches that share their luck: within one, being right is correlated."""
-
-    def draw(rng: np.random.Generator) -> Outcome:
-        rate_P = np.clip(logit_normal(n_problems, rng), 1e-9, 1 - 1e-9)
-        spread = (1 - correlation) / correlation
-
-        def hits(n_samples: int) -> Int[np.ndarray, " problem"]:
-            lucky_BP = rng.beta(rate_P * spread, (1 - rate_P) * spread, size=(n_samples // size, n_problems))
-            return rng.binomial(size, lucky_BP).sum(axis=0)
-
-        seen = of_counts(hits(2 * n), [hits(n) for _ in range(9)], n_base=2 * n, n=n)
-        return ruled(replace(seen, dependent=True), rng)[1]
-
-    return draw
-
-
 def related(
     n_problems: int, size: int, drift: float, *, named: bool, first: int = 0
 ) -> Callable[[np.random.Generator], Outcome]:
@@ -225,6 +208,8 @@ def cut_off(
     share: float,
     *,
     known: bool,
+    of_wrong: float | None = None,
+    of_base: float = 0.0,
     n_problems: int = 100,
     n: int = 256,
     law: Law = logit_normal,
@@ -232,25 +217,27 @@ def cut_off(
     risen: float = 0.0,
     killed_points: float = 0.0,
 ) -> Callable[[np.random.Generator], Outcome]:
-    """At some checkpoints a share of the samples that would be correct, and as many of the others, cannot be read.
+    """At some checkpoints a share of the samples that would be correct cannot be read, and ``of_wrong`` of the others.
 
-    All but the last have ``risen`` log-odds. Of the problems within reach so many points are lost in the last third.
+    Of the others as many, where nothing else is said; ``of_base`` of all the base's. All but the last have ``risen``
+    log-odds. Of the problems within reach so many points are lost in the last third.
     """
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = law(n_problems, rng)
         gone_P = _gone(rate_P, killed_points, rng)
-        base_P = rng.binomial(2 * n, rate_P)
+        unread_base_P = rng.binomial(2 * n, of_base, size=n_problems)
+        base_P = rng.binomial(2 * n - unread_base_P, rate_P)
         late = [_lifted(rate_P, risen if t < 8 else 0.0) * ~(gone_P & (t > 5)) for t in range(9)]
         hits = [rng.binomial(n, late_P) for late_P in late]
         shares = [share if t in at else 0.0 for t in range(9)]
         unread_hits = [rng.binomial(hit_P, part) for hit_P, part in zip(hits, shares, strict=True)]
-        unread_misses = [rng.binomial(n - hit_P, part) for hit_P, part in zip(hits, shares, strict=True)]
+        parts = [part if of_wrong is None else of_wrong for part in shares]
+        unread_misses = [rng.binomial(n - hit_P, part) for hit_P, part in zip(hits, parts, strict=True)]
         seen = of_counts(base_P, [hit - lost for hit, lost in zip(hits, unread_hits, strict=True)], n_base=2 * n, n=n)
         if known:
-            none_P = np.zeros(n_problems, dtype=np.int64)
             both = zip(unread_hits, unread_misses, strict=True)
-            seen = replace(seen, unread=[Unread(base_P=none_P, late_P=a_P + b_P) for a_P, b_P in both])
+            seen = replace(seen, unread=[Unread(base_P=unread_base_P, late_P=a_P + b_P) for a_P, b_P in both])
         return ruled(seen, rng)[1]
 
     return draw

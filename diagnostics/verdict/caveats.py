@@ -10,13 +10,16 @@ import numpy as np
 from diagnostics.records.amounts import plural
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.explanations import NOTABLE_RISE
 from diagnostics.verdict.record import LeftOut, Rates, Verdict, points_text
 from diagnostics.verdict.rule import spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
+#: A rate of samples without a readable answer that changed by more than this (probability) is told.
+NOTABLE_RISE = 0.01
+#: … and by which it must have fallen to hide a loss that matters.
+NOTABLE_MENDING = 0.05
 #: Of the size of a fall, the least part that is worth telling to be the luck of its calling.
 _NOTABLE_PART = 0.1
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
@@ -39,6 +42,8 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         )
     if said.positive or largest_fall(said.changes) is not None:
         yield from _rates_that_rose(counts.base, window)
+    if not said.positive:
+        yield from _mended_format(counts.base, window)
     n_least = min(one.n for one in window)
     if said.n_problems < FEW_PROBLEMS:
         yield f"Fewer than {FEW_PROBLEMS} problems ({said.n_problems}): only large falls can be seen."
@@ -203,6 +208,20 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
                 f"{100 * late:.1f} % of late samples {what}, against {100 * before:.1f} % of the base's: "
                 f"a lost mode may be {mistaken}."
             )
+
+
+def _mended_format(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+    """Where the base said more than was read, what training mended of that makes up for what it lost."""
+    if base.unread_P is None or any(one.unread_P is None for one in window):
+        return
+    before = float(base.unread_P.mean() / base.n)
+    late = float(np.mean([one.unread_P.mean() / one.n for one in window if one.unread_P is not None]))
+    if before - late > NOTABLE_MENDING:
+        yield (
+            f"{100 * before:.0f} % of the base's samples could not be read, and {100 * late:.0f} % of the late ones: "
+            "what the base could solve is more than was counted, so that a loss may hide behind answers that are now "
+            "read. Grade the base's samples by a reading of its own form (oversharp regrade) to see."
+        )
 
 
 def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:

@@ -11,6 +11,7 @@ from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.confirmation import fisher_fell, holm
 from diagnostics.statistics.keys import PairedCounts, exact_key, mean_changes
 from diagnostics.statistics.pass_at_k import within_problem_variance_table
+from diagnostics.verdict.explanations import CAUSES
 from diagnostics.verdict.record import Claim, Estimate
 from diagnostics.verdict.rule import (
     KEY_LEVEL,
@@ -31,7 +32,7 @@ SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
 
 def claims_of(seen: SeenCounts, ruling: Ruling, size: Estimate, *, rng: np.random.Generator) -> Iterator[Claim]:
     """All claims, those that the label rests on first. ``size`` is the largest fall over k, as a change."""
-    otherwise = tuple(_otherwise(seen, ruling))
+    otherwise = _otherwise(seen, ruling)
     here = Estimate(value=size.value, low=None, high=None)
     tests = (
         (FELL_HERE, "the mean pass@k of these problems fell at no k", HERE, ruling.p_exact, here),
@@ -62,7 +63,7 @@ def claims_of(seen: SeenCounts, ruling: Ruling, size: Estimate, *, rng: np.rando
         STEP_LEVEL * seen.spent,
         min((step.p for step in ruling.steps), default=None),
         None,
-        otherwise,
+        _otherwise(seen, ruling, of_checkpoints=True),
         why="fewer than two problems or clusters",
     )
     lost_P = lost_problems(seen.total, KEY_LEVEL * seen.spent)
@@ -136,15 +137,22 @@ def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
     )
 
 
-def _otherwise(seen: SeenCounts, ruling: Ruling) -> Iterator[str]:
-    """Causes that this very data leave open."""
-    causes = {ruling.cause, ruling.modes_cause, *(step.cause for step in ruling.steps)}
+def _otherwise(seen: SeenCounts, ruling: Ruling, *, of_checkpoints: bool = False) -> tuple[str, ...]:
+    """Causes that this very data leave open: of the window's fall, or of single checkpoints'.
+
+    Those of checkpoints count for the window too unless it fell and nothing explains that.
+    """
+    causes = {step.cause for step in ruling.steps}
+    if not of_checkpoints:
+        causes = {ruling.cause, ruling.modes_cause} | (set() if ruling.fell and ruling.cause is None else causes)
+    told = []
     if "guessing" in causes:
-        yield "wrong answers that were accepted at the base"
+        told.append(CAUSES["guessing"])
     if causes & {"format", "unread"}:
-        yield "samples that were cut off, not parsed or out of the grader's time"
+        told.append("samples that were cut off, not parsed or out of the grader's time")
     if seen.unread_of_window is None:
-        yield "cut-off samples: nobody knows how they ended"
+        told.append("cut-off samples: nobody knows how they ended")
+    return tuple(told)
 
 
 def lost_problems(counts: PairedCounts, level: float) -> Bool[np.ndarray, " problem"]:

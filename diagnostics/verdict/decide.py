@@ -26,17 +26,17 @@ from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
-    NOTABLE_RISE,
     Fall,
     Unread,
     guess_rate_that_explains,
     read_alone,
     share_explained,
     share_of_even_loss,
+    taken_for_correct,
 )
 from diagnostics.verdict.power import window_size
 from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
-from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share
+from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share, with_causes_of_all
 from diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
 from diagnostics.verdict.sharpening import sharpening_of
 from diagnostics.verdict.shipping.choice import recommend
@@ -73,7 +73,9 @@ def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
     why = verdict.why if verdict.label == "no_verdict" else None
     if counts.dependence is not None:
         why = f"{_DEPENDENT}: {counts.dependence}"
-    return JudgedSeries(counts=counts, lost=frozenset(one.step for one in verdict.steps if one.lost), why=why)
+    lost = [one for one in verdict.steps if one.lost]
+    causes = {one.step: one.cause for one in lost if one.cause is not None}
+    return JudgedSeries(counts=counts, lost=frozenset(one.step for one in lost), causes=causes, why=why)
 
 
 def _judged(counts: SeriesCounts) -> Verdict:
@@ -98,9 +100,8 @@ def _judged(counts: SeriesCounts) -> Verdict:
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
         return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
-    seen = _evidence(counts, compared, window)
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
-    ruling = rule(seen, rng=rule_rng)
+    seen, ruling = _ruled(counts, compared, window, rule_rng)
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
     said = replace(
@@ -130,6 +131,16 @@ def _judged(counts: SeriesCounts) -> Verdict:
     return _with_sentence(said)
 
 
+def _ruled(
+    counts: SeriesCounts,
+    compared: Sequence[CheckpointCounts],
+    window: Sequence[CheckpointCounts],
+    rng: np.random.Generator,
+) -> tuple[SeenCounts, Ruling]:
+    seen = _evidence(counts, compared, window)
+    return seen, with_causes_of_all(rule(seen, rng=rng), seen, rng=rng)
+
+
 def _evidence(
     counts: SeriesCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
 ) -> SeenCounts:
@@ -154,7 +165,6 @@ def _evidence(
         unread=[_unread(base, [one]) for one in compared],
         guess_share=counts.guess_rate.share,
         cluster_P=counts.cluster_P,
-        dependent=counts.dependence is not None,
         spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
     )
 
@@ -228,19 +238,22 @@ def _with_claims(
     worst = min(said.changes, key=lambda change: change.change)
     size = Estimate(value=worst.change, low=worst.low, high=worst.high)
     few = _too_few(series)
-    dependent = _DEPENDENT if seen.dependent else None
+    dependent = None if series.dependence is None else _DEPENDENT
     why = {LIKE_THESE: dependent or few, HERE: dependent}
     claims = (_agreed(_claimed(claim, why), ruling) for claim in claims_of(seen, ruling, size, rng=rng))
     said = replace(said, claims=tuple(claims))
     found = _fall_of_label(said, seen, ruling)
-    if found is None or seen.dependent:
+    if found is None or dependent is not None:
         return said
     fall, step = found
+    k = worst.k if fall.counts is seen.total else fall.worst_k
+    read, correct = _format_parts(fall, k, rng)
     explanation = Explanation(
         guess_rate=guess_rate_that_explains(fall.counts, ks=fall.ks, level=EXPLAINED_LEVEL, rng=rng),
         guess_rate_allowed=series.guess_rate.share,
         guess_source=series.guess_rate.source,
-        format=_format_part(fall, worst.k if fall.counts is seen.total else fall.worst_k, rng),
+        format=read,
+        format_most=correct,
         even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
         step=step,
     )
@@ -271,11 +284,17 @@ def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fal
     return seen.fall_of_step([one.step for one in said.steps].index(worst.step)), worst.step
 
 
-def _format_part(fall: Fall, k: int, rng: np.random.Generator) -> float | None:
-    """The part of the fall of pass@k that unread samples explain; None where they did not notably become more."""
-    if fall.unread is None or fall.unread.rise(fall.counts) <= NOTABLE_RISE:
-        return None
-    return share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=k)
+def _format_parts(fall: Fall, k: int, rng: np.random.Generator) -> tuple[float | None, float | None]:
+    """The part of the fall of pass@k that unread samples explain: if they are like the read ones, if all were correct.
+
+    None where they did not become more.
+    """
+    if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
+        return None, None
+    return (
+        share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=k),
+        share_explained(fall.counts, taken_for_correct(fall.counts, fall.unread), k=k),
+    )
 
 
 def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str | None:

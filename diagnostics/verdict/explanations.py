@@ -5,8 +5,8 @@ A verdict says "over-sharpened" only where none of these does. Nothing is read h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -30,13 +30,20 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 #: unread    they explain less than that, but the read ones do not show it either: nothing is shown
 #: guessing  wrong answers that were accepted at the base would explain it
 Cause = Literal["format", "unread", "guessing"]
+CAUSES: Mapping[Cause, str] = {
+    "format": "samples that could not be read",
+    "guessing": "wrong answers that were accepted at the base",
+    "unread": "too few samples that could be read",
+}
 
+#: Least draws, for every unit of the level, of what need not be told but that it is below it.
+_SHOWN_DRAWS_PER_LEVEL = 3
 #: What else explains a fall stands unless the data speak against it at this level.
 EXPLAINED_LEVEL = 0.01
-#: A rate of unread samples that rose by more than this (probability) may pass for lost modes.
-NOTABLE_RISE = 0.01
 #: Least draws of accepted guesses for every unit of the level.
-_DRAWS_PER_LEVEL = 1.5
+_GUESS_DRAWS_PER_LEVEL = 1.5
+#: Of accepted guesses so many are drawn at first, and no more where so many were as low as what was observed.
+_FIRST_DRAWS, _ENOUGH = 200, 25
 #: The least part of a fall that is most of it.
 _MOST = 0.5
 #: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
@@ -84,8 +91,9 @@ class Fall:
 def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.random.Generator) -> Cause | None:
     """What else would leave such a fall behind; None where nothing that is known of does.
 
-    Where notably more samples went unread than of the base's, the fall must show among read ones alone, at the level
-    at which it was found. What accepted guesses leave behind is tested at ``guess_level``.
+    Where more samples went unread than of the base's, the fall must show at the level at which it was found: in what is
+    left if those of a problem that are more than the base's are all taken for correct, which asks nothing of what they
+    would have said, or among read ones alone. What accepted guesses leave behind is tested at ``guess_level``.
 
     >>> half, none = np.full(100, 128), np.zeros(100, dtype=np.int64)
     >>> counts = PairedCounts(base_P=half, late_P=half // 2, n_base=256, n_late=256)
@@ -93,17 +101,32 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
     >>> print(cause_of(cut, guess_share=0.0, guess_level=0.01, rng=np.random.default_rng(0)))
     format
     """
-    if fall.unread is not None and fall.unread.rise(fall.counts) > NOTABLE_RISE:
-        read = read_alone(fall.counts, fall.unread, rng=rng)
-        ks = [k for k in fall.ks if k == 1 or 2 * k <= min(read.n_base, read.n_late)]
-        if exact_key(read, ks=ks, rng=rng, draws=draws_for(fall.level)) > fall.level:
+    unread = _unread_that_matter(fall, rng)
+    if unread is not None:
+        read = read_alone(fall.counts, unread, rng=rng)
+        if not _shows(fall, read, rng):
             part = share_explained(fall.counts, read, k=fall.worst_k)
             return "format" if part is None or part >= _MOST else "unread"
     if guess_share > 0:
-        draws = max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / guess_level))
+        draws = max(EXACT_DRAWS, int(_GUESS_DRAWS_PER_LEVEL / guess_level))
         if guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws) > guess_level:
             return "guessing"
     return None
+
+
+def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:
+    """The samples that went unread; None unless they would explain the fall if those beyond the base's were correct."""
+    if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
+        return None
+    return None if _shows(fall, taken_for_correct(fall.counts, fall.unread), rng) else fall.unread
+
+
+def _shows(fall: Fall, counts: PairedCounts, rng: np.random.Generator) -> bool:
+    """Whether such counts of the same problems show the fall too; of fewer samples up to the k that they reach."""
+    most = max(1, min(counts.n_base, counts.n_late) // 2)
+    ks = sorted({min(k, most) for k in fall.ks})
+    draws = min(draws_for(fall.level), max(EXACT_DRAWS, int(_SHOWN_DRAWS_PER_LEVEL / fall.level)))
+    return exact_key(counts, ks=ks, rng=rng, draws=draws) <= fall.level
 
 
 def guessing_p(
@@ -116,10 +139,11 @@ def guessing_p(
     accepted guesses alone (p late, p + share · (1 − p) at the base, of the greatest likelihood): hits that were never
     seen are not expected either. Problems that surely rose (``_SURELY_ROSE`` standard errors) stay as they are, for
     what they gain must not hide what others lost. The observed least standardised change over k is counted among the
-    drawn ones. A likelihood knows no success rate below 0, so that it takes a part of the guesses at impossible
-    problems for knowledge, which was then lost: the p value is at least that of the fall that is left when guesses are
-    taken away without bias (``_p_without_guesses``). Where single problems lost more than guesses explain (Holm over
-    all problems), and they make up half of the largest fall, their p value counts if it is smaller.
+    drawn ones; with ``_ENOUGH`` of the first ``_FIRST_DRAWS`` as low, these are all. A likelihood knows no success rate
+    below 0, so that it takes a part of the guesses at impossible problems for knowledge, which was then lost: the p
+    value is at least that of the fall that is left when guesses are taken away without bias (``_p_without_guesses``).
+    Where single problems lost more than guesses explain (Holm over all problems), and they make up half of the largest
+    fall, their p value counts if it is smaller.
 
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
@@ -127,16 +151,30 @@ def guessing_p(
     >>> [guessing_p(one, share=0.002, ks=[1, 32, 512], rng=rng) > 0.5 for one in (guessed, known)]
     [True, False]
     """
-    total_P = counts.base_P + counts.late_P
+    drawn_DK = _drawn_changes(counts, share, ks, rng, min(draws, _FIRST_DRAWS))
+    n_as_low = _as_low(drawn_DK, counts, ks)
+    if n_as_low < _ENOUGH and len(drawn_DK) < draws:
+        more_DK = _drawn_changes(counts, share, ks, rng, draws - len(drawn_DK))
+        drawn_DK = np.concatenate([drawn_DK, more_DK])
+        n_as_low = _as_low(drawn_DK, counts, ks)
+    p = max((1 + n_as_low) / (len(drawn_DK) + 1), _p_without_guesses(counts, share, ks, rng, 8 * draws))
+    return min(p, _p_of_single_problems(counts, share, ks))
+
+
+def _drawn_changes(
+    counts: PairedCounts, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int
+) -> Float[np.ndarray, "draw k"]:
+    """Changes of pass@k, summed over problems, if guesses alone made the base better."""
     late_DP = _redistributed(counts, share, rng, draws)
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
-    drawn_DK = sums_of_rows(late_CK, late_DP) - sums_of_rows(base_CK, total_P - late_DP)
+    return sums_of_rows(late_CK, late_DP) - sums_of_rows(base_CK, counts.base_P + counts.late_P - late_DP)
+
+
+def _as_low(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Sequence[int]) -> int:
+    """How many draws are as low as what was observed, by the least standardised change over k."""
     mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
     observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
-    least_D = ((drawn_DK - mean_K) / scale_K).min(axis=1)
-    p = float((1 + (least_D <= observed + 1e-12).sum()) / (draws + 1))
-    p = max(p, _p_without_guesses(counts, share, ks, rng, 8 * draws))
-    return min(p, _p_of_single_problems(counts, share, ks))
+    return int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-12).sum())
 
 
 def _p_without_guesses(
@@ -268,6 +306,20 @@ def _thinned(
     return rng.hypergeometric(correct_P, read_P - correct_P, least), least
 
 
+def taken_for_correct(counts: PairedCounts, unread: Unread) -> PairedCounts:
+    """The counts if late samples that went unread, as far as they are more than the base's, had all been correct.
+
+    The most that going unread can have taken away: how right an unread sample would have been, nobody knows.
+
+    >>> counts = PairedCounts(base_P=np.array([8, 8]), late_P=np.array([2, 2]), n_base=16, n_late=8)
+    >>> unread = Unread(base_P=np.array([0, 8]), late_P=np.array([5, 5]))
+    >>> taken_for_correct(counts, unread).late_P.tolist()
+    [7, 3]
+    """
+    more_P = unread.late_P - unread.base_P * counts.n_late // counts.n_base
+    return replace(counts, late_P=counts.late_P + np.maximum(0, more_P))
+
+
 def share_explained(counts: PairedCounts, read: PairedCounts, *, k: int) -> float | None:
     """The part of the fall of pass@k, summed over problems, that ``read`` samples do not show.
 
@@ -283,8 +335,10 @@ def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator
     """The part of the fall of pass@k that comes of losing the same share of hits everywhere, the fall of pass@1.
 
     The base's hits are thinned by that share (the mean over some draws): what pass@k loses then is no forgetting of
-    single problems. None where pass@1 or pass@k did not fall.
+    single problems. None where pass@1 or pass@k did not fall, and at k = 1, of which any loss takes as much.
     """
+    if k == 1:
+        return None
     rate_base, rate_late = counts.base_P.mean() / counts.n_base, counts.late_P.mean() / counts.n_late
     fall = -float(counts.changes([k]).mean())
     if rate_late >= rate_base or fall <= 0:

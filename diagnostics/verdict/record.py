@@ -127,8 +127,7 @@ class StepClaim:
 
     ``change`` of pass@k (probability) at the ``k`` where it is lowest against its error, with a 95 % interval that
     holds at all checkpoints and k at once. ``p`` is adjusted for all checkpoints. ``cause``: what else explains a loss,
-    "format", "guessing", or "unread" where too little was read to tell; None too where the window fell, and nobody
-    asked of single checkpoints.
+    "format", "guessing", or "unread" where too little was read to tell; None where nothing that is known of does.
     """
 
     step: int
@@ -157,16 +156,18 @@ class Explanation:
     """What else would explain the fall, in shares.
 
     ``guess_rate``: of wrong responses, the least share that, accepted at the base alone, would leave such a fall; None
-    where half would not. ``guess_rate_allowed`` is what the verdict had to reckon with, by ``guess_source``. ``format``
-    and ``even_loss`` are parts of the fall: what unread samples explain, and what a loss of the same share of correct
-    answers everywhere does; None where there is nothing of the kind. ``step`` is the single checkpoint it is about;
-    None for the window.
+    where half would not. ``guess_rate_allowed`` is what the verdict had to reckon with, by ``guess_source``. Parts of
+    the fall are ``format`` and ``format_most``, what unread samples explain if they are as often right as the read ones
+    of their problem, and if all of those that are more than the base's are right; and ``even_loss``, what a loss of
+    the same share of correct answers everywhere does. None where there is nothing of the kind. ``step`` is the single
+    checkpoint it is about; None for the window.
     """
 
     guess_rate: float | None
     guess_rate_allowed: float
     guess_source: str
     format: float | None = None
+    format_most: float | None = None
     even_loss: float | None = None
     step: int | None = None
 

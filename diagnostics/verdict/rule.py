@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +14,7 @@ from jaxtyping import Int
 from scipy.stats import t as student_t
 
 from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.confirmation import fisher_fell
 from diagnostics.statistics.keys import (
     POPULATION_DRAWS,
     PairedCounts,
@@ -61,9 +62,8 @@ class SeenCounts:
     ``step_ks``. ``minority`` counts, pooled too, correct samples outside the mode that dominated an independent half of
     the base's samples. ``unread`` are the samples of each of ``steps`` that count as wrong for their form,
     ``minority_unread`` those beside ``minority``; empty, or None, where that is unknown. ``guess_share`` of wrong
-    responses may be accepted; ``cluster_P`` says which problems are related. ``dependent``: the samples of a problem
-    are no independent draws, so that a test of these very problems alone shows nothing. ``spent`` is the part of all
-    levels that this look may use: 1 where a verdict is read once, of one run.
+    responses may be accepted; ``cluster_P`` says which problems are related. ``spent`` is the part of
+    all levels that this look may use: 1 where a verdict is read once, of one run.
     """
 
     total: PairedCounts
@@ -77,7 +77,6 @@ class SeenCounts:
     unread: Sequence[Unread | None] = ()
     guess_share: float = 0.0
     cluster_P: Int[np.ndarray, " problem"] | None = None
-    dependent: bool = False
     spent: float = 1.0
 
     @property
@@ -163,7 +162,6 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     # the second key decides nothing where the first does not turn: it is told, and need not be finer than usual
     draws = max(POPULATION_DRAWS, draws_for(key_level)) if p_exact <= key_level else POPULATION_DRAWS
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
-    fell = p_exact <= key_level and (not seen.dependent or p_population <= key_level)
     modes, p_minority = seen.fall_of_modes(), None
     if modes is not None:
         p_minority = exact_key(modes.counts, ks=modes.ks, rng=rng, draws=draws_for(modes.level))
@@ -176,8 +174,8 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
         least_change=least_change,
         p_no_loss=p_no_loss,
         first_most=first_most,
-        fell=fell,
-        modes_collapsed=modes is not None and not seen.dependent and (p_minority or 0.0) <= modes.level,
+        fell=p_exact <= key_level,
+        modes_collapsed=modes is not None and (p_minority or 0.0) <= modes.level,
         steps=rule_steps(
             seen.steps,
             ks=seen.step_ks,
@@ -193,32 +191,53 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
 
 
 def _with_causes(found: Ruling, seen: SeenCounts, rng: np.random.Generator) -> Ruling:
-    """What else explains what was found: the window, and where that is not unexplained, the modes and checkpoints.
+    """What else explains what the label may rest on: the window; where that is not unexplained, modes and checkpoints.
 
     Checkpoints before the window are asked of where it shows no fall at all.
     """
-
-    def cause(fall: Fall, of: int = 1) -> Cause | None:
-        return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
-
     if found.fell:
-        found = replace(found, cause=cause(seen.fall_of_window()))
-        if found.cause is None:
-            return found
-    modes = seen.fall_of_modes() if found.modes_collapsed else None
-    first = len(found.steps) - len(seen.window) if found.fell else 0
-    lost = {t for t, step in enumerate(found.steps) if step.lost and t >= first}
+        found = replace(found, cause=_cause(seen.fall_of_window(), seen, rng))
+    modes = seen.fall_of_modes() if found.modes_collapsed and not _is_unexplained(found) else None
+    found = replace(found, modes_cause=None if modes is None else _cause(modes, seen, rng))
+    return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t >= _first_asked(found, seen)})
+
+
+def with_causes_of_all(found: Ruling, seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
+    """The ruling, with what else explains the loss of those checkpoints too that its label does not rest on."""
+    return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t < _first_asked(found, seen)})
+
+
+def _with_causes_of(found: Ruling, seen: SeenCounts, rng: np.random.Generator, lost: Collection[int]) -> Ruling:
     steps = tuple(
-        replace(step, cause=cause(seen.fall_of_step(t, len(lost)), len(lost))) if t in lost else step
+        replace(step, cause=_cause(seen.fall_of_step(t, len(lost)), seen, rng, len(lost))) if t in lost else step
         for t, step in enumerate(found.steps)
     )
-    return replace(found, modes_cause=None if modes is None else cause(modes), steps=steps)
+    return replace(found, steps=steps)
+
+
+def _cause(fall: Fall, seen: SeenCounts, rng: np.random.Generator, of: int = 1) -> Cause | None:
+    return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
+
+
+def _is_unexplained(found: Ruling) -> bool:
+    return found.fell and found.cause is None
+
+
+def _lost(found: Ruling) -> list[int]:
+    return [t for t, step in enumerate(found.steps) if step.lost]
+
+
+def _first_asked(found: Ruling, seen: SeenCounts) -> int:
+    """From which checkpoint on the label hangs on what else explains a loss."""
+    if not found.fell:
+        return 0
+    return len(found.steps) if found.cause is None else len(found.steps) - len(seen.window)
 
 
 def _label(found: Ruling, seen: SeenCounts) -> Label:
     """The first that fits: what nothing else explains, of window, modes and checkpoints; then what else explains it."""
-    if found.fell and found.cause is None:
-        if found.first_most is not None and found.first_most < 0:
+    if _is_unexplained(found):
+        if _pass_at_1_fell(found, seen):
             return "degraded"
         return "over_sharpened" if found.p_population <= KEY_LEVEL * seen.spent else "over_sharpened_here"
     if found.modes_collapsed and found.modes_cause is None:
@@ -231,6 +250,16 @@ def _label(found: Ruling, seen: SeenCounts) -> Label:
     if explained is not None:
         return explained  # type: ignore[return-value]  # "unread" is not among them
     return "no_loss" if found.least_change is not None and found.least_change > -MARGIN else "inconclusive"
+
+
+def _pass_at_1_fell(found: Ruling, seen: SeenCounts) -> bool:
+    """Over problems; of a single problem, where nothing can be said of others, by Fisher's exact test."""
+    if found.first_most is not None:
+        return found.first_most < 0
+    total = seen.total
+    if total.n_problems > 1:
+        return False
+    return bool(fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)[0] <= 1 - MARGIN_CONFIDENCE)
 
 
 def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:

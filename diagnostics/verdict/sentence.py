@@ -148,7 +148,7 @@ def _over_sharpened(verdict: Verdict) -> str:
     if verdict.label == "over_sharpened_here":
         where = f"on {_problems(verdict)} (whether on others like them, the data cannot say)"
     also = "; correct answers outside each problem's dominant mode were lost too" if verdict.modes_collapsed else ""
-    return f"{_fell(verdict)} {_when(verdict)}, {where}{_first_change(verdict)}{also}"
+    return f"{_fell(verdict)} {_when(verdict)}, {where}{_first_change(verdict)}{also}{_beside_unread(verdict)}"
 
 
 def _fell(verdict: Verdict) -> str:
@@ -170,7 +170,18 @@ def _degraded(verdict: Verdict) -> str:
     explained = ""
     if even is not None:
         explained = f"; the same share of correct answers lost on every problem explains {100 * even:.0f} % of the fall"
-    return f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}{explained}"
+    fell = f"{_fell(verdict)} {_when(verdict)}, on {_problems(verdict)}{_first_change(verdict)}"
+    return f"{fell}{explained}{_beside_unread(verdict)}"
+
+
+def _beside_unread(verdict: Verdict) -> str:
+    """What unread samples explain of a loss that they do not explain away."""
+    found = verdict.explanation
+    if found is None or found.format is None or found.format_most is None or found.format_most < _WORTH_TELLING:
+        return ""
+    part, most = (f"{100 * share:.0f} %" for share in (found.format, found.format_most))
+    explains = f"{most} of the fall" if part == most else f"{part} of the fall, up to {most} if all of them were right"
+    return f"; more samples than of the base's were {_UNREAD}, which explains {explains}"
 
 
 def _format(verdict: Verdict) -> str:
@@ -205,6 +216,8 @@ def _guessing(verdict: Verdict) -> str:
     )
 
 
+#: The least part of a fall that is worth a clause of the sentence.
+_WORTH_TELLING = 0.05
 _MODES_FEWER = "correct answers outside each problem's dominant mode became fewer"
 _UNREAD = "cut off, not parsed or out of the grader's time"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnostics.verdict.explanations import NOTABLE_RISE
+from diagnostics.verdict.caveats import NOTABLE_RISE
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
-from diagnostics.verdict.explanations import Cause
+from diagnostics.verdict.explanations import CAUSES
 from diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import share_text
@@ -68,13 +68,6 @@ def decline_text(began: Estimate) -> str:
 
 
 #: What else may explain that a checkpoint lost something.
-_CAUSES: Mapping[Cause, str] = {
-    "format": "samples that could not be read",
-    "guessing": "wrong answers that were accepted at the base",
-    "unread": "too few samples that could be read",
-}
-
-
 def _k(value: float) -> str:
     return numbers.fixed(value, 0 if value >= 100 else 1)
 
@@ -112,7 +105,7 @@ def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
         for one in verdict.steps
     )
     causes = sorted({one.cause for one in verdict.steps if one.lost and one.cause})
-    otherwise = f", though {' and '.join(map(_CAUSES.__getitem__, causes))} may be why" if causes else ""
+    otherwise = f", though {' and '.join(map(CAUSES.__getitem__, causes))} may be why" if causes else ""
     return Table(
         title=f"Every checkpoint: {told}",
         columns=columns(numbers=("step", "pass@k", "pass@1", "lowest change (points)", "at k")),
@@ -208,7 +201,9 @@ def _explanations(verdict: Verdict, found: Explanation) -> Table:
         ("the share that is reckoned with", f"{share_text(found.guess_rate_allowed)} ({source})"),
     ]
     if found.format is not None:
-        rows.append(("samples cut off, not parsed or out of time", f"{_of_fall(found.format)} of the fall"))
+        most = found.format_most
+        beside = "" if most is None else f", up to {_of_fall(most)} if all of them were right"
+        rows.append(("samples cut off, not parsed or out of time", f"{_of_fall(found.format)} of the fall{beside}"))
     if found.even_loss is not None:
         rows.append(("the same share lost on every problem", f"{_of_fall(found.even_loss)} of the fall"))
     if verdict.size_given_label is not None:

@@ -189,7 +189,7 @@ def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
 
 def test_a_single_problem_can_be_lost_and_has_no_interval() -> None:
     verdict = verdict_of(_series(_checkpoint(0, [128]), _checkpoint(20, [0])))
-    assert verdict.label == "over_sharpened_here"
+    assert verdict.label == "degraded"
     assert {change.low for change in verdict.changes} == {None}
     assert verdict.least_change is None
     assert "this one problem" in verdict.sentence
@@ -437,6 +437,23 @@ def test_unread_samples_of_the_other_checkpoints_do_not_explain_one_that_was_rea
 
 
 @pytest.mark.usefixtures("no_remedy")
+def test_a_checkpoint_has_its_own_cause_where_the_window_fell_by_itself() -> None:
+    series = _read_series(KILLED_LAST, np.zeros(300, dtype=np.int64))
+    first, *others = series.trained
+    cut = replace(first, correct_P=np.full(300, 20), unread_P=np.full(300, 128))  # half of its samples
+    lost = [replace(one, correct_P=KILLED_LAST) for one in others]
+    verdict = verdict_of(replace(series, trained=(cut, *lost)))
+    assert (verdict.label, verdict.explanation.format) == ("degraded", None)
+    assert [one.cause for one in verdict.steps] == ["format", *[None] * 8]
+    otherwise = {claim.name: claim.otherwise for claim in verdict.claims if claim.holds}
+    assert otherwise["pass@k fell"] == ()
+    assert otherwise["a checkpoint lost"] == ("samples that were cut off, not parsed or out of the grader's time",)
+    whys = {step.step: step.why for step in verdict.shipping.steps}
+    assert whys[20].endswith("(samples that could not be read may be why)")
+    assert not whys[180].endswith(")") or "may be why" not in whys[180]
+
+
+@pytest.mark.usefixtures("no_remedy")
 def test_a_single_checkpoint_names_the_guesses_that_would_explain_it() -> None:
     rng = np.random.default_rng(0)
     none_P = np.zeros(100, dtype=np.int64)
@@ -551,3 +568,13 @@ def test_where_most_samples_could_not_be_read_the_verdict_says_so_whatever_its_l
     # nothing to compare with is no reason to be silent
     none = verdict_of(_series(base, replace(late, why="60 of 60 problems lack samples")))
     assert (none.label, none.warnings) == ("no_verdict", (*none.warnings[:1], cut_off.replace("1 of 3", "1 of 2")))
+
+
+@pytest.mark.usefixtures("no_remedy")
+@pytest.mark.parametrize(("unread", "told"), [(80, True), (5, False)])
+def test_what_training_mended_of_the_form_is_told_where_no_loss_is_found(unread: int, told: bool) -> None:
+    base = replace(_checkpoint(0, np.full(200, 128)), unread_P=np.full(200, unread))
+    late = replace(_checkpoint(20, np.full(200, 160)), unread_P=np.zeros(200, dtype=np.int64))
+    verdict = verdict_of(_series(base, late))
+    assert verdict.label == "no_loss"
+    assert any("a loss may hide behind answers that are now read" in text for text in verdict.caveats) == told

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from diagnostics.statistics.keys import PairedCounts
-from diagnostics.verdict.explanations import Unread, guessing_p, read_alone
+from diagnostics.verdict.explanations import (
+    Fall,
+    Unread,
+    cause_of,
+    guessing_p,
+    read_alone,
+    share_explained,
+    share_of_even_loss,
+    taken_for_correct,
+)
 
 
 @pytest.mark.parametrize(("accepted", "explained"), [(0.005, 20), (0.012, 0)])
@@ -38,3 +47,44 @@ def test_where_no_problem_was_read_nothing_is_left():
     counts = PairedCounts(base_P=np.array([8]), late_P=np.array([0]), n_base=8, n_late=8)
     read = read_alone(counts, Unread(base_P=np.array([0]), late_P=np.array([8])), rng=np.random.default_rng(0))
     assert read.n_problems == 0
+
+
+def _fall(base: int, late: int, unread: int, *, unread_base: int = 0, n_problems: int = 300) -> Fall:
+    """As many hits of every problem, of 256 samples of the base and 256 late ones."""
+    counts = PairedCounts(base_P=np.full(n_problems, base), late_P=np.full(n_problems, late), n_base=256, n_late=256)
+    of = Unread(base_P=np.full(n_problems, unread_base), late_P=np.full(n_problems, unread))
+    return Fall(counts=counts, ks=[1, 2, 4, 8, 16, 32, 64, 128], unread=of, level=0.03)
+
+
+@pytest.mark.parametrize(
+    ("base", "late", "unread", "unread_base", "cause"),
+    [
+        (192, 190, 2, 0, "format"),  # eight samples in a thousand, and pass@1 of easy problems fell by as much
+        (192, 190, 0, 0, None),
+        (192, 190, 2, 2, None),  # no more than of the base's
+        (192, 180, 2, 0, None),  # twelve fewer are right, and only two were not read
+        (128, 64, 128, 0, "format"),  # half was not read
+        (128, 20, 128, 0, None),  # and of the read ones far fewer are right
+    ],
+)
+def test_samples_that_went_unread_explain_a_fall_that_the_others_do_not_show(
+    base: int, late: int, unread: int, unread_base: int, cause: str | None
+):
+    fall = _fall(base, late, unread, unread_base=unread_base)
+    assert cause_of(fall, guess_share=0.0, guess_level=0.01, rng=np.random.default_rng(0)) == cause
+
+
+def test_correct_samples_that_alone_went_unread_explain_up_to_the_whole_of_a_fall():
+    fall = _fall(128, 96, 32)  # a quarter of what would be right could not be read
+    read = read_alone(fall.counts, fall.unread, rng=np.random.default_rng(0))
+    assert share_explained(fall.counts, read, k=1) == pytest.approx(1 - (128 / 256 - 96 / 224) / (32 / 256))
+    assert share_explained(fall.counts, taken_for_correct(fall.counts, fall.unread), k=1) == 1.0
+
+
+def test_the_same_share_lost_everywhere_explains_nothing_of_pass_at_1_itself():
+    rng = np.random.default_rng(0)
+    few_killed = PairedCounts(
+        base_P=np.full(100, 200), late_P=np.where(np.arange(100) < 10, 0, 200), n_base=256, n_late=256
+    )
+    assert share_of_even_loss(few_killed, k=1, rng=rng) is None  # a tenth less of each takes as much, whatever was lost
+    assert share_of_even_loss(few_killed, k=8, rng=rng) < 0.01

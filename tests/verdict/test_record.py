@@ -118,6 +118,21 @@ def nothing_shown(lost: str) -> str:
             "the fall.",
         ),
         (
+            replace(
+                FELL,
+                label="degraded",
+                changes=(_change(1, -0.04), _change(4, -0.06)),
+                explanation=replace(GUESSES, format=0.44, format_most=1.0),
+            ),
+            f"Degraded: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems; pass@1 fell by 4.0; more samples "
+            "than of the base's were cut off, not parsed or out of the grader's time, which explains 44 % of the fall, "
+            "up to 100 % if all of them were right.",
+        ),
+        (
+            replace(FELL, changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.0, format_most=0.04)),
+            f"Over-sharpened: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems and on problems like them.",
+        ),
+        (
             replace(FELL, label="format", changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.96)),
             f"Explained by format: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems, but more samples than of "
             "the base's were cut off, not parsed or out of the grader's time, which explains 96 % of the fall: those "

@@ -104,7 +104,7 @@ def test_what_shows_no_modes_has_no_minority_channel():
 
 def test_one_problem_is_spoken_of_alone():
     lost = ruled(paired([128], [0]))
-    assert (lost.label, lost.p_population, lost.least_change) == ("over_sharpened_here", 1.0, None)
+    assert (lost.label, lost.p_population, lost.least_change) == ("degraded", 1.0, None)
     assert ruled(paired([128], [128])).label == "inconclusive"
 
 

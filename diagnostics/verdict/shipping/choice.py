@@ -200,10 +200,11 @@ def _why_out(
     """Why an option is not to be shipped, and what shows it; nothing where it may be."""
     seen = _seen(stack, stack.options[t])
     surely = _surely_fell(band, t, stack.ks[:seen], allowed_loss)
+    why_else = words.cause_text(stack.options[t].cause)
     if surely is not None:
-        return "band", surely
+        return "band", surely + why_else
     if lost and allowed_loss == 0.0:
-        return "verdict", words.VERDICT_LOST
+        return "verdict", words.VERDICT_LOST + why_else
     most = max(MARGIN, allowed_loss)
     lowest = int(band.mean_TK[t, :seen].argmin())
     if band.mean_TK[t, lowest] < -most:

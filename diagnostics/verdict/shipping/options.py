@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,15 +15,20 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.caveats import FEW_PROBLEMS
 from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
+from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.recommendation import BandedChange
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedSeries:
-    """The counts of a series, the steps that its verdict calls lost, and why it came to no verdict, None if it did."""
+    """The counts of a series, the steps that its verdict calls lost, and why it came to no verdict, None if it did.
+
+    ``causes``: what else explains the loss of a step, where something does.
+    """
 
     counts: SeriesCounts
     lost: Collection[int] = ()
+    causes: Mapping[int, Cause] = field(default_factory=dict)
     why: str | None = None
 
 
@@ -31,12 +36,13 @@ class JudgedSeries:
 class Option:
     """Something to ship besides the base as it is: a checkpoint, or what a control drew at another temperature.
 
-    ``lost``: a verdict calls the checkpoint lost. Of controls no verdict speaks.
+    ``lost``: a verdict calls the checkpoint lost; ``cause``: what else explains that. Of controls no verdict speaks.
     """
 
     of: JudgedSeries
     drawn: CheckpointCounts | ControlCounts
     lost: bool = False
+    cause: Cause | None = None
 
     @property
     def temperature(self) -> float | None:
@@ -93,12 +99,13 @@ def options_of(series: Sequence[JudgedSeries]) -> tuple[list[Option], list[NoOpt
             key = _identity(of, late, None)
             if why is None and key in options:
                 held = options[key]
-                options[key] = Option(of=held.of, drawn=held.drawn, lost=held.lost or late.step in of.lost)
+                lost, cause = held.lost or late.step in of.lost, held.cause or of.causes.get(late.step)
+                options[key] = Option(of=held.of, drawn=held.drawn, lost=lost, cause=cause)
                 why = f"the same weights as {held.drawn.checkpoint} of {held.of.counts.series}, which stands for both"
             if why is not None:
                 left_out.append(NoOption(of=of, drawn=late, why=why))
                 continue
-            options[key] = Option(of=of, drawn=late, lost=late.step in of.lost)
+            options[key] = Option(of=of, drawn=late, lost=late.step in of.lost, cause=of.causes.get(late.step))
             for hot in of.counts.controls:
                 if hot.step == late.step:
                     options.setdefault(_identity(of, hot, hot.temperature), Option(of=of, drawn=hot))

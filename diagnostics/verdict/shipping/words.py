@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diagnostics.records.amounts import plural
+from diagnostics.verdict.explanations import CAUSES, Cause
 from diagnostics.verdict.recommendation import BandedChange, BeyondSharpening, Guarantee, Recommendation, ShippingStep
 from diagnostics.verdict.record import Estimate, bounds_text, points_text
 from diagnostics.verdict.rule import MARGIN
@@ -112,6 +113,15 @@ def _of_the_others(said: Recommendation) -> str:
 def fell_text(change: BandedChange) -> str:
     """What a checkpoint surely lost."""
     return f"pass@{change.k} surely fell: {_size(change)}"
+
+
+def cause_text(cause: Cause | None) -> str:
+    """What else may be why a checkpoint lost something, as a clause; empty where nothing that is known of is.
+
+    >>> cause_text("guessing")
+    ' (wrong answers that were accepted at the base may be why)'
+    """
+    return "" if cause is None else f" ({CAUSES[cause]} may be why)"
 
 
 def estimated_text(change: BandedChange, most: float) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from diagnostics.measures.contract import Measure, Plot
 from diagnostics.records.types import Finding, TrainingMetric
-from diagnostics.verdict.explanations import NOTABLE_RISE
+from diagnostics.verdict.caveats import NOTABLE_RISE
 from reports.context import Context
 from reports.records import Constant, Figure, Missing, Page
 from reports.sections.health import health
