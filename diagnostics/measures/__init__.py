@@ -66,7 +66,7 @@ def get_measure(name: str) -> Measure:
     >>> get_measure("pass@k")
     Traceback (most recent call last):
         ...
-    diagnostics.records.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k?
+    diagnostics.records.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k, pass_hat_k?
     """
     measures = all_measures()
     name = FORMER_NAMES.get(name, name)

@@ -149,7 +149,7 @@ def found(out: Path, sha256_digits: str) -> bool:
     if _record_in(out).get("sha256") == sha256_digits:
         return True
     some = min(one.name for one in out.iterdir())
-    raise ConfigError(f"--out {out}: holds other things ({some}); choose a new --out")
+    raise ConfigError(f"--out {out}: holds other things ({some}); choose a new folder")
 
 
 def _record_in(folder: Path) -> Mapping[str, Any]:

@@ -64,19 +64,19 @@ def require_ours(out: Path, record: dict[str, Any]) -> None:
     written = out / RECORD
     if not written.is_file():
         some = min(one.name for one in out.iterdir())
-        raise ConfigError(f"--out {out}: holds other things ({some}); choose a new --out")
+        raise ConfigError(f"--out {out}: holds other things ({some}); choose a new folder")
     text = written.read_text(encoding="utf-8")
     if not text:  # killed between claiming and writing
         return
     try:
         held = json.loads(text)
     except ValueError:
-        raise ConfigError(f"--out {out}: {RECORD} is not of a repair; choose a new --out") from None
+        raise ConfigError(f"--out {out}: {RECORD} is not of a repair; choose a new folder") from None
     odd = next(
         (name for name in record["made_of"] if held.get("made_of", {}).get(name) != record["made_of"][name]), None
     )
     if odd is not None:
-        raise ConfigError(f"--out {out}: holds a repair with another {odd}; choose a new --out")
+        raise ConfigError(f"--out {out}: holds a repair with another {odd}; choose a new folder")
 
 
 def refuse_inside(out: Path, places: Sequence[Path]) -> None:

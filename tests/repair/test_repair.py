@@ -336,7 +336,7 @@ FULL: list[tuple[Break, dict[str, Any], str]] = [
     (
         lambda run: edit(run / "checkpoint-0", lambda tensors: tensors | {"model.norm.weight": torch.ones(3)}),
         {},
-        r"F32 \[3\] in checkpoint-0 and BF16 \[16\] in checkpoint-20; give with --base",
+        r"F32 \[3\] in checkpoint-0 and BF16 \[16\] in checkpoint-20; give with base=",
     ),
     (lambda run: edit(run / "checkpoint-20", without(HEAD)), {}, "ties it to the embeddings"),
     (lambda run: config(run / "checkpoint-20", quantization_config={"bits": 4}), {}, "quantised .config.json says so"),
@@ -352,13 +352,13 @@ FULL: list[tuple[Break, dict[str, Any], str]] = [
         "lm_head.weight holds NaN",
     ),
     (lambda run: [shutil.rmtree(run / f"checkpoint-{step}") for step in (10, 20)], {}, "only one checkpoint"),
-    (lambda run: None, {"checkpoint": 15}, "--checkpoint 15: no such checkpoint in the series; it has 10, 20"),
+    (lambda run: None, {"checkpoint": 15}, "checkpoint=15: no such checkpoint in the series; it has 10, 20"),
     (lambda run: None, {"average": 3}, "there are 2 checkpoints up to step 20, the base not counted; give at most 2"),
-    (lambda run: None, {"average": 0}, "--average 0: must be at least 1"),
-    (lambda run: None, {"lambdas": [0.5, 0.5]}, "--lambdas 0.5: given twice"),
-    (lambda run: None, {"lambdas": [0]}, "--lambdas 0: must lie above 0"),
-    (lambda run: None, {"lambdas": [1.6]}, "--lambdas 1.6: must lie above 0 .* at most at 1.5"),
-    (lambda run: None, {"lambdas": [0.333]}, "--lambdas 0.333: steps are hundredths; give 0.33"),
+    (lambda run: None, {"average": 0}, "average=0: must be at least 1"),
+    (lambda run: None, {"lambdas": [0.5, 0.5]}, "lambdas=0.5: given twice"),
+    (lambda run: None, {"lambdas": [0]}, "lambdas=0: must lie above 0"),
+    (lambda run: None, {"lambdas": [1.6]}, "lambdas=1.6: must lie above 0 .* at most at 1.5"),
+    (lambda run: None, {"lambdas": [0.333]}, "lambdas=0.333: steps are hundredths; give 0.33"),
 ]
 LORA: list[tuple[Break, dict[str, Any], str]] = [
     (lambda run: law(run / "checkpoint-20", use_dora=True), {}, "has DoRA"),
@@ -372,7 +372,7 @@ LORA: list[tuple[Break, dict[str, Any], str]] = [
     (
         lambda run: write_model(build_model(7), run.parent / "other"),
         {"base": "other"},
-        "is an adapter of .*checkpoint-0, and --base .*other holds other weights; give --base .*checkpoint-0",
+        "is an adapter of .*checkpoint-0, and base= .*other holds other weights; give base= .*checkpoint-0",
     ),
 ]
 
@@ -399,7 +399,7 @@ def test_what_cannot_be_mixed_is_one_line_and_nothing_is_written(
 
 def spoiled_outs(run: Path, out: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
     (out / "notes").mkdir(parents=True)
-    yield out, {}, r"holds other things \(notes\); choose a new --out"
+    yield out, {}, r"holds other things \(notes\); choose a new folder"
     yield run / "repaired", {}, "lies inside .*run, which is audited itself"
     (out.parent / "file").touch()
     yield out.parent / "file", {}, "is a file"

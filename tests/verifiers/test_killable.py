@@ -68,6 +68,8 @@ STOPPED = """
 import os, signal, sys, threading, time
 from diagnostics.verifiers.killable import KillablePool
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands inherit that it is ignored
+
 def main():
     pool = KillablePool(module="slow_to_import", timeout_s=5.0, workers=2)
     send = os.killpg if sys.argv[1] == "group" else os.kill
