@@ -216,8 +216,8 @@ def _guessing(verdict: Verdict) -> str:
     )
 
 
-#: The least part of a fall that is worth a clause of the sentence.
-_WORTH_TELLING = 0.05
+#: Unread samples are worth a clause where they may be the larger part of a fall; the report has the smaller ones.
+_WORTH_TELLING = 0.5
 _MODES_FEWER = "correct answers outside each problem's dominant mode became fewer"
 _UNREAD = "cut off, not parsed or out of the grader's time"
 

@@ -129,7 +129,7 @@ def nothing_shown(lost: str) -> str:
             "up to 100 % if all of them were right.",
         ),
         (
-            replace(FELL, changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.0, format_most=0.04)),
+            replace(FELL, changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.02, format_most=0.25)),
             f"Over-sharpened: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems and on problems like them.",
         ),
         (
