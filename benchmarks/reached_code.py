@@ -71,7 +71,11 @@ def _is_below(root: Path, module: str) -> bool:
 
 
 def _lies_below(root: Path, spec: ModuleSpec | None) -> bool:
-    return spec is not None and spec.origin is not None and Path(spec.origin).is_relative_to(root)
+    """A package that is installed in an environment inside of ``root`` is not the project's own."""
+    if spec is None or spec.origin is None:
+        return False
+    origin = Path(spec.origin)
+    return origin.is_relative_to(root) and "site-packages" not in origin.relative_to(root).parts
 
 
 class _Names:

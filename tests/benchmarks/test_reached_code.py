@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from itertools import count
 from pathlib import Path
 
 import pytest
-from reached_code import code_reached
+from reached_code import _is_below, code_reached
 
 #: A drawing function, made by another one, and what it draws with in a second module.
 MAIN = """
@@ -97,3 +98,9 @@ def test_imports_are_followed_of_modules_below_the_root_inside_functions_too(rea
     main = MAIN.replace(imported, "").replace("return doubled", f"{imported}\n        return doubled")
     names = {name for name, _ in reached(main=main if inside else MAIN)}
     assert names == {"made", "made.<locals>.draw: size", "doubled", "LEVEL", "Scale", "_SHARE"}
+
+
+def test_a_package_that_is_installed_below_the_root_is_not_followed():
+    root = Path(sys.prefix).parent  # a checkout that has its environment inside
+    assert not _is_below(root, "numpy")
+    assert _is_below(Path(sys.modules["reached_code"].__file__).parent, "reached_code")
