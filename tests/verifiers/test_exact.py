@@ -16,6 +16,8 @@ PARIS = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="e
         ("Answer: Lyon. No.\nThe answer is Paris.", "Paris"),
         (r"The answer is Lyon, I mean \boxed{Paris}", "Paris"),
         ("<answer>New   York</answer> it is", "New York"),
+        ("<answer>Rome</answer>, or \\boxed{Paris}", "Paris"),  # a box outranks a tag, wherever they stand
+        ("#### Rome\n<answer>Paris</answer>", "Paris"),
         ("#### 42\n", "42"),
         ("$42$", "42"),
         ("   ", None),
