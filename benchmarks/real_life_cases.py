@@ -230,7 +230,7 @@ def _dumps() -> list[Case]:
         )
     ]  # fmt: skip
     copies = [
-        Case(name=f"copies {times}, {order}, {known}", null=True, counts=a_loss, counted=_ANY, part=0.1,
+        Case(name=f"copies {times}, {order}, {known}", null=True, counts=a_loss, counted=_ANY,
              what=f"no change, every sample {times} times, {order}; {known}; 100 problems, n = 64",
              draw=no_draws_of_their_own(arranged(copied(times, drawing))))
         for known, drawing in (
@@ -241,7 +241,7 @@ def _dumps() -> list[Case]:
         for order, arranged in (("in blocks", in_order), ("shuffled", shuffled))
     ]  # fmt: skip
     others = [
-        Case(name="copies in part, log-probabilities", null=True, counts=a_loss, counted=_ANY, part=0.1,
+        Case(name="copies in part, log-probabilities", null=True, counts=a_loss, counted=_ANY,
              what="no change, half of the samples twice, shuffled among the others; responses with log-probabilities; "
              "100 problems, n = 64",
              draw=no_draws_of_their_own(shuffled(copied(2, long_responses, part=0.5)))),
@@ -253,7 +253,7 @@ def _dumps() -> list[Case]:
              what="no change, every sample 2 times, shuffled; right and wrong alone are known; 10 problems, n = 64: "
              "what is to be expected",
              draw=no_draws_of_their_own(shuffled(copied(2, right_or_wrong)), n_problems=10)),
-        Case(name="batches, in order", null=True, counts=a_loss, counted=_ANY, part=0.1,
+        Case(name="batches, in order", null=True, counts=a_loss, counted=_ANY,
              what="no change, samples in batches of 8 with a correlation of 0.1, one after the other; 100 problems, "
              "n = 256",
              draw=no_draws_of_their_own(in_luck(8, 0.1), n=256)),

@@ -211,7 +211,7 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
 
 
 def _mended_format(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
-    """Where the base said more than was read, what training mended of that makes up for what it lost."""
+    """Where the base may have said more than was read: what training mended of that may make up for what it lost."""
     if base.unread_P is None or any(one.unread_P is None for one in window):
         return
     before = float(base.unread_P.mean() / base.n)
@@ -219,8 +219,8 @@ def _mended_format(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -
     if before - late > NOTABLE_MENDING:
         yield (
             f"{100 * before:.0f} % of the base's samples could not be read, and {100 * late:.0f} % of the late ones: "
-            "what the base could solve is more than was counted, so that a loss may hide behind answers that are now "
-            "read. Grade the base's samples by a reading of its own form (oversharp regrade) to see."
+            "the base may have solved more than was counted, and a loss may hide behind answers that are now read. "
+            "Grade again with a verifier that reads the base's form too (oversharp regrade) to see."
         )
 
 
