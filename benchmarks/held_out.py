@@ -26,7 +26,7 @@ import numpy as np
 from calibration_series import BAR, interval
 from held_out_cells import CELLS, Cell
 from held_out_series import Judged, changes_of_law, drawn, judged, said_of
-from reached_code import code_reached
+from reached_code import code_reached, rows_that_stand
 from results import RESULTS, circumstances
 
 from diagnostics.records.types import content_hash
@@ -167,11 +167,11 @@ def _rate(count: int, of: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if the bound held, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--series", type=int, default=1000, help="of every cell without a loss; less of others")
+    parser.add_argument("--series", type=int, default=ENOUGH, help="of every cell without a loss; less of others")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), help="what to simulate")
     parser.add_argument("--out", type=Path, default=RESULTS / "held_out.json")
     given = parser.parse_args(arguments)
-    held = _held(given.out)
+    held = rows_that_stand(given.out, CELLS, fingerprint)
     for wanted in range(SERIES_AT_ONCE, given.series + SERIES_AT_ONCE, SERIES_AT_ONCE):
         for name in given.cells:
             done = held[name]["series"] if name in held else 0
@@ -192,17 +192,6 @@ def _part(cell: Cell, first: int) -> dict[str, Any]:
     series = [drawn(cell, rng) for _ in range(SERIES_AT_ONCE)]
     told = [judged(cell, one, said_of(one.counts)) for one in series]
     return row_of(cell, told, time.process_time() - start)
-
-
-def _held(path: Path) -> dict[str, dict[str, Any]]:
-    """Rows of an earlier run that rest on the code as it is."""
-    if not path.is_file():
-        return {}
-    rows = {row["name"]: row for row in json.loads(path.read_text())["rows"] if row["name"] in CELLS}
-    kept = {name: row for name, row in rows.items() if row["fingerprint"] == fingerprint(CELLS[name])}
-    for name in rows.keys() - kept.keys():
-        print(f"{name}: drawn again, for the code has changed that it rests on", file=sys.stderr)
-    return kept
 
 
 def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:

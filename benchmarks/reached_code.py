@@ -7,17 +7,32 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+Case = TypeVar("Case")
 #: A module, and a name that a statement of it binds; of a module that is imported as such, no module and its name.
 Place = tuple[str, str]
+
+
+def rows_that_stand(
+    path: Path, cases: Mapping[str, Case], fingerprint: Callable[[Case], str]
+) -> dict[str, dict[str, Any]]:
+    """Rows of an earlier run, by the name of their case, that rest on the code as it is; none without a file."""
+    if not path.is_file():
+        return {}
+    rows = {row["name"]: row for row in json.loads(path.read_text())["rows"] if row["name"] in cases}
+    kept = {name: row for name, row in rows.items() if row["fingerprint"] == fingerprint(cases[name])}
+    for name in rows.keys() - kept.keys():
+        print(f"{name}: drawn again, for the code has changed that it rests on", file=sys.stderr)
+    return kept
 
 
 def code_reached(start: Callable[..., Any], *, root: Path) -> frozenset[tuple[str, str]]:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 import numpy as np
 from calibration_series import BAR, interval
 from label_rates import label_table, worst_rates
-from reached_code import code_reached
+from reached_code import code_reached, rows_that_stand
 from real_life_cases import CASES, FIRST_VERSION, Case
 from real_life_dumps import DetectionOutcome
 from real_life_plans import PlanOutcome
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--out", type=Path, default=RESULTS / "real_life.json")
     given = parser.parse_args(arguments)
-    held = _held(given.out)
+    held = rows_that_stand(given.out, CASES, fingerprint)
     with ProcessPoolExecutor(max_workers=given.workers) as pool:
         for name in given.cases:
             case = CASES[name]
@@ -212,17 +212,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in missed:
         print(f"{name}: more than {100 * BAR:.0f} % of its series were labelled wrongly", file=sys.stderr)
     return 1 if missed else 0
-
-
-def _held(path: Path) -> dict[str, dict[str, Any]]:
-    """Rows of an earlier run that rest on the code as it is."""
-    if not path.is_file():
-        return {}
-    rows = {row["name"]: row for row in json.loads(path.read_text())["rows"] if row["name"] in CASES}
-    kept = {name: row for name, row in rows.items() if row["fingerprint"] == fingerprint(CASES[name])}
-    for name in rows.keys() - kept.keys():
-        print(f"{name}: drawn again, for the code has changed that it rests on", file=sys.stderr)
-    return kept
 
 
 def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:

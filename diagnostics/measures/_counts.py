@@ -6,7 +6,7 @@ problems, or an entropy at another sample size. It gets a reason instead of a nu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from diagnostics.measures._findings import checkpoint_ids
+from diagnostics.measures._findings import checkpoint_ids, without_interval
 from diagnostics.measures.contract import Evidence, View
 from diagnostics.statistics.pass_at_k import pass_at_k_table
+from diagnostics.statistics.units import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,18 @@ def pass_at_k_of(
     >>> pass_at_k_of(np.array([4, 2]), np.array([1, 1]), 2).tolist()
     [0.5, 1.0]
     """
+    return by_counts(n_P, correct_P, lambda n: pass_at_k_table(n, [k])[:, 0])
+
+
+def by_counts(
+    n_P: Int[np.ndarray, " problem"],
+    correct_P: Int[np.ndarray, " problem"],
+    table: Callable[[int], Float[np.ndarray, " correct"]],
+) -> Float[np.ndarray, " problem"]:
+    """What ``table`` of n samples, a value for every number of correct ones, holds for each problem."""
     value_P = np.empty(len(n_P), dtype=np.float64)
     for n in np.unique(n_P):
-        value_P[n_P == n] = pass_at_k_table(int(n), [k])[correct_P[n_P == n], 0]
+        value_P[n_P == n] = table(int(n))[correct_P[n_P == n]]
     return value_P
 
 
@@ -114,9 +124,9 @@ def too_few_samples(k: int, n: int) -> str | None:
     return f"pass@{k} needs at least {k} samples per problem; there are {n}" if k > n else None
 
 
-def has_interval(k: int, n: int) -> bool:
-    """Whether pass@k gets an interval: up to k = n/2, where its sampling variance can be estimated, and at k = 1."""
-    return k <= max(1, n // 2)
+def within_reach(interval: Interval, k: int, n: int) -> Interval:
+    """Up to k = n/2, where the sampling variance can be estimated, and at k = 1, as it is; beyond, its mean alone."""
+    return interval if k <= max(1, n // 2) else without_interval(interval)
 
 
 def scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:

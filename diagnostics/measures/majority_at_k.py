@@ -27,8 +27,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._counts import OF_ANSWERS, has_interval, reasons, too_few_samples
-from diagnostics.measures._findings import checkpoint_ids, known, places, unknown, without_interval
+from diagnostics.measures._counts import OF_ANSWERS, reasons, too_few_samples, within_reach
+from diagnostics.measures._findings import checkpoint_ids, known, places, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
@@ -92,9 +92,7 @@ def compute(evidence: Evidence) -> list[Finding]:
                 findings.append(unknown(MEASURE, checkpoint_id, str(incomplete or too_few_samples(k, least)), k=k))
                 continue
             interval = share_interval(shares[k], cluster_P=evidence.clusters(of))
-            if not has_interval(k, least):
-                interval = without_interval(interval)
-            findings.append(known(MEASURE, checkpoint_id, interval, k=k))
+            findings.append(known(MEASURE, checkpoint_id, within_reach(interval, k, least), k=k))
     return findings
 
 

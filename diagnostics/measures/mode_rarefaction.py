@@ -26,12 +26,12 @@ import numpy as np
 from diagnostics.measures._counts import (
     OF_ANSWERS,
     ONE_MODE,
-    has_interval,
     reasons,
     shows_a_second_mode,
     too_few_samples,
+    within_reach,
 )
-from diagnostics.measures._findings import checkpoint_ids, known, unknown, without_interval
+from diagnostics.measures._findings import checkpoint_ids, known, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import sparse_interval
@@ -68,9 +68,7 @@ def compute(evidence: Evidence) -> list[Finding]:
                 seen_M[n_M == n] = pass_at_k_table(int(n), [k])[count_M[n_M == n], 0]
             seen_P = np.bincount(place_M, weights=seen_M, minlength=len(n_P))
             interval = sparse_interval(seen_P, cluster_P=evidence.clusters(n_P.index))
-            findings.append(
-                known(MEASURE, checkpoint_id, interval if has_interval(k, least) else without_interval(interval), k=k)
-            )
+            findings.append(known(MEASURE, checkpoint_id, within_reach(interval, k, least), k=k))
     return findings
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from diagnostics.measures._counts import has_interval, sampled_counts, scopes, too_few_samples
-from diagnostics.measures._findings import among, comparisons, known, places, unknown, without_interval
+from diagnostics.measures._counts import sampled_counts, scopes, too_few_samples, within_reach
+from diagnostics.measures._findings import among, comparisons, known, places, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
@@ -34,9 +34,7 @@ def _pass_at_k(name: str, title: str, *, plot: Plot, doc: str, less_base: bool) 
                     bounds=(-1.0 if less_base else 0.0, 1.0),
                     cluster_P=among(counts.cluster_P, in_scope_P),
                 )
-                if not has_interval(k, least):
-                    interval = without_interval(interval)
-                findings.append(known(measure, checkpoint_id, interval, scope=scope, k=k))
+                findings.append(known(measure, checkpoint_id, within_reach(interval, k, least), scope=scope, k=k))
         return findings
 
     measure = Measure(

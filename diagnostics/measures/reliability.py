@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._counts import has_interval, sampled_counts, too_few_samples
-from diagnostics.measures._findings import known, places, unknown, without_interval
+from diagnostics.measures._counts import by_counts, sampled_counts, too_few_samples, within_reach
+from diagnostics.measures._findings import known, places, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.pass_at_k import at_least_table
 
-#: What is asked of k responses, as a table over the correct ones among n. A scope without one asks for k ≥ 2.
-Table = Callable[[int, int], Float[np.ndarray, " correct"]]
+
+class Table(Protocol):
+    """What is asked of k responses, for every number of correct ones among n."""
+
+    def __call__(self, n: int, k: int) -> Float[np.ndarray, " correct"]:
+        """Probabilities."""
 
 
 def _all_of(n: int, k: int) -> Float[np.ndarray, " correct"]:
@@ -49,12 +55,8 @@ def _reliability(name: str, title: str, *, of: Mapping[str, Table], plot: Plot, 
                 findings.append(unknown(measure, checkpoint_id, why_not, scope=scope, k=k))
                 continue
             n_P, correct_P = counts.n_P[checkpoint_id], counts.correct_P[checkpoint_id]
-            value_P = np.empty(len(n_P))
-            for n in np.unique(n_P):
-                value_P[n_P == n] = table(int(n), k)[correct_P[n_P == n]]
-            interval = share_interval(value_P, cluster_P=counts.cluster_P)
-            if not has_interval(k, least):
-                interval = without_interval(interval)
+            value_P = by_counts(n_P, correct_P, partial(table, k=k))
+            interval = within_reach(share_interval(value_P, cluster_P=counts.cluster_P), k, least)
             findings.append(known(measure, checkpoint_id, interval, scope=scope, k=k))
         return findings
 
