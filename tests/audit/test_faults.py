@@ -225,7 +225,7 @@ def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbe
         (Stroke(fault="kill_main", at="diagnostics.models.load:load_model", call=2), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.store.database:Database.write_tokens", call=3, after=True), SCORES),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.add_kernel", call=2), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.audit.measure:_findings", call=20), KERNELS),
+        (Stroke(fault="kill_main", at="diagnostics.audit.measure:_findings", call=3), KERNELS),
         (Stroke(fault="kill_main", at="diagnostics.store:Store.end_audit"), FINDINGS),
     ):
         n_before = len(held.get(growing, ()))

@@ -8,7 +8,6 @@ import pickle
 import re
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -39,13 +38,13 @@ from diagnostics.engine.ray_worker import (
 )
 from diagnostics.records import errors
 from diagnostics.records.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
-from diagnostics.records.progress import SilentProgress
 from diagnostics.records.shard import Shard, Task
 from diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
 from diagnostics.samplers import BatchPlan
 from diagnostics.series import find_series
 from diagnostics.tasks import load_problems
 from oversharp import open_store
+from tests.preloaded import RunningServer
 
 ray = pytest.importorskip("ray", reason="pip install '.[ray]'")
 pytestmark = pytest.mark.xdist_group("ray")
@@ -95,39 +94,28 @@ def _contents(store_path: Path) -> dict[str, bytes]:
     return contents
 
 
-class _Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def test_with_a_worker_killed_midway_everything_is_equal_to_one_process(
-    countdown_series: Path, tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
+def test_with_a_worker_killed_midway_everything_is_equal_to_one_process_and_the_command_says_our_lines_alone(
+    countdown_series: Path, tmp_path: Path, commands: RunningServer
 ) -> None:
-    audit([countdown_series], _config(tmp_path / "alone"))
-    killed: list[int] = []
-    use = RayEngine._accept
-
-    def then_kill(engine: RayEngine, work: Any, unit: Unit | None, outcome: UnitResult) -> None:
-        """With the first samples of a checkpoint after the base, when most of its units are still to be done."""
-        use(engine, work, unit, outcome)
-        after_base = isinstance(work.job, SampleJob) and work.job.checkpoint.label != "checkpoint-0"
-        busy = [worker for worker in engine._workers if worker.busy]
-        if after_base and isinstance(outcome.result, bytes) and busy and not killed:
-            os.kill(busy[0].place.pid, signal.SIGKILL)
-            killed.append(busy[0].place.pid)
-
-    monkeypatch.setattr(RayEngine, "_accept", then_kill)
-    say = _Notes()
-    result = audit([countdown_series], _config(tmp_path / "ray", ray="local"), progress=say)
-    assert len(killed) == 1
-    deaths = [note for note in say.notes if "died" in note]
-    assert len(deaths) == 1, say.notes
-    assert deaths[0].endswith("another does its work again")
-    assert not result.left_out
-    assert not result.without_kernel
+    # as few samples as decide a problem
+    audit([countdown_series], _config(tmp_path / "alone", k=(1, 2), adaptive=True))
+    flags = "--task countdown --limit 5 --n 16 --k 1,2 --adaptive --panel 2 --entropy-samples 4 --batch-size 8"
+    flags += " --kernel-problems 1 --kernel-responses 3 --sampler transformers --device cpu --name run --ray --out"
+    arguments = ["audit", str(countdown_series), *flags.split(), str(tmp_path / "ray")]
+    code, said = commands.start(arguments, call="tests.engine.ray_command:main").communicate()
+    assert code == 0, said
+    of_results = r"(report|store|verdict|note) .*"
+    ours = (
+        r"(series|sampler) .*|(sample|panel|teacher-force|kernel) checkpoint-\d+: \d+ done"
+        r"|(grade|measure|verdict): \d+ done"
+        r"|checkpoint-\d+: 5 of 5 problems are decided, 4 samples each"
+        r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|checkpoint \d of 3 is done: .*"
+    )
+    died = r"checkpoint-20: a worker on \S+ died .*; another does its work again"
+    lines = said.splitlines()
+    assert [line for line in lines if not re.fullmatch(rf"{of_results}|{ours}|{died}|killed \d+", line)] == []
+    for once in (died, r"killed \d+"):
+        assert len([line for line in lines if re.fullmatch(once, line)]) == 1, said
     expected, found = (_contents(tmp_path / name / "audit.duckdb") for name in ("alone", "ray"))
     assert all(len(content) > 100 for content in expected.values())
     assert [name for name in expected if found[name] != expected[name]] == []
@@ -275,25 +263,3 @@ def test_the_flag_takes_an_address_or_none(monkeypatch: pytest.MonkeyPatch) -> N
             main(["audit", "run", "--task", "countdown", *flags])
     assert seen == [None, "", "", "auto"]
     assert "" in HERE
-
-
-def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_as_one_process_does(
-    countdown_series: Path, tmp_path: Path
-) -> None:
-    config = _config(tmp_path / "alone", limit=3, k=(1, 2), adaptive=True, kernel_problems=0)
-    audit([countdown_series], config)
-    command = [sys.executable, "-W", "error", "-c", "from diagnostics.app.process import main; main()", "audit"]
-    flags = ["--task", "countdown", "--limit", "3", "--n", "16", "--k", "1,2", "--adaptive", "--panel", "2"]
-    flags += ["--entropy-samples", "4", "--batch-size", "8", "--kernel-problems", "0", "--sampler", "transformers"]
-    flags += ["--device", "cpu", "--name", "run", "--out", str(tmp_path / "ray"), "--ray"]
-    done = subprocess.run([*command, str(countdown_series), *flags], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    ours = (
-        r"(series|sampler) .*|(sample|panel|teacher-force) checkpoint-\d+: \d+ done|(grade|measure|verdict): \d+ done"
-        r"|checkpoint-\d+: 3 of 3 problems are decided, 4 samples each"
-        r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|checkpoint \d of 3 is done: .*"
-    )
-    assert [line for line in done.stderr.splitlines() if not re.fullmatch(ours, line)] == []
-    said = [line.split()[0] for line in done.stdout.splitlines()]
-    assert (said[:3], set(said[3:])) == (["report", "store", "verdict"], {"note"})  # a random model is not read
-    assert _contents(tmp_path / "ray" / "audit.duckdb") == _contents(tmp_path / "alone" / "audit.duckdb")
