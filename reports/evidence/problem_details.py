@@ -37,11 +37,10 @@ FROM confirmed_problems
 QUALIFY row_number() OVER (PARTITION BY series, problem_id ORDER BY step DESC) = 1
 ORDER BY series, p_adjusted, problem_id
 """
+# A list, which DuckDB looks for in both sides of the join below a view; of a table of problems it makes a join of its own,
+# after that of all samples with all grades.
 _MODES = """
-WITH wanted AS (
-    SELECT unnest($problem_ids) AS problem_id
-),
-counted AS (
+WITH counted AS (
     SELECT
         series,
         problem_id,
@@ -51,8 +50,7 @@ counted AS (
         coalesce(sum(n) FILTER (step = $base_step), 0) AS n_base,
         coalesce(sum(n) FILTER (step = $last_step), 0) AS n_late
     FROM answer_counts
-    SEMI JOIN wanted USING (problem_id)
-    WHERE series = $series AND step IN ($base_step, $last_step)
+    WHERE list_contains($problem_ids, problem_id) AND series = $series AND step IN ($base_step, $last_step)
     GROUP BY ALL
 )
 SELECT
@@ -72,10 +70,7 @@ ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correc
 """
 # Of the base, correct responses come first: what there was to lose. So they do late where something was gained.
 _RESPONSES = """
-WITH wanted AS (
-    SELECT unnest($problem_ids) AS problem_id
-),
-texts AS (
+WITH texts AS (
     SELECT
         series, problem_id, is_base, response_id,
         first(
@@ -91,8 +86,7 @@ texts AS (
         min(sample_index) AS first_index,
         count(*) AS n
     FROM audit_samples
-    SEMI JOIN wanted USING (problem_id)
-    WHERE role = 'own' AND correct IS NOT NULL
+    WHERE list_contains($problem_ids, problem_id) AND role = 'own' AND correct IS NOT NULL
       AND NOT greedy AND series = $series AND (is_base OR step = $last_step)
     GROUP BY ALL
 ),
