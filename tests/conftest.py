@@ -100,12 +100,26 @@ def make_checkpoint() -> Callable[[Path, int], Path]:
     return write_checkpoint
 
 
+#: Where it is looked at what audit would settle a verdict that is open.
+_SETTLED_IN = ("verdict", "benchmarks")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_remedy(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No verdict says what audit would settle it: to find that takes most of the time of an open verdict."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name not in _SETTLED_IN:
+            patch.setattr("diagnostics.verdict.decide._remedy", lambda *_: None)
+        yield
+
+
 @pytest.fixture
 def few_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Audits and imports of this test measure pass@k alone: all the measures take a quarter of a small audit."""
     from diagnostics.measures import all_measures
 
-    few = {name: all_measures()[name] for name in ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact")}
+    names = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "token_entropy")
+    few = {name: all_measures()[name] for name in names}
     monkeypatch.setattr("diagnostics.audit.measure.all_measures", lambda: few)
 
 

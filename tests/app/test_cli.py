@@ -151,7 +151,7 @@ def test_bad_input_is_one_line_with_the_mend(
     assert not Path("out.csv").exists()
 
 
-@pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("few_measures", "no_report")
 def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     toml = tmp_path / "audit.toml"
     toml.write_text(
@@ -166,6 +166,7 @@ def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path,
     assert {row["k"] for row in result["findings"] if row["measure"] == "pass_at_k"} == {1, 4}
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:
@@ -180,7 +181,7 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-@pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("few_measures", "no_report")
 def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     flags = ("--task", "countdown", "--limit", "2", "--n", "2", "--panel", "1", "--kernel-problems", "0", "--quiet")
     stores = []
@@ -210,6 +211,7 @@ def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path,
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:

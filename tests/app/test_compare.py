@@ -139,7 +139,7 @@ def test_seeds_differ_and_objectives_share_their_prompts(compared: Compared) -> 
     assert prompts("iac-seed-0") != prompts("iac-seed-1")
 
 
-@pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("few_measures", "no_report")
 def test_the_same_command_again_repeats_nothing(compared: Compared) -> None:
     before, report = written_ns(compared.out), compared.result.report_path.read_bytes()
     again = compare(read_comparison(compared.file, compared.out), command="oversharp compare study.toml")
@@ -245,7 +245,7 @@ def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_
         compare(read_comparison(shorter, compared.out))
 
 
-@pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("few_measures", "no_report")
 def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
     path = write(tmp_path, model)
     text = path.read_text().replace("seeds = [0, 1]", "seeds = [0]")
@@ -257,7 +257,7 @@ def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model
     assert any(line.startswith("left out grpo-seed-0: ") for line in result.lines)
 
 
-@pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("few_measures", "no_report")
 def test_a_series_that_cannot_be_audited_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
     """Nothing is learned from one prompt whose reward never varies: its checkpoints hold the same weights."""
     path = write(tmp_path, model, max_steps=1)

@@ -1,12 +1,10 @@
-"""The audit as a process: it continues after a kill, leaves nothing out silently, and mixes nothing."""
+"""The audit as a whole: it continues where it ended, leaves nothing out silently, and mixes nothing."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +25,6 @@ from diagnostics.store import Store
 from diagnostics.verdict.record import Verdict
 from oversharp import open_store
 from tests.audit.small_audits import Notes, config, frame, with_rollouts
-from tests.preloaded import Command, RunningServer
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 SAMPLES = """
@@ -86,6 +83,7 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(
 
 
 @of_one_audit
+@pytest.mark.usefixtures("no_report")
 def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     countdown_series: Path, done: AuditResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,42 +105,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
             assert f"verdict  {verdict.sentence}" in said.splitlines()
 
 
-@of_one_audit
-def test_killed_at_random_moments_the_same_command_ends_in_the_same_findings(
-    countdown_series: Path, whole: AuditResult, tmp_path: Path, commands: RunningServer
-) -> None:
-    rng = random.Random(7)
-    out = tmp_path / "killed"
-    committed = kills = 0
-    for _ in range(4):
-        process = commands.start(_command(countdown_series, out))
-        _wait_for_a_write(out, process)
-        time.sleep(rng.uniform(0, 0.5))
-        kills += process.poll() is None
-        process.kill()
-        process.communicate()
-        with Store.open(out / "audit.duckdb") as store:  # not read-only: a kill may have come before the schema
-            rows = store.frame(SAMPLES)
-        assert len(rows) >= committed, "a committed row was lost"
-        assert not rows.duplicated(["checkpoint_id", "settings_id", "problem_id", "greedy", "sample_index"]).any()
-        committed = len(rows)
-    assert kills >= 2, "the process was never killed while it worked"
-    audit([countdown_series], config(out, **OF_COMMAND))
-    for query in (SAMPLES, FINDINGS):
-        assert frame(out / "audit.duckdb", query).equals(frame(whole.store_path, query))
-
-
-def _wait_for_a_write(out: Path, process: Command) -> None:
-    """Return as soon as the process has written to its store, or has ended."""
-
-    def sizes() -> dict[str, tuple[int, int]]:
-        return {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in out.glob("audit.duckdb*")}
-
-    before = sizes()
-    while process.poll() is None and (sizes() == before or not (out / "audit.duckdb").exists()):
-        time.sleep(0.01)
-
-
+@pytest.mark.usefixtures("few_measures")
 def test_a_checkpoint_with_nan_weights_fails_alone_with_its_reason(countdown_series: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
@@ -268,6 +231,7 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
 @pytest.mark.parametrize(
     ("fits", "says"), [(9, "1 of 2 problems are taken"), (0, "no gradient kernel: .* not even one")]
 )
+@pytest.mark.usefixtures("few_measures")
 def test_a_kernel_that_does_not_fit_holds_fewer_problems_and_is_no_failure(
     fits: int, says: str, countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,6 +342,7 @@ def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Pat
         result.report_path.unlink()
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_more_entropy_samples_later_score_what_is_there(countdown_series: Path, tmp_path: Path) -> None:
     query = "SELECT step, value, n FROM findings WHERE measure = 'token_entropy' AND scope = 'all' ORDER BY step"
     audit([countdown_series], config(tmp_path / "grown", entropy_samples=2))
@@ -389,6 +354,7 @@ def test_more_entropy_samples_later_score_what_is_there(countdown_series: Path, 
     assert values["value"].tolist() == pytest.approx(expected["value"].tolist(), rel=1e-5)
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
     countdown_series: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_code_in_a_checkpoint_does_not_run_unless_asked(series: Path, ran: Path)
     assert ran.exists()
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_path: Path) -> None:
     def config(*, trust: bool) -> AuditConfig:
         small = {"n": 2, "max_tokens": 4, "panel": 1, "kernel_problems": 1, "kernel_responses": 2}

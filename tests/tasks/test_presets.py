@@ -98,6 +98,7 @@ class Notes(SilentProgress):
         self.told.append(text)
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_what_the_preset_set_is_shown_and_recorded(countdown_series: Path, tmp_path: Path) -> None:
     notes = Notes()
     small = {"max_tokens": 6, "limit": 2, "n": 2, "panel": 0, "kernel_problems": 0}
