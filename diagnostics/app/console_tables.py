@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import plural, short_count
 
 if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
@@ -196,7 +196,7 @@ def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
 
 
 def _drawn(audit: PlannedAudit) -> str:
-    return _tokens(audit.samples if audit.tokens is None else audit.tokens)
+    return short_count(audit.samples if audit.tokens is None else audit.tokens)
 
 
 def _cost(plan: Plan) -> str:
@@ -276,18 +276,6 @@ def _percent(power: float) -> str:
     if power > 0.99:
         return ">99 %"
     return "<1 %" if power < 0.01 else f"{100 * power:.0f} %"
-
-
-def _tokens(tokens: float) -> str:
-    """Three digits and a unit.
-
-    >>> _tokens(850), _tokens(1_536_000), _tokens(3.07e10)
-    ('850', '1.54 M', '30.7 G')
-    """
-    for unit, scale in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
-        if tokens >= 0.9995 * scale:
-            return f"{tokens / scale:#.3g}".rstrip(".") + unit
-    return f"{tokens:.0f}"
 
 
 def _points(probability: float) -> str:
