@@ -426,11 +426,14 @@ class Advice(NamedTuple):
 class Decision:
     """The first screen: advice per group of series, what there was to choose from, and what it looks like.
 
-    ``chosen`` marks the rows of ``table`` that are recommended; ``reading`` says how to read all of it and is folded.
+    Of several series the table stands before the advice, ``table_first``. ``chosen`` marks the rows of ``table`` that
+    are recommended; ``reading`` says how to read all of it and is folded.
     """
 
+    title: str
     advice: tuple[Advice, ...]
     table: Table
+    table_first: bool
     chosen: tuple[bool, ...]
     sentences: tuple[str, ...]
     reading: tuple[str, ...]
