@@ -424,13 +424,12 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The first screen: advice per group of series, what there was to choose from, and what it looks like.
+    """The first screen. ``chosen`` marks the rows that are advised; ``reading``, how to read all of it, is folded."""
 
-    ``chosen`` marks the rows of ``table`` that are recommended; ``reading`` says how to read all of it and is folded.
-    """
-
+    title: str
     advice: tuple[Advice, ...]
     table: Table
+    table_first: bool  # of several series
     chosen: tuple[bool, ...]
     sentences: tuple[str, ...]
     reading: tuple[str, ...]

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from diagnostics.records.errors import StoreError
 from reports.numbers import MINUS, NARROW
@@ -27,6 +27,7 @@ _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
 _NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d{{1,2}}))?(?![0-9A-Za-z])")
 _BLANK = re.compile(r">\n(?:[ ]*\n)+(?=<)")  # between tags alone: a response keeps its lines
+_COMMAND = re.compile(r"`([^`]+)`")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -57,6 +58,7 @@ def render_page(page: Page) -> str:
         packed_texts=_packed_texts,
         pictures=_pictures,
         missing_of=_missing_of,
+        coded=_coded,
     )
     return _BLANK.sub(">\n", html).strip() + "\n"
 
@@ -211,6 +213,15 @@ def _missing_of(section: Section) -> tuple[Missing, ...]:
     """What a section lacks, where it holds nothing else: then it is a line."""
     lacking = tuple(block for block in section.blocks if isinstance(block, Missing) and block.label)
     return lacking if len(lacking) == len(section.blocks) else ()
+
+
+def _coded(text: str) -> Markup:
+    """Text whose commands stand between backticks.
+
+    >>> str(_coded("run `a < b`"))
+    'run <code>a &lt; b</code>'
+    """
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(str(_printable(text))))))
 
 
 def _pictures(decision: Decision) -> int:

@@ -306,7 +306,8 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 
     After shards, run the same audit without --shard and with this --out: it draws nothing, computes the kernels and
     comes to the verdict. A store that was merged before adds nothing. Killed or stopped, the same command continues.
-    A store of an older release is renewed this way: it is read once, and stays as it is.
+    A store of an older release is renewed this way: it is read once, and stays as it is. Which checkpoint to ship is
+    then said of all series that can be compared.
 
     Parameters
     ----------
@@ -315,9 +316,12 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     out
         Directory for the joined audit.duckdb, which may hold some of the stores already.
     """
+    from diagnostics.audit.shipping import settle_merged
     from diagnostics.store.merge import merge as run
 
-    return run([Path(store) for store in stores], Path(out), progress=progress)
+    result = run([Path(store) for store in stores], Path(out), progress=progress)
+    settle_merged(result.store_path)
+    return result
 
 
 @errors_name_arguments

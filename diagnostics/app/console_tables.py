@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import plural, short_count
 
 if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
@@ -22,11 +22,14 @@ _PROMPT_CHARACTERS = 40
 #: Columns of numbers and the widest text in each; the least that is left to the problem.
 _NUMBERS = (("seemed", 6), ("base", 11), ("late", 11), ("p", 8), ("adjusted p", 10), ("confirmed", 9))
 _LEAST_TEXT = 16
+_ANY_WIDTH = 10_000
+#: Of a checkpoint that there is no choosing; the reason stands below the table.
+_UNJUDGED = "not to choose"
 
 
 def print_shipping(result: Sequence[Recommendation], console: Console | None = None) -> None:
     """Which checkpoint to ship, and a row for every checkpoint with what it would trade."""
-    from diagnostics.verdict.shipping.words import alternatives_text, choice_text
+    from diagnostics.verdict.shipping.words import alternatives_text, choice_text, step_text
 
     out = console or Console(highlight=False)
     if len(result) > 1:
@@ -46,9 +49,14 @@ def print_shipping(result: Sequence[Recommendation], console: Console | None = N
             continue
         told = (_place(said.recommended), choice_text(said), alternatives_text(said))
         _say(out, *(line for line in told if line is not None), "")
-        out.print(_shipping_table(said), crop=False, soft_wrap=False)
+        table = _shipping_table(said)
+        # a terminal that is too narrow breaks lines of itself: rich would break every cell of the last column
+        table.width = table.__rich_measure__(out, out.options.update(max_width=_ANY_WIDTH)).maximum
+        out.print(table, crop=False)
         shown = {one.out_by for one in said.steps}
         _say(out, "", *(f"out, {name}: {what}" for by, (name, what) in _OUT.items() if by in shown))
+        unjudged = [one for one in said.steps if one.role is None and one.why]
+        _say(out, *(f"{_UNJUDGED}: {step_text(one, said.series)}, {one.why}" for one in unjudged))
 
 
 #: In a few words, and in full below the table, why something is out.
@@ -75,7 +83,7 @@ def _shipping_table(said: Recommendation) -> Table:
         table.add_column("series", no_wrap=True)
     for heading in ("step", *(["T"] if hotter else []), "pass@1, points", "worst pass@k, points", "k"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=all(one.role is not None for one in said.steps))
+    table.add_column("", no_wrap=True)
     for one in said.steps:
         mark = " ◀" if one.role == "recommended" else "  "
         drawn = [] if not hotter else ["" if one.temperature is None else f"{one.temperature:g}"]
@@ -99,7 +107,7 @@ def _said_of(one: ShippingStep) -> str:
     if one.role == "out" and one.out_by is not None:
         return f"out, {_OUT[one.out_by][0]}"
     if one.role is None:
-        return one.why or ""
+        return _UNJUDGED if one.why else ""
     return "" if one.may_be_best or one.role == "recommended" else "lower pass@1"
 
 
@@ -196,7 +204,7 @@ def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
 
 
 def _drawn(audit: PlannedAudit) -> str:
-    return _tokens(audit.samples if audit.tokens is None else audit.tokens)
+    return short_count(audit.samples if audit.tokens is None else audit.tokens)
 
 
 def _cost(plan: Plan) -> str:
@@ -276,18 +284,6 @@ def _percent(power: float) -> str:
     if power > 0.99:
         return ">99 %"
     return "<1 %" if power < 0.01 else f"{100 * power:.0f} %"
-
-
-def _tokens(tokens: float) -> str:
-    """Three digits and a unit.
-
-    >>> _tokens(850), _tokens(1_536_000), _tokens(3.07e10)
-    ('850', '1.54 M', '30.7 G')
-    """
-    for unit, scale in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
-        if tokens >= 0.9995 * scale:
-            return f"{tokens / scale:#.3g}".rstrip(".") + unit
-    return f"{tokens:.0f}"
 
 
 def _points(probability: float) -> str:

@@ -255,10 +255,12 @@ def show_export(result: ExportResult, as_json: bool) -> int:
     """What was written."""
     if as_json:
         written = [{"what": one.what, "path": str(one.path), "n": one.n} for one in result.written]
-        _print_json({"series": result.series, "written": written})
+        _print_json({"series": result.series, "written": written, "push": result.push})
     else:
         for one in result.written:
             _say(f"{one.what:16} {one.path}  ({one.n:,})")
+        if result.push is not None:
+            _say(f"{'to publish':16} {result.push}")
     return 0
 
 

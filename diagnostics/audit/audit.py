@@ -17,16 +17,18 @@ from typing import TypeVar
 
 from diagnostics.audit.config import AuditConfig
 from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.prepare import PreparedAudit, prepare
+from diagnostics.audit.prepare import PreparedAudit, pace_of, prepare, tell_cost
 from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, teacher_force
 from diagnostics.engine.grading import grade_responses
 from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
-from diagnostics.records.progress import Pace, ProgressSink, SilentProgress
+from diagnostics.records.pace import Pace
+from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
 from diagnostics.records.shard import WHOLE, Shard, Task
 from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.store import Store
-from diagnostics.store.missing import planned_samples, samples_to_draw, ungraded
+from diagnostics.store.load import store_bytes
+from diagnostics.store.missing import planned_samples, ungraded
 from diagnostics.verdict.record import Verdict
 
 Result = TypeVar("Result")
@@ -195,12 +197,13 @@ def _audit_shard(
 def draw(prepared: PreparedAudit) -> DrawnAudit:
     """Sample, grade and teacher-force every checkpoint; models and verifiers are let go of in the end."""
     opened = prepared.open
-    lacking = samples_to_draw(opened.store, opened.key, prepared.settings.settings_id)
-    outcome = _Outcome(pace=Pace(lacking, began=time.monotonic()))
-    if outcome.pace.start_line is not None:
-        opened.progress.note(outcome.pace.start_line)
-    for tasks in _waves(prepared, outcome):
-        prepared.open.engine.run(tasks)
+    outcome = _Outcome(pace=pace_of(prepared), bytes_before=store_bytes(opened.store.path))
+    with ExitStack() as stack:
+        if outcome.pace.total:
+            tell_cost(prepared, outcome.pace)
+            stack.enter_context(opened.progress.overall(lambda: outcome.pace.line(time.monotonic())))
+        for tasks in _waves(prepared, outcome):
+            opened.engine.run(tasks)
     prepared.open.engine.close()
     prepared.open.grader.close()
     failed = {
@@ -233,11 +236,11 @@ def draw_the_one_to_ship(graded: GradedAudit) -> int:
     said = judge(prepared.open.store, prepared.open.key, drawn.failed, prepared.skipped).shipping
     chosen = None if said is None else said.best_trained
     between = [one for one in prepared.series.checkpoints[1:-1] if chosen is not None and one.step == chosen.step]
-    outcome = _Outcome(pace=Pace({}, began=time.monotonic()))
+    outcome = _Outcome(pace=Pace({}, began=time.monotonic()))  # told before as what may come
 
     def task(checkpoint: Checkpoint) -> Task[None]:
         try:
-            outcome.drawn[checkpoint.checkpoint_id] = yield from _draw_hotter(prepared, checkpoint)
+            outcome.drawn[checkpoint.checkpoint_id] = yield from _draw_hotter(prepared, checkpoint, outcome)
         except (CheckpointError, SamplerError) as error:
             prepared.open.progress.note(f"not drawn hotter: {error}")
 
@@ -267,9 +270,13 @@ def compute_kernels(graded: GradedAudit) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """What the tasks of the checkpoints came to, by checkpoint id, samples drawn and why one failed; and their pace."""
+    """What the tasks of the checkpoints came to, by checkpoint id, samples drawn and why one failed; and their pace.
+
+    ``bytes_before``: what the store's files took before anything was drawn.
+    """
 
     pace: Pace
+    bytes_before: int = 0
     drawn: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -296,32 +303,37 @@ def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
     look = opened.grader.look
     if look is not None and look.strict:
         look.take()  # what an earlier call drew may be enough to stop
-    planned = planned_samples(opened.store, opened.key, base.checkpoint_id)
-    n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample")
+    planned, drew = planned_samples(opened.store, opened.key, base.checkpoint_id), outcome.pace.drew
+    outcome.pace.begin(base.checkpoint_id)
+    n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample", drew=drew)
     if look is not None and (n or look.strict):
         look.take(whole=True)
     if n_panel:
         panel = dict.fromkeys((problem.problem_id for problem in opened.problems), n_panel)
-        n += yield from draw_samples(opened, base, prepared.panel_settings, panel, greedy=False, what="panel")
+        n += yield from draw_samples(
+            opened, base, prepared.panel_settings, panel, greedy=False, what="panel", drew=drew
+        )
     controls = prepared.controls
     for settings in () if controls is None else controls.colder:
-        n += yield from _draw_control(prepared, base, settings, controls.n if controls else 0)
+        n += yield from _draw_control(prepared, base, settings, controls.n if controls else 0, outcome)
     outcome.drawn[base.checkpoint_id] = n
     _tell_pace(opened, outcome, base)
 
 
-def _draw_control(prepared: PreparedAudit, checkpoint: Checkpoint, settings: SamplingSettings, n: int) -> Task[int]:
+def _draw_control(
+    prepared: PreparedAudit, checkpoint: Checkpoint, settings: SamplingSettings, n: int, outcome: _Outcome
+) -> Task[int]:
     opened = prepared.open
     opened.store.add_control(opened.key, checkpoint.checkpoint_id, settings, n)
     planned = dict.fromkeys((problem.problem_id for problem in opened.problems), n)
-    what = f"control T={settings.temperature:g}"
-    return (yield from draw_samples(opened, checkpoint, settings, planned, greedy=False, what=what))
+    what, drew = f"control T={settings.temperature:g}", outcome.pace.drew
+    return (yield from draw_samples(opened, checkpoint, settings, planned, greedy=False, what=what, drew=drew))
 
 
-def _draw_hotter(prepared: PreparedAudit, checkpoint: Checkpoint) -> Task[int]:
+def _draw_hotter(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _Outcome) -> Task[int]:
     n, controls = 0, prepared.controls
     for settings in () if controls is None else controls.hotter:
-        n += yield from _draw_control(prepared, checkpoint, settings, controls.n_hot if controls else 0)
+        n += yield from _draw_control(prepared, checkpoint, settings, controls.n_hot if controls else 0, outcome)
     return n
 
 
@@ -331,12 +343,13 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
     try:
         if prepared.config.adaptive:
             _allocate(prepared, checkpoint)
-        planned = planned_samples(opened.store, opened.key, checkpoint_id)
+        planned, drew = planned_samples(opened.store, opened.key, checkpoint_id), outcome.pace.drew
+        outcome.pace.begin(checkpoint_id)
         outcome.drawn[checkpoint_id] = yield from draw_samples(
-            opened, checkpoint, prepared.settings, planned, greedy=True, what="sample"
+            opened, checkpoint, prepared.settings, planned, greedy=True, what="sample", drew=drew
         )
         if checkpoint is prepared.series.checkpoints[-1]:
-            outcome.drawn[checkpoint_id] += yield from _draw_hotter(prepared, checkpoint)
+            outcome.drawn[checkpoint_id] += yield from _draw_hotter(prepared, checkpoint, outcome)
         yield from teacher_force(opened, checkpoint, prepared.settings)
         _tell_pace(opened, outcome, checkpoint)
     except (CheckpointError, SamplerError) as error:
@@ -348,7 +361,8 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
 
 
 def _tell_pace(opened: OpenAudit, outcome: _Outcome, checkpoint: Checkpoint) -> None:
-    line = outcome.pace.done_line(checkpoint.checkpoint_id, time.monotonic())
+    grown_bytes = store_bytes(opened.store.path) - outcome.bytes_before
+    line = outcome.pace.done_line(checkpoint.checkpoint_id, time.monotonic(), grown_bytes)
     if line is not None:
         opened.progress.note(line)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from diagnostics.models.chat import choose_chat, require_usable, trained_with_ch
 from diagnostics.models.precision import choose_dtype
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import CheckpointError, ConfigError
+from diagnostics.records.pace import Pace
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import (
@@ -37,7 +40,8 @@ from diagnostics.samplers import choose_sampler, lora_ranks
 from diagnostics.series import find_series
 from diagnostics.series.rollouts import read_training_responses
 from diagnostics.store import Store
-from diagnostics.store.missing import HeldDraws, finished_samples, held_controls, held_draws
+from diagnostics.store.load import cost_before
+from diagnostics.store.missing import HeldDraws, OtherDraw, finished_samples, held_controls, held_draws, samples_to_draw
 from diagnostics.tasks import load_problems, suggested_max_tokens
 from diagnostics.tasks.clusters import clusters_of
 
@@ -140,6 +144,31 @@ def prepare(
         whole_id=whole.audit_id,
         skipped=skipped,
     )
+
+
+def pace_of(prepared: PreparedAudit) -> Pace:
+    """All that the checkpoints lack: own samples and greedy responses, the panel, controls."""
+    controls, opened = prepared.controls, prepared.open
+    base, last = prepared.series.base, prepared.series.checkpoints[-1]
+    besides = []
+    if prepared.config.panel:
+        besides.append(OtherDraw(base.checkpoint_id, prepared.panel_settings.settings_id, prepared.config.panel))
+    if controls is not None:
+        besides += [OtherDraw(base.checkpoint_id, one.settings_id, controls.n) for one in controls.colder]
+        if last is not base:
+            besides += [OtherDraw(last.checkpoint_id, one.settings_id, controls.n_hot) for one in controls.hotter]
+    lacking = samples_to_draw(opened.store, opened.key, besides)
+    perhaps = 0
+    if controls is not None and len(prepared.series.checkpoints) > 2:  # the one to ship may be none of these two
+        perhaps = controls.n_hot * len(controls.hotter) * len(opened.problems)
+    return Pace(lacking, began=time.monotonic(), perhaps=perhaps, fewer=prepared.config.adaptive)
+
+
+def tell_cost(prepared: PreparedAudit, pace: Pace) -> None:
+    """Say how much there is to draw, and what it takes as far as the store knows."""
+    store, key, note = prepared.open.store, prepared.open.key, prepared.open.progress.note
+    note(pace.start_line(max_tokens=prepared.settings.max_tokens))
+    note(pace.cost_line(cost_before(store, key), free_bytes=shutil.disk_usage(store.path.parent).free))
 
 
 def _require_device(config: AuditConfig) -> None:

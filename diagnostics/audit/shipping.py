@@ -92,11 +92,26 @@ def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Ver
     if len(group) < 2:
         return verdict
     said = _over(group, 0.0, held_out=False)
+    _have_verdicts_say(store, said, [one for one in group if one is not own])
+    return replace(verdict, shipping=_of(said, verdict.series))
+
+
+def settle_merged(store_path: Path) -> None:
+    """Have the verdicts of series that came from several stores say what is shipped of all that can be compared."""
+    with Store.open(store_path) as store:
+        judged = [str(name) for name in store.frame("SELECT series FROM verdicts ORDER BY series")["series"]]
+        if len(judged) < 2:
+            return
+        for group in _comparable([_read(store, name) for name in judged]):
+            if len(group) > 1:
+                _have_verdicts_say(store, _over(group, 0.0, held_out=False), group)
+
+
+def _have_verdicts_say(store: Store, said: Recommendation, group: Sequence[_Read]) -> None:
     for one in group:
-        held = store.verdict(one.judged.counts.series) if one is not own else None
+        held = store.verdict(one.judged.counts.series)
         if held is not None:
             store.replace_verdict(stored_key(store, held.series), replace(held, shipping=_of(said, held.series)))
-    return replace(verdict, shipping=_of(said, verdict.series))
 
 
 def _of(said: Recommendation, series: str) -> Recommendation:

@@ -7,7 +7,7 @@ tasks: they yield where other checkpoints may go on.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnostics.engine.grading import Grader
@@ -47,10 +47,12 @@ def draw_samples(
     *,
     greedy: bool,
     what: str,
+    drew: Callable[[str, int], object] = lambda checkpoint_id, count: None,
 ) -> Task[int]:
     """Draw the samples of one checkpoint that the store lacks, and grade them; returns how many were drawn.
 
     ``planned``: problem id → samples wanted. ``what`` names the stage to the user and in the events of the audit.
+    ``drew`` hears the checkpoint's id and how many more are in the store.
     Raises ``UnreadableError`` where a first look at the base stops the audit.
     """
     missing = missing_samples(audit.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
@@ -64,6 +66,7 @@ def draw_samples(
                 audit.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
                 audit.grader.take(batch)
                 advance(len(batch))
+                drew(checkpoint.checkpoint_id, len(batch))
             yield
         graded_s = audit.grader.finish()
     wall_s = time.perf_counter() - start - graded_s

@@ -38,7 +38,11 @@ class Exported:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What was written, in the order in which it was asked for, and of which series."""
+    """What was written, in the order in which it was asked for, and of which series.
+
+    ``push`` is the command that publishes the samples, None where no repository was named.
+    """
 
     series: tuple[str, ...]
     written: tuple[Exported, ...]
+    push: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,6 +76,7 @@ def export(
     what: Sequence[Asked] = DEFAULT_WHAT,
     formats: Sequence[Format] = (),
     figures: Sequence[str] = (),
+    push: str | None = None,
     series: Sequence[str] | None = None,
     replace: bool = False,
     memory_gib: float | None = None,
@@ -88,6 +90,8 @@ def export(
     ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` one of records of that schema,
     ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg). ``all``
     is all of them.
+    ``push`` names the dataset on the hub that the samples are for: they are what is written by default then, and the
+    command that publishes them is told. Nothing is sent.
     Each appears whole or not at all. What is there already is an error, unless ``replace``; then what an earlier export
     left is replaced, and a folder of anybody else is still an error. Pictures that ``figures`` name join those that an
     earlier export left. ``write_plots`` draws.
@@ -101,6 +105,8 @@ def export(
         wanted = ("plots",)
     if figures and "plots" not in wanted:
         raise ConfigError(f"--figure {figures[0]}: pictures are plots; add plots to --what")
+    if push is not None:
+        wanted = _to_push(push, wanted)
     table_formats, picture_formats = _formats(formats, wanted)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
@@ -121,7 +127,7 @@ def export(
             joined = bool(figures) and target == folder / "plots"
             _require_free(target, replace=replace or joined)
         written = tuple(one for name in wanted for one in job.write(name))
-    return ExportResult(series=chosen, written=written)
+    return ExportResult(series=chosen, written=written, push=push and _push_command(push, folder / "samples"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +237,31 @@ def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Nam
     if not names:
         raise ConfigError(f"{flag}: names nothing; choose from {', '.join(known)}")
     return tuple(dict.fromkeys(names))
+
+
+def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
+    """What to write for a dataset of this name. Raises ``ConfigError`` for one that the hub would not take."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+    except HFValidationError:
+        raise ConfigError(f"--push {repository}: not a name of a dataset; give OWNER/NAME") from None
+    if wanted == DEFAULT_WHAT:
+        return ("samples",)
+    if "samples" not in wanted:
+        raise ConfigError(f"--push {repository}: what is pushed are the samples; add samples to --what")
+    return wanted
+
+
+def _push_command(repository: str, folder: Path) -> str:
+    """Of the hub's own client, which asks for the token.
+
+    >>> _push_command("me/grpo-samples", Path("out/my run/samples"))
+    "hf upload me/grpo-samples 'out/my run/samples' . --repo-type dataset --private"
+    """
+    return f"hf upload {repository} {shlex.quote(str(folder))} . --repo-type dataset --private"
 
 
 def _formats(

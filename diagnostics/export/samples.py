@@ -5,7 +5,6 @@ Texts are read and written in parts of bounded size, so that a store larger than
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from diagnostics.export.card import dataset_card
 from diagnostics.records.names import slugs
 from diagnostics.store import Store
-from diagnostics.store.views import meaning_of
 
 #: Text read at a time, in bytes.
 PART_BYTES = 32 << 20
@@ -50,14 +49,6 @@ SCHEMA = pa.schema(
         ("settings_id", pa.string()),
     ]
 )
-#: Where a column comes from that ``graded_samples`` does not have.
-RELATION = {
-    "source_id": "problems",
-    "prompt": "problems",
-    "gold": "problems",
-    "verifier": "problems",
-    "settings_id": "settings",
-}
 _COLUMN_BYTES = 256  # of a row, beside its texts
 
 # in the order of the problem file
@@ -92,13 +83,6 @@ JOIN problems AS p USING (problem_id)
 WHERE g.series = $series AND g.step = $step AND g.problem_id IN (SELECT unnest($problem_ids::VARCHAR[]))
   AND g.sample_index >= $first_index AND g.sample_index < $end_index
 ORDER BY list_position($problem_ids::VARCHAR[], g.problem_id), g.greedy DESC, g.sample_index
-"""
-_SETTINGS = """
-SELECT a.series, s.*
-FROM current_audits AS a
-JOIN settings AS s USING (settings_id)
-WHERE list_contains($series::VARCHAR[], a.series)
-ORDER BY a.series
 """
 
 
@@ -178,48 +162,5 @@ def write_samples(
                     writer.write_table(table)
                     n_written += len(table)
                     advance(part.n)
-    (folder / "README.md").write_text(_card(store, tuple(planned), n_written), encoding="utf-8")
+    (folder / "README.md").write_text(dataset_card(store, tuple(planned), SCHEMA, n_written), encoding="utf-8")
     return n_written
-
-
-def _card(store: Store, series: Sequence[str], n_samples: int) -> str:
-    """The dataset card: its head tells ``load_dataset`` what to read, the rest tells people what they have."""
-    configs = {
-        "configs": [{"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}],
-        "tags": ["oversharp"],
-    }
-    settings = store.frame(_SETTINGS, series=list(series)).convert_dtypes()
-    columns = [
-        f"| `{field.name}` | {field.type} | {meaning.unit} | {meaning.text} |"
-        for field in SCHEMA
-        if (meaning := meaning_of(RELATION.get(field.name, "graded_samples"), field.name))
-    ]
-    return "\n".join(
-        [
-            "---",
-            json.dumps(configs, indent=2),  # JSON is YAML
-            "---",
-            "",
-            "# Sampled responses, graded",
-            "",
-            f"{n_samples:,} responses of the checkpoints of {', '.join(series)}, drawn or imported by oversharp, with "
-            "their grades. Problems and models keep their own licences.",
-            "",
-            "```python",
-            "from datasets import load_dataset",
-            "",
-            'samples = load_dataset("PATH/OF/THIS/FOLDER", split="samples")',
-            "```",
-            "",
-            "| column | type | unit | meaning |",
-            "|---|---|---|---|",
-            *columns,
-            "",
-            "How they were drawn; what the tool did not tell is null:",
-            "",
-            "```json",
-            json.dumps(json.loads(settings.to_json(orient="records")), indent=2, ensure_ascii=False),
-            "```",
-            "",
-        ]
-    )

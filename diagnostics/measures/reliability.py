@@ -18,7 +18,7 @@ from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.pass_at_k import at_least_table
 
 
-class Table(Protocol):
+class ChanceTable(Protocol):
     """What is asked of k responses, for every number of correct ones among n."""
 
     def __call__(self, n: int, k: int) -> Float[np.ndarray, " correct"]:
@@ -29,7 +29,7 @@ def _all_of(n: int, k: int) -> Float[np.ndarray, " correct"]:
     return at_least_table(n, k, k)
 
 
-def _share_of(percent: int) -> Table:
+def _share_of(percent: int) -> ChanceTable:
     # in whole numbers: 0.55 * 20 is more than 11
     return lambda n, k: at_least_table(n, k, -(-percent * k // 100))
 
@@ -39,7 +39,7 @@ def _mean_above_half(n: int, k: int) -> Float[np.ndarray, " correct"]:
     return np.asarray(2.0 / k * np.sum([at_least_table(n, k, one) for one in least], axis=0))
 
 
-def _reliability(name: str, title: str, *, of: Mapping[str, Table], plot: Plot, doc: str) -> Measure:
+def _reliability(name: str, title: str, *, of: Mapping[str, ChanceTable], plot: Plot, doc: str) -> Measure:
     """A finding per checkpoint, k and scope in ``of``; unknown where a problem lacks samples, or k > n."""
 
     def compute(evidence: Evidence) -> list[Finding]:

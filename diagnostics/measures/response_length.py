@@ -46,7 +46,7 @@ MEASURE = Measure(
     unit="tokens",
     section="health",
     needs=("graded_samples",),
-    missing="no graded samples",
+    missing="no graded sample tells how many tokens it has",
     plot=Plot(x="step", group="scope", y_label="tokens per response"),
     sql=SQL,
 )

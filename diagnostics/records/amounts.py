@@ -1,4 +1,4 @@
-"""Counts with their nouns, as every printed sentence has them."""
+"""Counts with their nouns, times and sizes, as every printed sentence has them."""
 
 from __future__ import annotations
 
@@ -10,3 +10,35 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     ('1 problem', '0 samples', '12,000 series')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def short_count(count: float) -> str:
+    """Three digits and a unit.
+
+    >>> short_count(850), short_count(1_536_000), short_count(3.07e10)
+    ('850', '1.54 M', '30.7 G')
+    """
+    for unit, scale in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if count >= 0.9995 * scale:
+            return f"{count / scale:#.3g}".rstrip(".") + unit
+    return f"{count:.0f}"
+
+
+def about_time(seconds: float) -> str:
+    """Minutes, from two hours on hours, from two days on days; rounded up, since nothing takes 0 minutes.
+
+    >>> about_time(41), about_time(5_000), about_time(20_000), about_time(600_000)
+    ('about 1 min', 'about 84 min', 'about 5.6 h', 'about 6.9 days')
+    """
+    if seconds < 2 * 3600:
+        return f"about {-(-seconds // 60):.0f} min"
+    return f"about {seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"about {seconds / 86400:.1f} days"
+
+
+def disk_size(n_bytes: float) -> str:
+    """Bytes on a disk, in decimal units as disks are sold.
+
+    >>> disk_size(41_000_000), disk_size(2_140_000_000)
+    ('41 MB', '2.1 GB')
+    """
+    return f"{n_bytes / 1e6:.0f} MB" if n_bytes < 0.9995e9 else f"{n_bytes / 1e9:.1f} GB"

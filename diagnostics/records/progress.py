@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Event, Thread
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import about_time
 from diagnostics.records.cells import visible
 
 
@@ -26,6 +27,9 @@ class ProgressSink(Protocol):
     def stage(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
         """A stage of ``total`` units; use as ``with sink.stage("sample", 256) as advance: advance(32)``."""
 
+    def overall(self, says: Callable[[], str]) -> AbstractContextManager[None]:
+        """A run over several stages; ``says`` tells in a line how far all of it is, whenever it is asked."""
+
 
 class SilentProgress:
     """Says nothing: for libraries, notebooks and tests."""
@@ -37,6 +41,11 @@ class SilentProgress:
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """A stage whose ``advance`` does nothing."""
         yield lambda count: None
+
+    @contextmanager
+    def overall(self, says: Callable[[], str]) -> Iterator[None]:
+        """Never asks ``says``."""
+        yield
 
 
 #: Where there is no terminal, a stage that is still at work says so this often.
@@ -63,54 +72,20 @@ class _OpenStage:
         if not self.done or passed <= 0:
             return f"{said} after {passed / 60:.0f} min"
         left_s = (self.total - self.done) * passed / self.done
-        left = f"about {-(-left_s // 60):.0f} min left" if left_s > 0 else "nearly done"
+        left = f"{about_time(left_s)} left" if left_s > 0 else "nearly done"
         return f"{said}, {self.done / passed:.1f} per second, {left}"
 
 
-class Pace:
-    """How far a run is over all its checkpoints.
+class _Bars(Progress):
+    """Bars, and below them a line on the whole run."""
 
-    ``lacking`` are the samples that each still lacks, by its id; who lacks none is not counted.
+    says: Callable[[], str] | None = None
 
-    >>> pace = Pace({"base": 2000, "late": 1000, "last": 1000}, began=0.0)
-    >>> pace.start_line
-    'to draw: 4,000 samples at 3 checkpoints'
-    >>> pace.done_line("base", now=100.0)
-    'checkpoint 1 of 3 is done: 20 samples per second, about 2 min for the others'
-    >>> pace.leave_out("late")
-    >>> pace.done_line("last", now=150.0)
-    'checkpoint 3 of 3 is done: 20 samples per second'
-    >>> print(pace.done_line("held", now=150.0))
-    None
-    """
-
-    def __init__(self, lacking: Mapping[str, int], *, began: float) -> None:
-        self._lacking = dict(lacking)
-        self._of = len(lacking)
-        self._began = began
-        self._drawn = 0
-
-    @property
-    def start_line(self) -> str | None:
-        """What there is to draw; None where that is nothing."""
-        if not self._lacking:
-            return None
-        at = plural(self._of, "checkpoint")
-        return f"to draw: {plural(sum(self._lacking.values()), 'sample')} at {at}"
-
-    def leave_out(self, checkpoint_id: str) -> None:
-        """Its samples will not be drawn."""
-        self._lacking.pop(checkpoint_id, None)
-
-    def done_line(self, checkpoint_id: str, now: float) -> str | None:
-        """What to say of a checkpoint that is done; None where it had nothing to draw."""
-        if checkpoint_id not in self._lacking:
-            return None
-        self._drawn += self._lacking.pop(checkpoint_id)
-        per_s = self._drawn / max(now - self._began, 1e-9)
-        said = f"checkpoint {self._of - len(self._lacking)} of {self._of} is done: {per_s:.2g} samples per second"
-        left_s = sum(self._lacking.values()) / per_s
-        return f"{said}, about {-(-left_s // 60):.0f} min for the others" if self._lacking else said
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What rich draws several times a second."""
+        yield from super().get_renderables()
+        if self.says is not None:
+            yield Text(visible(self.says()), no_wrap=True, overflow="ellipsis")
 
 
 class ConsoleProgress:
@@ -121,8 +96,9 @@ class ConsoleProgress:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._bars: Progress | None = None
+        self._bars: _Bars | None = None
         self._open: list[_OpenStage] = []
+        self._says: Callable[[], str] | None = None
         self._ended = Event()
 
     def note(self, text: str) -> None:
@@ -131,7 +107,10 @@ class ConsoleProgress:
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error."""
+        """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error.
+
+        A line takes the place of its bar where the run goes on: a terminal has no room for the bars of all stages.
+        """
         bars = self._bars = self._bars or self._started()
         task = bars.add_task(visible(title), total=total)
         mine = _OpenStage(title=title, total=total, began=time.monotonic())
@@ -145,14 +124,35 @@ class ConsoleProgress:
             yield advance
         finally:
             self._open.remove(mine)
-            if not self._open:
-                self._ended.set()
-                bars.stop()
-                self._bars = None
-        if not self._console.is_terminal:
+            if self._goes_on:
+                bars.remove_task(task)
+            self._stop_if_over()
+        if not self._console.is_terminal or self._goes_on:
             self.note(f"{title}: {total} done")
 
-    def _started(self) -> Progress:
+    @contextmanager
+    def overall(self, says: Callable[[], str]) -> Iterator[None]:
+        """A line under the bars on a terminal; elsewhere one a minute, also while no stage is at work."""
+        self._says = says
+        self._bars = self._bars or self._started()
+        self._bars.says = says
+        try:
+            yield
+        finally:
+            self._says = self._bars.says = None
+            self._stop_if_over()
+
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self._open) or self._says is not None
+
+    def _stop_if_over(self) -> None:
+        if self._bars is not None and not self._goes_on:
+            self._ended.set()
+            self._bars.stop()
+            self._bars = None
+
+    def _started(self) -> _Bars:
         """The block of bars that all stages which overlap share: a terminal has room for one."""
         if not self._console.is_terminal:
             self._ended = Event()
@@ -164,11 +164,13 @@ class ConsoleProgress:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        bars = Progress(*columns, console=self._console, transient=False, disable=not self._console.is_terminal)
+        bars = _Bars(*columns, console=self._console, transient=False, disable=not self._console.is_terminal)
         bars.start()
         return bars
 
     def _tell(self, ended: Event) -> None:
         while not ended.wait(HEARTBEAT_S):
-            for one in tuple(self._open):
-                self.note(f"{datetime.now():%H:%M} {one.line(time.monotonic())}")
+            says, now = self._says, time.monotonic()
+            lines = [] if says is None else [says()]
+            for line in lines + [one.line(now) for one in tuple(self._open)]:
+                self.note(f"{datetime.now():%H:%M} {line}")

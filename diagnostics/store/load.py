@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pandas import isna
 from pandas.api.types import is_list_like
 
 from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.pace import LEAST_BYTES, SampleCost
 from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
 from diagnostics.store.write_audit import COMPARED, look_ids
 from diagnostics.verdict.claims import FELL_HERE
@@ -257,3 +259,45 @@ def stored_problems(store: Store, problem_ids: Sequence[str]) -> list[Problem]:
     if unknown:
         raise StoreError(f"{store.path}: problem {unknown[0]} is not in the store; run the audit again")
     return [by_id[problem_id] for problem_id in problem_ids]
+
+
+def cost_before(store: Store, key: AuditKey) -> SampleCost:
+    """What a sample of this series, drawn as this audit draws, took so far in this store."""
+    held = store.frame(
+        """
+        SELECT count(*) AS n, avg(n_tokens) AS tokens
+        FROM samples
+        SEMI JOIN (FROM series_checkpoints WHERE series = $series) USING (checkpoint_id)
+        WHERE settings_id = $settings_id AND NOT greedy
+        """,
+        series=key.series,
+        settings_id=key.settings_id,
+    ).iloc[0]
+    if not held["n"]:
+        return SampleCost()
+    took = store.frame(
+        """
+        SELECT
+            sum(rows_written) FILTER (stage <> 'teacher-force') AS n,
+            sum(wall_s) AS wall_s
+        FROM events
+        SEMI JOIN (FROM audits WHERE series = $series AND settings_id = $settings_id) USING (audit_id)
+        WHERE stage IN ('sample', 'panel', 'teacher-force') OR starts_with(stage, 'control ')
+        """,
+        series=key.series,
+        settings_id=key.settings_id,
+    ).iloc[0]
+    n_bytes = store_bytes(store.path)
+    n_all = store.frame("SELECT count(*) AS n FROM samples")["n"].iloc[0]
+    return SampleCost(
+        n=int(held["n"]),
+        tokens=None if isna(held["tokens"]) else float(held["tokens"]),
+        seconds=float(took["wall_s"] / took["n"]) if took["n"] and took["n"] > 0 else None,
+        bytes=n_bytes / n_all if n_bytes >= LEAST_BYTES else None,
+    )
+
+
+def store_bytes(path: Path) -> int:
+    """What the files of a store take: the database, its log, and the scores of tokens beside it."""
+    files = [path, path.with_name(f"{path.name}.wal"), *path.resolve().with_suffix(".tokens").glob("*")]
+    return sum(one.stat().st_size for one in files if one.is_file())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
@@ -66,25 +66,53 @@ def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str
     return {str(row.problem_id): int(row.n_planned) for row in rows.itertuples()}
 
 
-def samples_to_draw(store: Store, key: AuditKey, settings_id: str) -> dict[str, int]:
-    """How many samples of all problems each checkpoint of this audit lacks; those that lack none are left out."""
+class OtherDraw(NamedTuple):
+    """``n`` samples of every problem from one checkpoint, under settings other than those of the audit's own."""
+
+    checkpoint_id: str
+    settings_id: str
+    n: int
+
+
+def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = ()) -> dict[str, int]:
+    """How many samples of all problems each checkpoint of this audit lacks; those that lack none are left out.
+
+    Greedy responses count, and what is drawn ``besides``: a panel, controls.
+    """
     rows = store.frame(
         """
-        WITH held AS (
-            SELECT checkpoint_id, problem_id, count(*) AS n
+        WITH wanted AS (
+            SELECT checkpoint_id, settings_id, problem_id, n_planned AS n, 1 AS n_greedy
+            FROM planned_samples
+            WHERE audit_id = $audit_id
+            UNION ALL
+            SELECT d.checkpoint_id, d.settings_id, problem_id, d.n, 0
+            FROM (
+                SELECT unnest($checkpoints::VARCHAR[]) AS checkpoint_id, unnest($settings::VARCHAR[]) AS settings_id,
+                    unnest($ns::BIGINT[]) AS n
+            ) AS d, audit_problems
+            WHERE audit_id = $audit_id
+        ),
+        held AS (
+            SELECT
+                checkpoint_id, settings_id, problem_id,
+                count(*) FILTER (NOT greedy) AS n_held,
+                count(*) FILTER (greedy) AS n_greedy_held
             FROM samples
-            WHERE settings_id = $settings_id AND NOT greedy
             GROUP BY ALL
         )
-        SELECT checkpoint_id, sum(greatest(0, n_planned - coalesce(n, 0))) AS lacking
-        FROM planned_samples
-        LEFT JOIN held USING (checkpoint_id, problem_id)
-        WHERE audit_id = $audit_id
+        SELECT
+            checkpoint_id,
+            sum(greatest(0, n - coalesce(n_held, 0)) + greatest(0, n_greedy - coalesce(n_greedy_held, 0))) AS lacking
+        FROM wanted
+        LEFT JOIN held USING (checkpoint_id, settings_id, problem_id)
         GROUP BY checkpoint_id
         ORDER BY checkpoint_id
         """,
         audit_id=key.audit_id,
-        settings_id=settings_id,
+        checkpoints=[one.checkpoint_id for one in besides],
+        settings=[one.settings_id for one in besides],
+        ns=[one.n for one in besides],
     )
     return {str(row.checkpoint_id): int(row.lacking) for row in rows.itertuples() if row.lacking}
 

@@ -19,7 +19,8 @@ class Choice:
 
     ``series`` are those that it belongs to, several for a base that they share. ``first`` and ``worst`` are the changes
     of pass@1 and of pass@k at the k with the lowest, ``lost`` counts the problems of ``n_problems`` without a correct
-    sample that the base solved, ``sure`` those of them that are no chance; all None where unknown.
+    sample that the base solved, ``sure`` those of them that are no chance; all None where unknown. Their intervals are
+    of each k ``by_itself`` where no band over all that is compared holds this one.
     """
 
     series: tuple[SeriesSource, ...]
@@ -34,6 +35,7 @@ class Choice:
     lost: int | None = None
     sure: int | None = None
     n_problems: int = 0
+    by_itself: bool = False
 
 
 def groups(context: Context) -> tuple[tuple[Recommendation | None, tuple[SeriesSource, ...]], ...]:
@@ -75,12 +77,30 @@ def choices(context: Context, said: Recommendation | None, members: Sequence[Ser
             default=None,
         )
         last = next((one for one in steps if one.step == series.last_step and one.temperature is None), None)
+        if last is not None and last.first is None:
+            last = _twin(context, said, last) or last
         if best is not None and best != last:
             yield _of_step(context, [series], best)
         if last is not None and last.role != "recommended" and last.first is not None:
             yield _of_step(context, [series], last)
         elif last is None or last.role != "recommended":
             yield from _of_findings(context, series)
+
+
+def _twin(context: Context, said: Recommendation | None, step: ShippingStep) -> ShippingStep | None:
+    """What is said of the same weights in another series, as of this step: they are compared once."""
+    weights = {
+        (series.name, int(row.step)): row.checkpoint_id
+        for series in context.series
+        for row in series.checkpoints.itertuples()
+    }
+    own = weights.get((step.series, step.step))
+    same = [
+        one
+        for one in (said.steps if said else ())
+        if weights.get((one.series, one.step)) == own and one.temperature is None and one.first is not None
+    ]
+    return replace(same[0], series=step.series, step=step.step, role=step.role) if same else None
 
 
 def _of_step(context: Context, series: Sequence[SeriesSource], one: ShippingStep) -> Choice:
@@ -122,6 +142,7 @@ def _of_findings(context: Context, series: SeriesSource) -> Iterator[Choice]:
         lost=lost,
         sure=sure,
         n_problems=len(series.problem_ids),
+        by_itself=True,
     )
 
 

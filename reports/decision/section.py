@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.problem_changes import SURE
 from diagnostics.verdict.recommendation import BandedChange, Recommendation
@@ -17,12 +17,13 @@ from reports.records import Advice, Cell, Column, Decision, Figure, Table
 from reports.sections.coverage_figures import change_map
 from reports.sections.headline import DEFINITION
 from reports.sections.verdict_card import LOOKS, NO_VERDICT
-from reports.sharpening.figure import HOW, shared_figure, sharpening_figure
+from reports.sharpening.figure import HOW, first_figure
 
 _BAND = (
     f"Brackets: {numbers.NINETY_FIVE} band over all checkpoints, temperatures and k that were compared, in points "
     "against the base. Worst pass@k: at the k with the lowest estimate."
 )
+_ALONE = f"Brackets: {numbers.NINETY_FIVE} interval at each k by itself, in points against the base."
 _LOST = (
     f"Problems lost: solved by the base, and by none of as many samples of the checkpoint; surely where Fisher's exact "
     f"test, with Holm's correction over the problems that have correct samples and wrong ones, has p ≤ {SURE:g}. Not "
@@ -41,13 +42,30 @@ def decision(context: Context) -> Decision:
     """What to ship of every group of series that were compared, the table of choices, and two pictures."""
     found = groups(context)
     made = [one for said, members in found for one in choices(context, said, members)]
+    advice = tuple(_advice(context, said, members) for said, members in found)
     return Decision(
-        advice=tuple(_advice(context, said, members) for said, members in found),
+        title=advice[0].title if len(advice) == 1 else f"What to ship: {len(advice)} answers",
+        advice=advice,
         table=_table(context, made),
+        table_first=len(context.series) > 1,
         chosen=tuple(one.is_recommended for one in made),
         sentences=_sentences(context),
-        reading=(f"{DEFINITION} {citations.key('A')[0]}.", _BAND, _LOST),
+        reading=(f"{DEFINITION} {citations.key('A')[0]}.", *_brackets(made), _LOST),
         figures=_figures(context),
+    )
+
+
+def _brackets(made: Sequence[Choice]) -> tuple[str, ...]:
+    """What the brackets of the table mean, which is not the same in all rows."""
+    bracketed = [one for one in made if one.first is not None]
+    alone = [f"{one.series[0].name} step {one.step}" for one in bracketed if one.by_itself]
+    if len(alone) == len(bracketed):
+        return (_ALONE,) if alone else ()
+    if not alone:
+        return (_BAND,)
+    return (
+        _BAND,
+        f"Of {numbers.listing(tuple(alone))}, which that band does not hold: {_ALONE[0].lower()}{_ALONE[1:]}",
     )
 
 
@@ -177,6 +195,5 @@ def _sentences(context: Context) -> tuple[str, ...]:
 
 def _figures(context: Context) -> tuple[Figure, ...]:
     """The run beside its base drawn sharper, where one picture holds all series, and the map of checkpoints and k."""
-    beside = sharpening_figure(context, context.series[0]) if len(context.series) == 1 else shared_figure(context)
-    found = (beside, change_map(context))
+    found = (first_figure(context)[0], change_map(context))
     return tuple(one for one in found if isinstance(one, Figure))

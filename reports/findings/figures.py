@@ -12,6 +12,7 @@ import pandas as pd
 from diagnostics.measures.contract import Measure
 from reports import numbers
 from reports.evidence.source import SeriesSource, Source
+from reports.findings.mends import without_value
 from reports.findings.tables import Display, display_of, is_ordered, measure_table, scope_label, scope_order, spread
 from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
 from reports.wording import WITH_MODES, bound, known, reasons
@@ -112,7 +113,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         rows = known(source.findings, measure.name, scope=None)
     if rows.empty or set(rows["scope"]) <= QUALIFIERS:
         why = why or (f"this store holds no finding of {measure.name}",)
-        return Missing(title=title, why=why, how=_mend(measure, why))
+        return without_value(source, title, why, unmeasured=measure.missing)
     display = display_of(str(rows["unit"].iloc[0]), signed=measure.signed)
     if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
         return replace(constant, title=title)
@@ -144,13 +145,6 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
             *(f"No interval: {reason}." for reason in rows["why_no_interval"].dropna().unique()),
         ),
     )
-
-
-def _mend(measure: Measure, why: tuple[str, ...]) -> str:
-    """What would give a value, where the reason does not say it."""
-    if "mode_logps" in measure.needs and not any("audit" in one for one in why):
-        return "audit problems that list every accepted response (their field modes)"
-    return ""
 
 
 def _units(rows: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Pa
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.sections.verdict_card import verdict_text
 from reports.sections.verdict_tables import window_text
-from reports.sharpening.figure import shared_figure, sharpening_figure
+from reports.sharpening.figure import first_figure, sharpening_figure
 from reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (
@@ -59,8 +59,8 @@ def _card(context: Context, series: SeriesSource) -> Card:
 
 
 def _own_figure(context: Context, series: SeriesSource) -> Figure | None:
-    """The run beside its base, where the first screen has no such picture: of several series without a common base."""
-    if len(context.series) == 1 or shared_figure(context) is not None:
+    """The run beside its base, where the first screen does not show that picture of this series."""
+    if series.name in first_figure(context)[1]:
         return None
     return sharpening_figure(context, series)
 

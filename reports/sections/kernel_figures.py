@@ -10,6 +10,7 @@ from reports import numbers
 from reports.context import Context
 from reports.evidence.kernels import SeriesKernels, last_pair
 from reports.evidence.source import SeriesSource
+from reports.findings.mends import without_value
 from reports.records import Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
 
 MAX_ROWS = 96
@@ -31,7 +32,7 @@ def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, pla
     }
     lacking = list(dict.fromkeys(kernels.why_not(step) for step in steps if step not in shown))
     if not shown:
-        return Missing(title=title, why=tuple(lacking))
+        return without_value(context.source, title, lacking)
     problem_ids = _problems_drawn(shown)
     drawn = {s: rows.take(np.flatnonzero(np.isin(rows.problem_N, problem_ids))) for s, rows in shown.items()}
     panels = tuple(_heat_panel(series, step, rows, problem_ids) for step, rows in drawn.items())
@@ -117,7 +118,7 @@ def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, pl
     title = _named(context, _SCATTER_TITLE, series)
     made = kernels.last_step(series)
     if isinstance(made, str):
-        return Missing(title=title, why=(made,))
+        return without_value(context.source, title, (made,))
     scope, prediction = made
     spread = float(np.std(prediction.measured_M)) / float(np.std(prediction.total()))
     scaled_M = prediction.total() * spread

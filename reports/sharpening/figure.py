@@ -15,7 +15,7 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import series_colour
 from reports.findings.tables import display_of
 from reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
-from reports.sharpening.points import Point, Points, points_of
+from reports.sharpening.points import Point, Points, k_of, points_of
 from reports.wording import bound, known
 
 TITLE = "better, or only sharper?"
@@ -52,12 +52,29 @@ def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
     )
 
 
+def first_figure(context: Context) -> tuple[Figure | None, tuple[str, ...]]:
+    """What stands beside the decision, and of which series: of all if they share a base, else of the recommended."""
+    names = tuple(one.name for one in context.series)
+    if len(names) == 1:
+        return sharpening_figure(context, context.series[0]), names
+    shared = shared_figure(context)
+    if shared is not None:
+        return shared, names
+    said = (one.verdict.shipping.recommended for one in context.series if one.verdict and one.verdict.shipping)
+    trained = [one.series for one in said if one is not None and not one.is_base]
+    chosen = next((one for one in context.series if one.name in trained), None)
+    return (None, ()) if chosen is None else (sharpening_figure(context, chosen), (chosen.name,))
+
+
 def shared_figure(context: Context) -> Figure | None:
     """All series that were audited from one base beside it; None for fewer than two, or where it was not drawn sharper.
 
     Their frontiers are one: the base's samples and controls are shared by all series of a store that were drawn alike.
+    At the largest k that all of them are seen at.
     """
-    found = [points for series in context.series if (points := points_of(context, series)) is not None]
+    ks = [k for series in context.series if (k := k_of(context, series)) is not None]
+    at = min(ks, default=None)
+    found = [points for series in context.series if (points := points_of(context, series, at)) is not None]
     shared = [one for one in found if _base(one) == _base(found[0]) and len(one.colder) > 1]
     if len(shared) < 2 or len(shared) < len(context.series):
         return None

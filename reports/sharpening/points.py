@@ -62,9 +62,9 @@ class Points:
     hotter_k: int | None = None
 
 
-def points_of(context: Context, series: SeriesSource) -> Points | None:
-    """None where fewer than two checkpoints have a pass@1 and a pass@k."""
-    k = _k(context, series)
+def points_of(context: Context, series: SeriesSource, k: int | None = None) -> Points | None:
+    """At ``k``, by default ``k_of``; None where fewer than two checkpoints have a pass@1 and a pass@k."""
+    k = k or k_of(context, series)
     steps = [int(step) for step in series.checkpoints["step"]]
     steps.sort(key=lambda step: (step != series.base_step, step))
     if k is None:
@@ -90,7 +90,7 @@ def points_of(context: Context, series: SeriesSource) -> Points | None:
     )
 
 
-def _k(context: Context, series: SeriesSource) -> int | None:
+def k_of(context: Context, series: SeriesSource) -> int | None:
     """That of the comparison with the colder base; without one, the largest with an interval."""
     rows = context.source.findings
     rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from diagnostics.app.console_tables import print_confirmations
+from diagnostics.app.console_tables import print_confirmations, print_shipping
 from diagnostics.audit.confirm import ConfirmResult, _shortlist
 from diagnostics.audit.plan import plan
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import Confirmation, Problem
 from diagnostics.store import Store
+from diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
 from tests.audit.test_counts import plant
 
 
@@ -32,6 +34,45 @@ def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     print_confirmations(result, Console(file=out, width=width, highlight=False))
     for said in ("1000/1024", "0/1024", "1.2e-10", "8e-10", "confirmed", "yes"):
         assert said in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_of_what_there_is_to_ship_no_cell_is_cut_and_a_long_reason_stands_below(width: int) -> None:
+    twin = ShippingStep(
+        series="another-run-with-a-name", step=20, checkpoint="checkpoint-20", is_base=False, role=None,
+        pass_at_1=None, why="the same weights as checkpoint-20 of run, which stands for both",
+    )  # fmt: skip
+    changes = {
+        "first": BandedChange(k=1, change=0.18, low=-0.006, high=0.369),
+        "worst": BandedChange(k=32, change=-0.275, low=-0.511, high=-0.038),
+    }
+    out_by = replace(twin, series="run", role="out", out_by="estimate", why=None, temperature=0.15, **changes)
+    said = Recommendation(
+        series=("another-run-with-a-name", "run"), sentence="Ship it.", ks=(1, 32), n_problems=40, n_choosing=40,
+        recommended=replace(out_by, role="recommended", out_by=None), steps=(out_by, twin),
+    )  # fmt: skip
+    out = io.StringIO()
+    print_shipping([said], Console(file=out, width=width, highlight=False))
+    lines = out.getvalue().splitlines()
+    row = next(line for line in lines if line.startswith("run "))
+    assert row.split() == [
+        "run",
+        "20",
+        "0.15",
+        "+18.0",
+        "[−0.6,",
+        "36.9]",
+        "−27.5",
+        "[−51.1,",
+        "−3.8]",
+        "32",
+        "out,",
+        "estimate",
+    ]
+    assert [line.split()[-3:] for line in lines if line.startswith("another-run-with-a-name")] == [
+        ["not", "to", "choose"]
+    ]
+    assert f"not to choose: checkpoint-20 of another-run-with-a-name, {twin.why}" in lines
 
 
 def test_weights_that_come_again_change_no_shortlist(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from diagnostics.audit.audit import AuditResult, audit
 from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
 from diagnostics.kernel import GradientKernel, KernelRow
 from diagnostics.models.load import LoadedModel
+from diagnostics.records.amounts import short_count
 from diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
@@ -28,7 +29,7 @@ from tests.audit.small_audits import Notes, config, frame, with_rollouts
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
 SAMPLES = """
-SELECT checkpoint_id, settings_id, problem_id, greedy, sample_index, text, logp_sum_raw
+SELECT checkpoint_id, settings_id, problem_id, greedy, sample_index, text, n_tokens, logp_sum_raw
 FROM samples
 ORDER BY ALL
 """
@@ -159,8 +160,19 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_
     audit([countdown_series], config(tmp_path, n_base=32))
     with Store.open(tmp_path / "audit.duckdb") as store:
         samples = store.frame(SAMPLES)
-    topped = audit([countdown_series], config(tmp_path, **more))
+        settings_id, max_tokens = store.frame(
+            "SELECT settings_id, max_tokens FROM current_audits JOIN settings USING (settings_id)"
+        ).iloc[0]
+    progress = Notes()
+    topped = audit([countdown_series], config(tmp_path, **more), progress=progress)
     assert topped.samples_drawn == 5 * 8 + 2 * 5 * 4
+    told, cost = (note for note in progress.notes if re.match("to draw|if they are like", note))
+    assert told == f"to draw: 80 samples at 3 checkpoints, at most {short_count(80 * max_tokens)} tokens"
+    own = samples[~samples["greedy"] & (samples["settings_id"] == settings_id)]
+    assert len(own) == 5 * 32 + 2 * 5 * 16
+    assert (
+        cost == f"if they are like the 320 in the store: {short_count(80 * own['n_tokens'].mean())} tokens, about 1 min"
+    )
     with Store.open(tmp_path / "audit.duckdb") as store:
         assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
         assert store.frame("SELECT n, n_base FROM current_audits").to_numpy().tolist() == [[20, 40]]
@@ -173,7 +185,9 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_
 def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     countdown_series: Path, tmp_path: Path
 ) -> None:
-    result = audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True))
+    progress = Notes()
+    result = audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True), progress=progress)
+    assert sum(note.startswith("to draw: at most 265 samples at 3 checkpoints") for note in progress.notes) == 1
     drawn = frame(result.store_path, "SELECT step, n FROM sampled_counts GROUP BY ALL ORDER BY ALL").to_numpy().tolist()
     values = frame(result.store_path, "SELECT step, k, value FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL")
     # an untrained model solves nothing: from the second checkpoint on, twice the largest k is enough
@@ -262,9 +276,10 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     assert tokens["step"].tolist() == [20, 40]
     assert all(len(row.token_logps) == len(row.token_logps_before) == 6 for row in tokens.itertuples())
     assert any("step_000060.parquet" in note for note in progress.notes)
-    pace = [note for note in progress.notes if re.match("to draw|checkpoint . of", note)]
-    assert pace[0].endswith(" at 3 checkpoints")
-    assert [re.sub("[0-9.e+]+ samples", "n samples", note) for note in (pace[1], pace[-1])] == [
+    pace = [note for note in progress.notes if re.match("to draw|how long|checkpoint . of", note)]
+    assert pace[0].startswith(f"to draw: {result.samples_drawn} samples at 3 checkpoints, at most ")
+    assert pace[1] == "how long that takes, and how much disk, is not known before some are drawn"
+    assert [re.sub("[0-9.,]+ samples", "n samples", note) for note in (pace[2], pace[-1])] == [
         "checkpoint 1 of 3 is done: n samples per second, about 1 min for the others",
         "checkpoint 3 of 3 is done: n samples per second",
     ]

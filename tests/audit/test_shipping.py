@@ -23,7 +23,7 @@ from diagnostics.store import Store
 from diagnostics.store.derivations import Derivation, findings_of, record_derivation
 from diagnostics.store.load import stored_key
 from diagnostics.verdict.counts import SeriesCounts
-from oversharp import open_store
+from oversharp import merge, open_store
 from tests.audit.test_plan import SETTINGS
 from tests.audit.test_plan import _plant as plant_counts
 
@@ -86,6 +86,20 @@ def test_view_and_python_say_of_every_series_what_the_command_says_of_all(audite
                 assert (row.change, row.low, row.high) == (one.first.change, one.first.low, one.first.high)
                 worst = (one.worst.k, one.worst.change, one.loss_at_most)
                 assert (row.worst_k, row.worst_change, row.loss_at_most) == worst
+
+
+def test_series_that_were_merged_are_asked_together_what_to_ship(audited: Path, tmp_path: Path) -> None:
+    ended = 'UPDATE audits SET provenance = \'{"command": "oversharp audit"}\''
+    path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base", ended)
+    with open_store(path) as store:  # each was audited alone
+        before = [store.ship(name) for name in ("grpo", "iac")]
+    assert [one.series for one in before if one is not None] == [("grpo",), ("iac",)]
+    out = merge([path], tmp_path / "joined").store_path
+    (said,) = ship(out)
+    assert said.series == ("grpo", "iac")
+    with open_store(out) as store:
+        after = [store.ship(name) for name in ("grpo", "iac")]
+    assert [one.sentence for one in after if one is not None] == [said.sentence] * 2
 
 
 def test_a_verdict_stands_when_another_series_moves_the_choice(audited: Path, tmp_path: Path) -> None:

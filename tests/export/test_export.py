@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,24 @@ def test_the_command_writes_everything_and_names_each_file(run: Run, audited_sto
     assert (out / "plots" / "pass-at-k.png").read_bytes().startswith(b"\x89PNG")
     index = (out / "plots" / "README.md").read_text(encoding="utf-8")
     assert all(path.name in index for path in pictures)
+
+
+def test_what_is_to_be_pushed_is_written_and_the_command_that_publishes_it_is_named(
+    run: Run, audited_store: Path, tmp_path: Path
+) -> None:
+    code, printed, err = run("export", str(audited_store), "--out", str(tmp_path / "to share"), "--push", "me/it")
+    assert code == 0, err
+    assert [path.name for path in (tmp_path / "to share").iterdir()] == ["samples"]
+    _, _, last = printed.splitlines()[-1].partition("  ")
+    words = shlex.split(last)
+    assert words == [
+        "hf",
+        "upload",
+        "me/it",
+        f"{tmp_path}/to share/samples",
+        ".",
+        *["--repo-type", "dataset", "--private"],
+    ]
 
 
 def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
@@ -110,6 +129,8 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
         (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, latex, svg, png, pdf"),
         (("--what", "findings,samples", "--figure", "k-star"), 2, "--figure k-star: pictures are plots"),
         (("--series", "grp"), 7, "holds no audit of it; there is: grpo, iac, seed 1"),
+        (("--push", "a b/c"), 2, "--push a b/c: not a name of a dataset; give OWNER/NAME"),
+        (("--push", "me/it", "--what", "plots"), 2, "--push me/it: what is pushed are the samples; add samples to"),
         (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
         (("--out", "taken/deeper"), 7, "cannot be written"),
         (("--out", "full"), 2, "findings.csv: exists; pass --replace to write it anew"),

@@ -5,10 +5,13 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+import yaml
 from datasets import load_dataset
+from huggingface_hub import DatasetCard
 from pyarrow import parquet
 
-from diagnostics.export.samples import RELATION, SCHEMA, parts, read_part, write_samples
+from diagnostics.export.card import RELATION, _head
+from diagnostics.export.samples import SCHEMA, parts, read_part, write_samples
 from diagnostics.store.views import meaning_of
 from oversharp import open_store
 
@@ -57,6 +60,22 @@ def test_the_card_says_what_every_column_means_and_how_the_samples_were_drawn(
         assert told in card
     assert '"sampler": "transformers"' in card
     assert "140 responses" in card
+    with open_store(audited_store) as store:
+        verdict = store.verdict("grpo")
+    assert verdict is not None
+    assert f"- grpo: {verdict.sentence}" in card
+
+
+def test_the_hub_reads_the_head_of_the_card_whatever_a_series_is_called(audited_store: Path, tmp_path: Path) -> None:
+    names = ("grpo", "iac, seed 1")
+    exported(audited_store, tmp_path, names)
+    head = DatasetCard.load(tmp_path / "README.md").data.to_dict()
+    assert head["pretty_name"] == "Graded responses of grpo, iac, seed 1"
+    assert head["size_categories"] == ["n<1K"]
+    assert head["configs"][0]["data_files"] == [{"split": "samples", "path": "data/*/*.parquet"}]
+    odd = yaml.safe_load("\n".join(_head(['a: "b" 😀 #---'], 10_000_000)[1:-1]))
+    assert odd["pretty_name"] == 'Graded responses of a: "b" 😀 #---'
+    assert odd["size_categories"] == ["10M<n<100M"]
 
 
 def test_what_another_tool_did_not_tell_is_null(imported_store: Path, tmp_path: Path) -> None:

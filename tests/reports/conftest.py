@@ -27,7 +27,7 @@ from reports.evidence.source import read_source
 from reports.page import build_page, load_page, read_context
 from reports.records import Page
 from reports.render import render_page
-from tests.reports.parts import SETTINGS, N, audit_key
+from tests.reports.parts import SETTINGS, N, audit_key, family
 
 STEPS = (0, 10, 20, 30)
 
@@ -88,7 +88,7 @@ def findings_of(series: str, steps: Sequence[int]) -> list[Finding]:
     for i, step in enumerate(steps):
         made = functools.partial(Finding, checkpoint_id=f"{series}-{step}" if step else "base-0")
         share = functools.partial(made, unit="probability")
-        for k, values in PASS[series].items():
+        for k, values in PASS[family(series)].items():
             value, delta = values[i], values[i] - values[0]
             found += [
                 share(measure="pass_at_k", k=k, value=value, low=value - 0.05, high=value + 0.05, n=6),
@@ -154,7 +154,7 @@ def _write_series(
     grades: list[tuple[str, str, str, Grade]] = []
     for i, checkpoint in enumerate(checkpoints):
         samples = []
-        for problem, (base, last) in zip(problems, CORRECT[name][: len(problems)], strict=True):
+        for problem, (base, last) in zip(problems, CORRECT[family(name)][: len(problems)], strict=True):
             correct = round(base + (last - base) * i / max(len(checkpoints) - 1, 1))
             for index in range(N):
                 good = index < correct

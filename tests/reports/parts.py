@@ -14,6 +14,11 @@ N = 8
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=16, seed=7)
 
 
+def family(series: str) -> str:
+    """Whose numbers a series has: ``iac-seed-2`` those of ``iac``."""
+    return series.partition("-")[0]
+
+
 def audit_key(series: str, **changes: Any) -> AuditKey:
     """The key of the audit of a series in the small store."""
     key = AuditKey(

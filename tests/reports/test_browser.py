@@ -291,6 +291,36 @@ def test_what_to_ship_and_what_it_costs_is_seen_without_scrolling(
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.parametrize("n", [1, 3, 6])  # with two: the tests of judged_report
+def test_of_several_series_a_table_of_all_comes_first_and_is_read_on_a_phone(
+    browser: Any, context_of: Callable[..., Context], tmp_path: Path, n: int
+) -> None:
+    names = ("iac", "grpo", "iac-with-a-long-name-of-its-own", "grpo-seed-2", "iac-seed-2", "grpo-seed-3")[:n]
+    path = written(build_page(judged(context_of(names=names))), tmp_path)
+    top, bottom = (f"one => one.getBoundingClientRect().{side}" for side in ("top", "bottom"))
+    clipped = "cells => cells.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"
+    for width, height in ((1400, 900), (390, 844)):
+        with opened(browser, path, width) as page:
+            table, rows = page.locator("table.choices"), page.locator("table.choices tbody tr")
+            assert rows.count() == n + 1
+            assert rows.first.evaluate("one => one.className") == "chosen"
+            title = page.locator("#decision-title").text_content().removesuffix(" #")
+            assert title == ("Ship checkpoint-20 of iac" if n > 1 else "Ship checkpoint-20")
+            assert (table.evaluate(top) < page.locator(".advice").evaluate(top)) == (n > 1)
+            assert (rows.last if width == 1400 or n < 6 else rows.nth(4)).evaluate(bottom) <= height
+            assert table.locator("td").evaluate_all(clipped) == []
+            said = table.inner_text()
+            assert all(name in said for name in names) or n == 1
+            if width == 390:  # no head stands above the cells
+                labels = table.locator("td[data-label]").evaluate_all("all => all.map(one => one.dataset.label)")
+                assert labels.count("worst pass@k") == n + 1
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            if n == 6:
+                assert serious_violations(page) == {}
+            if n < 6 and width == 1400:
+                assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 10
+
+
 def test_the_keyboard_alone_reaches_the_report_sorts_a_table_and_reads_a_picture(
     browser: Any, judged_report: Path
 ) -> None:

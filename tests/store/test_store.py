@@ -35,6 +35,7 @@ from diagnostics.store.database import SCHEMA_VERSION
 from diagnostics.store.load import stored_settings
 from diagnostics.store.merge import merge
 from diagnostics.store.missing import (
+    OtherDraw,
     finished_samples,
     missing_samples,
     planned_samples,
@@ -130,11 +131,15 @@ def test_only_missing_samples_are_asked_for(store: Store) -> None:
 
 def test_of_every_checkpoint_the_samples_that_it_lacks_are_counted(store: Store) -> None:
     key = _begin(store)
-    assert samples_to_draw(store, key, key.settings_id) == {"hash0": 4, "hash20": 4}
+    assert samples_to_draw(store, key) == {"hash0": 5, "hash20": 5}  # the greedy response too
     store.add_samples(key.settings_id, "hash0", [_sample(1), _sample(3), _sample(0, greedy=True)])
-    assert samples_to_draw(store, key, key.settings_id) == {"hash0": 2, "hash20": 4}
+    assert samples_to_draw(store, key) == {"hash0": 2, "hash20": 5}
     store.add_samples(key.settings_id, "hash20", [_sample(i) for i in range(6)])  # more than this audit wants
-    assert samples_to_draw(store, key, key.settings_id) == {"hash0": 2}
+    assert samples_to_draw(store, key) == {"hash0": 2, "hash20": 1}
+    store.add_samples(key.settings_id, "hash20", [_sample(0, greedy=True)])
+    assert samples_to_draw(store, key) == {"hash0": 2}
+    panel = (OtherDraw("hash0", "another", 3), OtherDraw("hash20", key.settings_id, 6))
+    assert samples_to_draw(store, key, panel) == {"hash0": 5}
 
 
 def test_the_same_batch_twice_adds_nothing(store: Store) -> None:

@@ -59,6 +59,7 @@ def export(
     what: Sequence[Asked] = ("findings", "verdicts"),
     formats: Sequence[Format] = (),
     figures: Sequence[str] = (),
+    push: str | None = None,
     series: Sequence[str] | None = None,
     replace: bool = False,
     memory_gib: float | None = None,
@@ -83,6 +84,9 @@ def export(
     figures
         Only these pictures, for example --figure frontier coverage-map; a name is that of its file, or how several
         begin.
+    push
+        OWNER/NAME of a dataset on the Hugging Face hub. Writes the samples alone unless --what says otherwise, with a
+        dataset card, and prints the command of the hub's client that publishes them. Sends nothing itself.
     series
         Names of the series to take, for example --series grpo iac. Default: all.
     replace
@@ -106,6 +110,7 @@ def export(
         what=what,
         formats=formats,
         figures=figures,
+        push=push,
         series=series,
         replace=replace,
         memory_gib=memory_gib,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, ShippingStep
 from diagnostics.verdict.record import Verdict
 from reports.context import Context
-from tests.reports.parts import with_series
+from tests.reports.parts import family, with_series
 
 #: A step of GRPO, with the changes of the small store: pass@1 from .25, pass@4 from .8.
 CHANGES = {
@@ -25,7 +25,7 @@ GUARANTEE = Guarantee(
 
 def shipping_step(series: str, step: int, role: str, **changes: object) -> ShippingStep:
     """A checkpoint as something to ship, ±3 points around its changes."""
-    first, worst = CHANGES[series, step]
+    first, worst = CHANGES[family(series), step]
     one = ShippingStep(
         series=series, step=step, checkpoint=f"checkpoint-{step}", is_base=False, role=role,  # type: ignore[arg-type]
         pass_at_1=0.25 + first, first=BandedChange(k=1, change=first, low=first - 0.03, high=first + 0.03),
@@ -35,22 +35,21 @@ def shipping_step(series: str, step: int, role: str, **changes: object) -> Shipp
 
 
 def judged(context: Context, recommend: Callable[[ShippingStep], ShippingStep] = lambda one: one) -> Context:
-    """Both series judged; step 20 of IAC is recommended, or what ``recommend`` makes of it."""
+    """All series judged; step 20 of IAC is recommended, or what ``recommend`` makes of it."""
     chosen = recommend(shipping_step("iac", 20, "recommended"))
-    steps = {
-        "grpo": (BASE, shipping_step("grpo", 10, "out"), shipping_step("grpo", 30, "out")),
-        "iac": (chosen, shipping_step("iac", 30, "out")),
-    }
-    name = f"checkpoint-{chosen.step} of iac"
+    names = tuple(one.name for one in context.series)
+    of = " of iac" if len(names) > 1 else ""
     said = Recommendation(
-        series=("grpo", "iac"), recommended=chosen, guarantee=GUARANTEE, ks=(1, 4), n_problems=12, n_choosing=12,
-        sentence=f"Ship {name}: pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more.",
+        series=names, recommended=chosen, guarantee=GUARANTEE, ks=(1, 4), n_problems=12, n_choosing=12,
+        sentence=f"Ship checkpoint-{chosen.step}{of}: pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more.",
     )  # fmt: skip
-    for place, series in enumerate(context.series):
-        label = "over_sharpened" if series.name == "grpo" else "inconclusive"
+    for place, name in enumerate(names):
+        out = [shipping_step(name, step, "out") for of, step in CHANGES if of == family(name)]
+        steps = (BASE, *out) if family(name) == "grpo" else (chosen if name == "iac" else out[0], *out[1:])
+        label = "over_sharpened" if family(name) == "grpo" else "inconclusive"
         verdict = Verdict(
-            series=series.name, label=label, sentence=f"{series.name} was judged.", k_most=4, window=(20, 30),
-            shipping=replace(said, steps=steps[series.name]),
+            series=name, label=label, sentence=f"{name} was judged.", k_most=4, window=(20, 30),
+            shipping=replace(said, steps=steps),
         )  # fmt: skip
         context = with_series(context, place, verdict=verdict)
     return context

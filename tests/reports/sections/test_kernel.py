@@ -141,7 +141,8 @@ def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[.
     assert section.lead == ("This series was audited without a gradient kernel; audit it again.",)
     pictures = block(section, "Gradient kernel")
     assert pictures.title == "Gradient kernel, cosines; Last step: predicted and measured change"
-    assert pictures.why == ("this series was audited without a gradient kernel; audit it again",)
+    assert pictures.why == ("this series was audited without a gradient kernel",)
+    assert pictures.how == "the same audit with --panel 4 --kernel-problems 8"
     assert not [b for b in section.blocks if isinstance(b, Table | Folded)]
 
 

@@ -1,0 +1,100 @@
+"""The dataset card of exported samples: its head is for ``datasets`` and the hub, the rest for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from diagnostics.records.cells import visible
+from diagnostics.store import Store
+from diagnostics.store.views import meaning_of
+
+#: Where a column comes from that ``graded_samples`` does not have.
+RELATION = {
+    "source_id": "problems",
+    "prompt": "problems",
+    "gold": "problems",
+    "verifier": "problems",
+    "settings_id": "settings",
+}
+#: The hub's names of sizes, by the first number that is too many.
+_SIZE_NAMES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+    (100_000_000, "10M<n<100M"),
+    (1_000_000_000, "100M<n<1B"),
+)
+_SETTINGS = """
+SELECT a.series, s.*
+FROM current_audits AS a
+JOIN settings AS s USING (settings_id)
+WHERE list_contains($series::VARCHAR[], a.series)
+ORDER BY a.series
+"""
+
+
+def dataset_card(store: Store, series: Sequence[str], schema: pa.Schema, n_samples: int) -> str:
+    """The text of ``README.md`` beside ``data/SERIES/*.parquet``, whose columns are those of ``schema``.
+
+    Source: the Hugging Face hub's guide to dataset cards, the fields of its head. No licence is named: only who owns
+    problems and models knows theirs.
+    """
+    settings = store.frame(_SETTINGS, series=list(series)).convert_dtypes()
+    columns = [
+        f"| `{field.name}` | {field.type} | {meaning.unit} | {meaning.text} |"
+        for field in schema
+        if (meaning := meaning_of(RELATION.get(field.name, "graded_samples"), field.name))
+    ]
+    return "\n".join(
+        [
+            *_head(series, n_samples),
+            "",
+            "# Sampled responses, graded",
+            "",
+            f"{n_samples:,} responses of the checkpoints of {', '.join(series)}, drawn or imported by oversharp, with "
+            "their grades. Problems and models keep their own licences.",
+            "",
+            "```python",
+            "from datasets import load_dataset",
+            "",
+            'samples = load_dataset("PATH/OF/THIS/FOLDER", split="samples")',
+            "```",
+            "",
+            *_verdicts(store, series),
+            "| column | type | unit | meaning |",
+            "|---|---|---|---|",
+            *columns,
+            "",
+            "How they were drawn; what the tool did not tell is null:",
+            "",
+            "```json",
+            json.dumps(json.loads(settings.to_json(orient="records")), indent=2, ensure_ascii=False),
+            "```",
+            "",
+        ]
+    )
+
+
+def _head(series: Sequence[str], n_samples: int) -> list[str]:
+    """YAML, whose values are written as JSON, which is YAML too: no name of a series can end it."""
+    samples = {"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}
+    fields = {
+        "pretty_name": f"Graded responses of {', '.join(series)}",
+        "task_categories": ["text-generation"],
+        "tags": ["oversharp", "rlvr", "reasoning"],
+        "size_categories": [next((name for most, name in _SIZE_NAMES if n_samples < most), "n>1B")],
+        "configs": [samples],
+    }
+    return ["---", *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()), "---"]
+
+
+def _verdicts(store: Store, series: Sequence[str]) -> list[str]:
+    """What the audit said of each series; nothing of those without a verdict."""
+    said = {name: store.verdict(name) for name in series}
+    lines = [f"- {visible(name)}: {one.sentence}" for name, one in said.items() if one is not None]
+    return ["What oversharp says of them:", "", *lines, ""] if lines else []
