@@ -240,6 +240,45 @@ FROM graded_samples
 WHERE NOT greedy AND common
 GROUP BY ALL;
 
+-- How often each way was gone among the correct samples, as many samples of a problem at every checkpoint. Levels, from
+-- fine to coarse: written (every different set of steps), way, operations, strategy.
+CREATE OR REPLACE VIEW way_counts AS
+WITH solved AS (
+    SELECT
+        s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.problem_id, s.n_common,
+        s.sample_index < s.n_common // 2 AS first_half,
+        r.way, r.strategy, r.written, r.strategy || ': ' || r.operations AS operations, coalesce(r.why, 'not read yet') AS why
+    FROM own_samples AS s
+    LEFT JOIN response_ways AS r
+        ON r.problem_id = s.problem_id
+        AND r.response_id = s.response_id
+    WHERE s.correct AND NOT s.greedy AND s.sample_index < s.n_common
+),
+levels AS (
+    SELECT *, 'way' AS level, way AS class FROM solved
+    UNION ALL
+    SELECT *, 'written' AS level, written AS class FROM solved
+    UNION ALL
+    SELECT *, 'operations' AS level, operations AS class FROM solved
+    UNION ALL
+    SELECT *, 'strategy' AS level, strategy AS class FROM solved
+)
+SELECT
+    series,
+    checkpoint,
+    step,
+    is_base,
+    checkpoint_id,
+    problem_id,
+    level,
+    class AS way,                       -- NULL: not known
+    CASE WHEN class IS NULL THEN why END AS why,
+    first_half,
+    count(*) AS n,
+    n_common AS n_planned
+FROM levels
+GROUP BY ALL;
+
 -- Samples of the current audits that grade again: what that verifier says beside what the problem's own says.
 CREATE OR REPLACE VIEW regraded_samples AS
 SELECT

@@ -115,7 +115,7 @@ def _common(left: csr_array, right: csr_array) -> np.ndarray:
 
 def _name(signature: Signature) -> str:
     """Its strategy and steps; two strategies may have the same steps, and long names the same beginning."""
-    name = f"{signature.strategy}: {' '.join(signature.steps)}"
+    name = f"{signature.strategy}: {signature.written or ' '.join(signature.steps)}"
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[:LONGEST_NAME]}… {blake2b(name.encode(), digest_size=4).hexdigest()}"
