@@ -245,23 +245,29 @@ GROUP BY ALL;
 CREATE OR REPLACE VIEW way_counts AS
 WITH solved AS (
     SELECT
-        s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.problem_id, s.n_common,
-        s.sample_index < s.n_common // 2 AS first_half,
-        r.way, r.strategy, r.written, r.strategy || ': ' || r.operations AS operations, coalesce(r.why, 'not read yet') AS why
-    FROM own_samples AS s
-    LEFT JOIN response_ways AS r
-        ON r.problem_id = s.problem_id
-        AND r.response_id = s.response_id
-    WHERE s.correct AND NOT s.greedy AND s.sample_index < s.n_common
+        series, checkpoint, step, is_base, checkpoint_id, problem_id, n_common, response_id,
+        sample_index < n_common // 2 AS first_half,
+        count(*) AS n
+    FROM own_samples
+    WHERE correct AND NOT greedy AND sample_index < n_common
+    GROUP BY ALL
+),
+told AS (
+    SELECT
+        s.* EXCLUDE (response_id),
+        r.way, r.written, r.strategy, r.strategy || ': ' || r.operations AS operations,
+        coalesce(r.why, 'not read yet') AS why
+    FROM solved AS s
+    LEFT JOIN response_ways AS r USING (problem_id, response_id)
 ),
 levels AS (
-    SELECT *, 'way' AS level, way AS class FROM solved
+    SELECT *, 'way' AS level, way AS class FROM told
     UNION ALL
-    SELECT *, 'written' AS level, written AS class FROM solved
+    SELECT *, 'written' AS level, written AS class FROM told
     UNION ALL
-    SELECT *, 'operations' AS level, operations AS class FROM solved
+    SELECT *, 'operations' AS level, operations AS class FROM told
     UNION ALL
-    SELECT *, 'strategy' AS level, strategy AS class FROM solved
+    SELECT *, 'strategy' AS level, strategy AS class FROM told
 )
 SELECT
     series,
@@ -274,7 +280,7 @@ SELECT
     class AS way,                       -- NULL: not known
     CASE WHEN class IS NULL THEN why END AS why,
     first_half,
-    count(*) AS n,
+    sum(n)::BIGINT AS n,
     n_common AS n_planned
 FROM levels
 GROUP BY ALL;

@@ -1,14 +1,13 @@
 """Ways of solving: how a response comes to its answer, read from its text alone.
 
 Where every correct response of a problem is listed, its modes are known; elsewhere the ways take their place. A reader
-gives each text a signature, and nearly equal signatures of a problem are joined. Outside packages add a reader through
-the entry-point group ``oversharp.ways``: a callable without arguments that gives an object with the attributes of
-``diagnostics.ways.contract.WaysReader``.
+gives each text a signature, and nearly equal signatures of a problem are joined. A package with a reader of its own,
+clusters of embeddings or a judge say, names it by the entry-point group ``oversharp.ways``: a callable without
+arguments that gives an object with the attributes of ``diagnostics.ways.contract.WaysReader``. Where one is installed,
+it reads instead of the built-in one.
 """
 
 from __future__ import annotations
-
-from difflib import get_close_matches
 
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.plugins import find_callables, load_callable
@@ -16,25 +15,20 @@ from diagnostics.ways.contract import WaysReader
 from diagnostics.ways.reader import StepsReader
 
 ENTRY_POINT_GROUP = "oversharp.ways"
-BUILT_IN = StepsReader.name
 
 
-def reader_names() -> tuple[str, ...]:
-    """All names that ``get_reader`` knows, sorted."""
-    return tuple(sorted({BUILT_IN, *find_callables(ENTRY_POINT_GROUP, (BUILT_IN,))}))
+def get_reader() -> WaysReader:
+    """The reader that is installed, or the built-in one.
 
+    Raises ``ConfigError`` where several are installed, or one is broken or takes the built-in one's name.
 
-def get_reader(name: str = BUILT_IN) -> WaysReader:
-    """The reader of that name. Raises ``ConfigError`` for an unknown one, and for a plugin that is broken or clashes.
-
-    >>> get_reader().version
-    1
+    >>> get_reader().name
+    'steps'
     """
-    if name == BUILT_IN:
-        return StepsReader()
-    outside = find_callables(ENTRY_POINT_GROUP, (BUILT_IN,))
-    if name not in outside:
-        near = get_close_matches(name, reader_names(), n=3) or reader_names()
-        raise ConfigError(f"reader of ways {name!r} is unknown; use one of: {', '.join(near)}")
-    reader: WaysReader = load_callable(outside[name])()
-    return reader
+    outside = find_callables(ENTRY_POINT_GROUP, (StepsReader.name,))
+    if len(outside) > 1:
+        raise ConfigError(f"several readers of ways are installed: {', '.join(sorted(outside))}; uninstall all but one")
+    for point in outside.values():
+        reader: WaysReader = load_callable(point)()
+        return reader
+    return StepsReader()
