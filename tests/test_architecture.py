@@ -20,6 +20,7 @@ ROOMS = (
     "diagnostics.records",
     "diagnostics.statistics",
     "diagnostics.theory",
+    "diagnostics.ways",
     "diagnostics.measures",
     "diagnostics.verdict",
     "diagnostics.verifiers",

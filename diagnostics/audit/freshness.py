@@ -77,7 +77,10 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
 )
 #: Tables that are none: results, what was logged, the audit's settings, which its key has, and what stands for
 #: ``response_tokens``.
-NO_EVIDENCE = ("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events")
+NO_EVIDENCE = (
+    *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events"),
+    "response_ways",  # read from the samples whenever findings are made
+)
 #: Taken as the code is loaded, not when it has run for hours: what somebody edits meanwhile is not what ran.
 _CODE = code_hash("diagnostics")
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts
 from diagnostics.audit.shipping import settle_shipping
+from diagnostics.engine.ways import read_ways
 from diagnostics.measures import all_measures
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.progress import ProgressSink
@@ -57,6 +58,7 @@ OF_FIRST_SERIES = "not computed for samples that were graded again; see the seri
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
     """Compute every measure from the store and put the findings in place of the earlier ones."""
+    read_ways(store, key, progress)
     with store.kept.of(key.series):
         _measure(store, key, failed, progress)
 

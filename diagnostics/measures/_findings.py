@@ -79,6 +79,16 @@ def without_interval(interval: Interval) -> Interval:
     return replace(interval, low=None, high=None, why=None)
 
 
+def reciprocal(interval: Interval) -> Interval:
+    """Of 1 over what the interval is of, its mean above 0; the upper end is open where that could be 0."""
+    return replace(
+        interval,
+        mean=1.0 / interval.mean,
+        low=1.0 / interval.high if interval.high else None,
+        high=1.0 / interval.low if interval.low else None,
+    )
+
+
 def among(
     cluster_P: Int[np.ndarray, " problem"] | None, chosen_P: Bool[np.ndarray, " problem"]
 ) -> Int[np.ndarray, " problem"] | None:

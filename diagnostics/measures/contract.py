@@ -20,6 +20,7 @@ View = Literal[
     "sampled_counts",
     "greedy_grades",
     "answer_counts",
+    "way_counts",
     "control_counts",
     "base_responses",
     "mode_logps",

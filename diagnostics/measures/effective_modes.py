@@ -19,15 +19,12 @@ Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from diagnostics.measures._counts import OF_ANSWERS, ONE_MODE, correct_modes_by_checkpoint, shows_a_second_mode
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
+from diagnostics.measures._findings import checkpoint_ids, known, reciprocal, unknown
 from diagnostics.measures.contract import Evidence, Measure, Plot
 from diagnostics.records.types import Finding
 from diagnostics.statistics.entropy import simpson_index
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.units import Interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:
@@ -52,17 +49,8 @@ def compute(evidence: Evidence) -> list[Finding]:
             why_not = "no two correct samples of a problem share their mode; draw more samples"
             findings.append(unknown(MEASURE, checkpoint_id, why_not))
             continue
-        findings.append(known(MEASURE, checkpoint_id, _reciprocal(index)))
+        findings.append(known(MEASURE, checkpoint_id, reciprocal(index)))
     return findings
-
-
-def _reciprocal(index: Interval) -> Interval:
-    return replace(
-        index,
-        mean=1.0 / index.mean,
-        low=1.0 / index.high if index.high else None,
-        high=1.0 / index.low if index.low else None,
-    )
 
 
 MEASURE = Measure(

@@ -24,7 +24,7 @@ from diagnostics.records.memory import half_of_free_gib, joined_within
 from diagnostics.records.names import require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
-from diagnostics.store.older import LACKING, NEARLY_TODAYS, as_today
+from diagnostics.store.older import NEARLY_TODAYS, as_today, lacking
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -241,9 +241,9 @@ class Database:
         """Make the tables of a new store; refuse one of another schema."""
         found = self._schema_of(self._own_name(), self.path)
         if found in (SCHEMA_VERSION, NEARLY_TODAYS):
-            if found == NEARLY_TODAYS and not read_only:
-                with self.transaction():
-                    self._connection.execute(LACKING)
+            with self.transaction():
+                tables = self._columns_of(self._own_name())
+                self._connection.execute(lacking(found, tables, _script("tables.sql"), read_only=read_only))
             return
         if found:
             raise StoreError(

@@ -18,6 +18,7 @@ from platform import python_version
 
 from diagnostics.measures import ENTRY_POINT_GROUP
 from diagnostics.store.store import Store
+from diagnostics.ways import ENTRY_POINT_GROUP as WAYS_GROUP
 
 #: What a finding, a verdict or a picture may depend on beside our own source.
 _PACKAGES = (
@@ -78,8 +79,8 @@ def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> 
 
 
 def code_hash(*packages: str) -> str | None:
-    """The source of our ``packages`` and the versions beneath it; None where other packages add measures."""
-    if entry_points(group=ENTRY_POINT_GROUP):
+    """The source of our ``packages`` and the versions beneath it; None where other packages add to measures or ways."""
+    if entry_points(group=ENTRY_POINT_GROUP) or entry_points(group=WAYS_GROUP):
         return None
     specs = [find_spec(package) for package in packages]
     folders = [Path(folder) for spec in specs if spec for folder in spec.submodule_search_locations or ()]

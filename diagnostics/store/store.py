@@ -35,6 +35,7 @@ from diagnostics.records.types import (
 )
 from diagnostics.store.database import Database
 from diagnostics.store.kept import KeptSamples
+from diagnostics.store.ways.table import WaysTable
 from diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
@@ -65,6 +66,7 @@ class Store:
         self._database = database
         #: What is joined once for many queries.
         self.kept = KeptSamples(database)
+        self.ways = WaysTable(database)
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Store:

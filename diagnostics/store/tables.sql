@@ -129,6 +129,23 @@ CREATE TABLE grades (
     rules INTEGER                       -- which rules of that verifier; NULL of another tool, package or schema
 );
 
+-- How a correct response solves its problem, one row per (problem_id, response_id), shared by all checkpoints: read from
+-- its text alone, and joined with others like it. Made anew where a reader of another name or version reads.
+CREATE TABLE response_ways (
+    problem_id VARCHAR NOT NULL,        -- the problem
+    response_id VARCHAR NOT NULL,       -- the response
+    reader VARCHAR NOT NULL,            -- who read it, and its version
+    strategy VARCHAR,                   -- coarsest level: code, algebra, arithmetic, expression, or a reader's own
+    operations VARCHAR,                 -- how many values come out of each operation
+    final_step VARCHAR,                 -- the last operation, with what goes in and out
+    way VARCHAR,                        -- the way that it is one of: strategy and steps of its most frequent signature
+    written VARCHAR,                    -- finest level: all steps, or the expression as it stands there
+    steps VARCHAR[],                    -- what it computes on its way, sorted
+    parts VARCHAR[],                    -- steps on the way to these, which others leave out; sorted
+    why VARCHAR,                        -- why its way is not known
+    CHECK (steps IS NULL OR why IS NULL)
+);
+
 -- Teacher-forced at temperature 1 over the full vocabulary, summed over response tokens.
 CREATE TABLE response_logps (
     checkpoint_id VARCHAR NOT NULL,     -- under whose law

@@ -12,6 +12,7 @@ from diagnostics.store.columns import COMMON as COMMON
 from diagnostics.store.columns import NO_UNIT as NO_UNIT
 from diagnostics.store.columns import Meaning, Relation
 from diagnostics.store.columns import means as _means
+from diagnostics.store.ways.relations import WAYS_RELATIONS
 
 _BOXED = "different contents of its \\boxed{}; NULL where the verifier does not look at boxes"
 
@@ -222,10 +223,7 @@ RELATIONS: tuple[Relation, ...] = (
             "own_law": _means("whether the base was drawn at temperature 1, untruncated"),
         },
     ),
-    Relation(
-        name="greedy_grades",
-        row="the greedy response to a problem at a checkpoint",
-    ),
+    Relation(name="greedy_grades", row="the greedy response to a problem at a checkpoint"),
     Relation(
         name="answer_counts",
         row="an answer to a problem at a checkpoint, among as many samples at every checkpoint",
@@ -234,6 +232,7 @@ RELATIONS: tuple[Relation, ...] = (
             "n_planned": _means("samples of this problem that the audit wants from every checkpoint", "samples"),
         },
     ),
+    *WAYS_RELATIONS,
     Relation(
         name="planned_samples",
         row="a problem at a checkpoint, with the number of samples that the audit wants of it",
@@ -436,7 +435,7 @@ RELATIONS: tuple[Relation, ...] = (
     ),
 )
 
-_BY_NAME: Mapping[str, Relation] = MappingProxyType({relation.name: relation for relation in RELATIONS})
+_BY_NAME = MappingProxyType({relation.name: relation for relation in RELATIONS})
 
 
 def meaning_of(relation: str, column: str) -> Meaning:

@@ -240,6 +240,51 @@ FROM graded_samples
 WHERE NOT greedy AND common
 GROUP BY ALL;
 
+-- How often each way was gone among the correct samples, as many samples of a problem at every checkpoint. Levels, from
+-- fine to coarse: written (every different set of steps), way, operations, strategy.
+CREATE OR REPLACE VIEW way_counts AS
+WITH solved AS (
+    SELECT
+        series, checkpoint, step, is_base, checkpoint_id, problem_id, n_common, response_id,
+        sample_index < n_common // 2 AS first_half,
+        count(*) AS n
+    FROM own_samples
+    WHERE correct AND NOT greedy AND sample_index < n_common
+    GROUP BY ALL
+),
+told AS (
+    SELECT
+        s.* EXCLUDE (response_id),
+        r.way, r.written, r.strategy, r.strategy || ': ' || r.operations AS operations,
+        coalesce(r.why, 'not read yet') AS why
+    FROM solved AS s
+    LEFT JOIN response_ways AS r USING (problem_id, response_id)
+),
+levels AS (
+    SELECT *, 'way' AS level, way AS class FROM told
+    UNION ALL
+    SELECT *, 'written' AS level, written AS class FROM told
+    UNION ALL
+    SELECT *, 'operations' AS level, operations AS class FROM told
+    UNION ALL
+    SELECT *, 'strategy' AS level, strategy AS class FROM told
+)
+SELECT
+    series,
+    checkpoint,
+    step,
+    is_base,
+    checkpoint_id,
+    problem_id,
+    level,
+    class AS way,                       -- NULL: not known
+    CASE WHEN class IS NULL THEN why END AS why,
+    first_half,
+    sum(n)::BIGINT AS n,
+    n_common AS n_planned
+FROM levels
+GROUP BY ALL;
+
 -- Samples of the current audits that grade again: what that verifier says beside what the problem's own says.
 CREATE OR REPLACE VIEW regraded_samples AS
 SELECT

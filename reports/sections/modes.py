@@ -23,11 +23,20 @@ MEASURES = (
     "problems_over_sharpened",
 )
 STRATEGY = ("strategy_share",)
+WAYS = (
+    "effective_ways",
+    "ways_fallen",
+    "minority_ways_p",
+    "leading_way_share",
+    "ways_rarefaction",
+    "ways_unknown",
+    "strategy_accuracy",
+)
 
 
 def modes(context: Context) -> Section:
     """Which share of the correct modes lost probability, and how many are left."""
-    return measure_section(context, "Modes", MEASURES, _lead, elsewhere=STRATEGY)
+    return measure_section(context, "Modes", MEASURES, _lead, elsewhere=(*STRATEGY, *WAYS))
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
@@ -54,20 +63,38 @@ def _lead(context: Context, series: SeriesSource) -> str:
 
 
 def strategy(context: Context) -> Section:
-    """How the responses go about it: by default code blocks against prose."""
+    """How the responses go about it: by default code blocks against prose; and the ways that are read in them."""
+    named = (*STRATEGY, *(name for name in WAYS if name in context.measures))
     findings = context.source.findings
     rows = findings[(findings["measure"] == "strategy_share") & findings["value"].notna()]
     if not rows.empty and (rows.loc[rows["scope"] == "code", "value"] == 0.0).all():
         patterns = tuple(sorted({str(series.settings["strategy_regex"]) for series in context.series}))
         lead: tuple[str, ...] = ()
         text = f"No response matched the strategy pattern {numbers.listing(patterns)} at any checkpoint."
+        title = context.measures["strategy_share"].title
         blocks = tuple(
-            replace(block, text=text) if isinstance(block, Constant) else block for block in context.blocks(STRATEGY)
+            replace(block, text=text) if isinstance(block, Constant) and block.title == title else block
+            for block in context.blocks(named)
         )
     else:
         lead = tuple(_strategy_lead(context, series, rows) for series in context.series)
-        blocks = context.blocks(STRATEGY)
-    return Section(section_id="strategy", title="Strategy", lead=lead, blocks=blocks)
+        blocks = context.blocks(named)
+    ways = tuple(filter(None, (_ways_lead(context, series) for series in context.series)))
+    return Section(section_id="strategy", title="Strategy", lead=(*lead, *ways), blocks=blocks)
+
+
+def _ways_lead(context: Context, series: SeriesSource) -> str | None:
+    """How many ways there were and are, and how many surely fell; None where that is not known."""
+    ends = context.ends(series, "effective_ways")
+    fell = context.source.value_at("ways_fallen", series.name, series.last_step, scope="fell")
+    if ends is None or fell is None:
+        return None
+    return context.named(
+        series,
+        f"the effective number of ways of solving went from {numbers.number(ends[0], 'ways')} to "
+        f"{numbers.number(ends[1], 'ways')} per problem; of {int(fell['n']):,} ways of single problems "
+        f"{int(fell['value']):,} surely fell by the last checkpoint.",
+    )
 
 
 def _strategy_lead(context: Context, series: SeriesSource, rows: pd.DataFrame) -> str:

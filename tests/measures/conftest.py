@@ -211,6 +211,12 @@ class World:
             INSERT INTO grades
             SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '', n_boxed, 1
             FROM rows""")
+        db.execute("""
+            INSERT INTO response_ways
+            SELECT DISTINCT problem, response_id, 'test 1', 'arithmetic', '+1', mode, 'arithmetic: ' || mode, mode,
+                   [mode], []::VARCHAR[], NULL
+            FROM rows
+            WHERE correct AND mode IS NOT NULL""")
         # a response of one checkpoint alone; the base's own score is also its score under the base
         db.execute("""
             INSERT INTO response_logps

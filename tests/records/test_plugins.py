@@ -1,8 +1,9 @@
-"""What other distributions add, in all five groups of entry points alike."""
+"""What other distributions add, in all six groups of entry points alike."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints
@@ -17,6 +18,8 @@ from diagnostics.records.errors import ConfigError, ProblemError
 from diagnostics.samplers import choose_sampler, make_sampler
 from diagnostics.tasks import load_problems, task_names
 from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+from diagnostics.ways import get_reader
+from diagnostics.ways.joining import name_ways
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,7 @@ GROUPS = (
     ),
     Group(noun="task", ask=lambda name: load_problems(None, name), take=("countdown", "outside:Made")),
     Group(noun="verifier", ask=get_verifier, take=("math", "outside:Made")),
+    Group(noun="way", ask=lambda name: get_reader(), take=("steps", "outside:Made")),
 )
 every_group = pytest.mark.parametrize("group", GROUPS, ids=[group.noun for group in GROUPS])
 
@@ -142,6 +146,26 @@ def test_plugins_are_listed_beside_our_own_and_called_when_asked_for(install) ->
     install("oversharp.samplers", ("mine", "outside:made"), outside=source)
     assert choose_sampler("mine", [], device=None) == ("mine", "as asked for")
     assert make_sampler("mine", "context") == (("context",), {})
+
+
+def test_a_reader_of_ways_that_names_classes_itself_reads_instead_of_ours(install) -> None:
+    source = """
+from diagnostics.ways.contract import Signature
+
+class Judge:
+    name, version, joined_from = "judge", 3, 1.0
+
+    def read(self, texts):
+        return [Signature(strategy="judged", steps=("long" if len(text) > 9 else "short",)) for text in texts]
+"""
+    install("oversharp.ways", ("judge", "outside:Judge"), outside=source)
+    reader = get_reader()
+    signatures = reader.read(["2 + 2 = 4 is four", "4", "it is 4"])
+    named = name_ways(Counter(signatures), joined_from=reader.joined_from)
+    assert [named[one] for one in signatures] == ["judged: long", "judged: short", "judged: short"]
+    install("oversharp.ways", ("judge", "outside:Judge"), ("other", "outside:Judge"), outside=source)
+    with pytest.raises(ConfigError, match=r"^several readers of ways are installed: judge, other; uninstall all but"):
+        get_reader()
 
 
 def test_a_plugin_in_an_installed_distribution_gives_problems_that_its_own_verifier_grades(install, tmp_path) -> None:

@@ -1,0 +1,45 @@
+"""The stage "ways": reads how the correct responses solve their problems, and joins what is nearly the same."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from diagnostics.records.progress import ProgressSink
+from diagnostics.records.types import AuditKey
+from diagnostics.store import Store
+from diagnostics.ways import get_reader
+from diagnostics.ways.contract import WaysReader
+from diagnostics.ways.joining import name_ways
+
+
+def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:
+    """Read the correct responses of the audit that were not read by this reader yet, each different text once.
+
+    The ways of a problem are named anew when one of its responses is new. Raises ``StoreError``.
+    """
+    reader = reader or get_reader()
+    name = f"{reader.name} {reader.version}"
+    start = time.perf_counter()
+    unread = store.ways.unread(key.series, name)
+    if unread:
+        with progress.stage("read ways", len(unread)) as advance:
+            for rows in store.ways.texts(unread):
+                store.ways.add(name, rows, reader.read(rows["text"].tolist()))
+                advance(len(rows))
+    for problem_ids in store.ways.unjoined(name):
+        _join(store, reader, name, problem_ids)
+    if unread:
+        store.log_event(key, "read ways", wall_s=time.perf_counter() - start, rows=len(unread))
+
+
+def _join(store: Store, reader: WaysReader, name: str, problem_ids: list[str]) -> None:
+    rows = store.ways.signed(name, problem_ids)
+    names: dict[int, str] = {}
+    for _, own in rows.groupby("problem_id", sort=True):
+        counts: Counter = Counter()
+        for signature, n in zip(own["signature"], own["n"], strict=True):
+            counts[signature] += int(n)
+        named = name_ways(counts, joined_from=reader.joined_from)
+        names |= {label: named[signature] for label, signature in own["signature"].items()}
+    store.ways.join(name, rows, names)

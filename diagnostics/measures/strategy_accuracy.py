@@ -1,0 +1,100 @@
+"""Strategy accuracy: how often responses of each strategy are correct, and what switching between them does.
+
+Meaning: scope ``code`` and ``prose``: the mean over problems of ρ(x), the share of correct samples among those of that
+strategy. A strategy that training gives up for a less accurate one costs pass@1. Scope ``same_mixture`` is pass@1 as it
+would be if every problem still had the base's mixture α(x) of the two: beside ``pass_at_k`` at k = 1 it tells what the
+switch alone changed.
+Unit: share of samples. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts problems
+with a sample of that strategy, for ``same_mixture`` those with a sample of every strategy that the base has there.
+Limits: strategies as the audit's pattern tells them, as in ``strategy_share``. Problems that left a strategy altogether
+are no longer in its mean, so that means of different problems are compared; n says how many there are.
+Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixture kept at the base's is ours.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 4 + ["late"] * 4,
+...     "step": [0] * 4 + [9] * 4, "is_base": [True] * 4 + [False] * 4, "greedy": False, "problem_id": "q",
+...     "strategy": ["code", "code", "prose", "prose", "code", "prose", "prose", "prose"],
+...     "correct": [True, True, True, False, True, True, False, False]})
+>>> [(row[0], row[1], round(row[3], 3)) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()][3:]
+[('late', 'code', 1.0), ('late', 'prose', 0.333), ('late', 'same_mixture', 0.667)]
+"""
+
+from __future__ import annotations
+
+from diagnostics.measures.contract import Measure, Plot
+
+SQL = """
+WITH rates AS (
+    SELECT
+        checkpoint_id,
+        step,
+        is_base,
+        problem_id,
+        count(*) FILTER (strategy = 'code') / count(*) AS alpha,
+        avg(correct::INTEGER) FILTER (strategy = 'code') AS rho_code,
+        avg(correct::INTEGER) FILTER (strategy = 'prose') AS rho_prose
+    FROM graded_samples
+    WHERE series = $series AND NOT greedy
+    GROUP BY ALL
+),
+beside_base AS (
+    SELECT r.*, b.alpha AS base_alpha
+    FROM rates AS r
+    LEFT JOIN rates AS b
+        ON b.problem_id = r.problem_id
+        AND b.is_base
+),
+scopes AS (
+    SELECT checkpoint_id, step, problem_id, 'code' AS scope, rho_code AS rate FROM beside_base
+    UNION ALL
+    SELECT checkpoint_id, step, problem_id, 'prose' AS scope, rho_prose AS rate FROM beside_base
+    UNION ALL
+    SELECT
+        checkpoint_id,
+        step,
+        problem_id,
+        'same_mixture' AS scope,
+        -- a strategy of weight 0 needs no rate
+        CASE WHEN base_alpha = 0 THEN 0 ELSE base_alpha * rho_code END
+        + CASE WHEN base_alpha = 1 THEN 0 ELSE (1 - base_alpha) * rho_prose END AS rate
+    FROM beside_base
+),
+moments AS (
+    SELECT
+        checkpoint_id,
+        step,
+        scope,
+        count(*) AS n,
+        -- in a stated order: a parallel sum of doubles has other last bits every time
+        avg(rate ORDER BY problem_id) AS rate,
+        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        CASE
+            WHEN count(*) >= 30
+            THEN 1.959964 * sqrt((count(*) - 1) * var_samp(rate ORDER BY problem_id) + 1) / count(*)
+        END AS half_width
+    FROM scopes
+    WHERE rate IS NOT NULL
+    GROUP BY ALL
+)
+SELECT
+    checkpoint_id,
+    scope,
+    NULL::INTEGER AS k,
+    rate AS value,
+    CASE WHEN half_width IS NOT NULL THEN greatest(0, rate - half_width) END AS low,
+    CASE WHEN half_width IS NOT NULL THEN least(1, rate + half_width) END AS high,
+    n
+FROM moments
+ORDER BY step, scope
+"""
+
+MEASURE = Measure(
+    name="strategy_accuracy",
+    title="Accuracy of each strategy",
+    unit="share of samples",
+    section="modes",
+    needs=("graded_samples",),
+    missing="no graded samples",
+    plot=Plot(x="step", group="scope", y_label="share of samples that are correct", y_range=(0.0, 1.0)),
+    sql=SQL,
+)

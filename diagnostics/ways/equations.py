@@ -1,0 +1,345 @@
+"""Reads the arithmetic in a text: which values are computed from which, exactly and in bounded time.
+
+A small reader of its own, because a general one needs milliseconds for every equation: digits, the four operations,
+powers, roots, factorials, brackets and the LaTeX and units around them. What it cannot read it leaves out.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from math import comb, factorial
+
+from diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
+from diagnostics.ways.values import (
+    NoValueError,
+    Polynomial,
+    Value,
+    add,
+    divide,
+    linear_root,
+    multiply,
+    named,
+    negated,
+    power,
+    root,
+    scaled,
+    symbol,
+)
+
+#: Of a longer text its beginning and its end are read.
+MOST_CHARACTERS, END_CHARACTERS = 49_152, 16_384
+#: A run of arithmetic, its tokens, and how deep its brackets may nest.
+MOST_RUN, MOST_TOKENS, MOST_DEPTH = 400, 200, 24
+MOST_FACTORIAL = 60
+_DIGITS = 24
+
+
+def read_computations(text: str) -> list[Computation]:
+    r"""The operations of every equation in ``text``, in their order.
+
+    >>> [(c.kind, c.value) for c in read_computations("She has 16 - 3 = 13 eggs, so \\(13 \\cdot 2 = \\$26\\).")]
+    [('+', '13'), ('*', '26')]
+    >>> [(c.kind, c.value) for c in read_computations("So 0.40n = 1.20 and n = \\frac{1.20}{0.40} = 3")]
+    [('=', '3'), ('/', '3')]
+    """
+    found: list[Computation] = []
+    for run in _RUN.findall(_cleaned(text)):
+        if "=" not in run:
+            continue
+        for part in (run,) if len(run) <= MOST_RUN else _SENTENCE.split(run):
+            if "=" in part and len(part) <= MOST_RUN:
+                found += _read_run(part.strip(_AROUND))
+        if len(found) >= MOST_COMPUTATIONS:
+            return found[:MOST_COMPUTATIONS]
+    return found
+
+
+_ONE_FOR_ONE = str.maketrans(
+    {"×": "*", "·": "*", "∙": "*", "÷": "/", "−": "-", "–": "-", "≈": "=", "≤": "=", "≥": "=", "<": "=", ">": "=",
+     "$": "", "&": "", "²": "^2 ", "³": "^3 ", "°": "", "π": "\\pi ", "⇒": ";", "→": ";", "\t": " "}
+)  # fmt: skip
+_CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox|operatorname)\s?\{[^{}]{0,200}\}")
+_SUBSCRIPT = re.compile(r"_(?:\{[^{}]{0,40}\}|\w)")
+_COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])")
+_COMMANDS = {
+    "times": "*", "cdot": "*", "ast": "*", "div": "/", "approx": "=", "leq": "=", "geq": "=", "le": "=", "ge": "=",
+    "lt": "=", "gt": "=", "equiv": "=", "dfrac": "\\frac ", "tfrac": "\\frac ", "cfrac": "\\frac ", "frac": "\\frac ",
+    "sqrt": "\\sqrt ", "pi": "\\pi ", "binom": "\\binom ", "dbinom": "\\binom ", "implies": ";", "Rightarrow": ";",
+    "quad": ";", "qquad": ";", "\\": ";", "%": "%", "left": "", "right": "", "big": "", "Big": "", "bigl": "",
+    "bigr": "", "circ": "", "degree": "", "angle": "", "triangle": "", "boxed": "", "displaystyle": "", "$": "",
+    ",": "", "!": "", " ": "", ";": "", ":": "", "(": ";", ")": ";", "[": ";", "]": ";", "{": "(", "}": ")",
+}  # fmt: skip
+_EMPTY_POWER = re.compile(r"\^(?:\{ ?\}| )?(?=[\s=+*/;.,)}-]|$)")
+# Those that look behind begin with the sign itself, which the search finds much faster than what stands before it.
+_TIMES = re.compile(r"[xX](?:(?<=[\d)%][xX])|(?<=[\d)%a-z] [xX]))(?= ?[\d(])")
+#: Words after a number that are no unit: they part one equation from the next.
+_LINKS = r"(?!(?:x|so|and|or|then|thus|hence|is|are|was|gives?|which|because|since|when|if|while|but|therefore|to)\b)"
+_UNIT = re.compile(
+    rf"([\d)%}}])[ ]?{_LINKS}[A-Za-z’'-]{{2,20}}(?:[ ]{_LINKS}[|A-Za-z’'-]{{1,20}}){{0,3}}(?:/[A-Za-z]{{1,20}}){{0,2}}"
+    r"(?=[ ]?[-+*/=)])"
+)
+_PER_UNIT = re.compile(r"/(?<=[\d)%}]/)[A-Za-z]{2,20}")
+_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d.])")
+_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
+_RELATION = re.compile(r"[=≈<>≤≥]|\\(?:approx|[lg]eq?\b)")
+_RUN = re.compile(
+    r"(?:[-+*/^=(){}\[\]\d.,%!:; ]+|\\(?:frac|sqrt|pi|binom)|(?<![A-Za-z\\])(?:[A-Za-z]|[A-Z]{2,3})(?![A-Za-z]))+"
+)
+_AROUND = " .,;:!"
+_SENTENCE = re.compile(r"[;:]|[.,](?=\s|$)")
+_TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+|\\[a-z]+|[A-Z]{2,3}|[A-Za-z]|\S")
+
+
+def _cleaned(text: str) -> str:
+    if len(text) > MOST_CHARACTERS + END_CHARACTERS:
+        text = text[:MOST_CHARACTERS] + "\n" + text[-END_CHARACTERS:]
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
+    text = "\n".join([line for line in text.split("\n") if _RELATION.search(line)])
+    text = text.replace("**", "^").translate(_ONE_FOR_ONE)
+    if "\\" in text:
+        text = _TEXT.sub("", text)
+        text = _COMMAND.sub(lambda match: _COMMANDS.get(match.group(1), ";"), text)
+        text = _EMPTY_POWER.sub("", text)
+    if "_" in text:
+        text = _SUBSCRIPT.sub("", text)
+    text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
+    text = _ARTICLE.sub("|", text)  # no unknowns
+    return _UNIT.sub(r"\1", _PER_UNIT.sub("", _TIMES.sub("*", text)))
+
+
+@lru_cache(maxsize=1 << 15)
+def _read_run(run: str) -> tuple[Computation, ...]:
+    """Kept by its text: responses to one problem share most of their equations."""
+    found: list[Computation] = []
+    for sentence in _SENTENCE.split(run):
+        if "=" in sentence:
+            found += _read_chain(sentence)
+    return tuple(found)
+
+
+def _read_chain(sentence: str) -> list[Computation]:
+    """Of one chain of relations: a = b = c."""
+    found: list[Computation] = []
+    before: Value | None = None
+    sides = re.split("=+", sentence)
+    for place, side in enumerate(sides):
+        tokens = _TOKEN.findall(side)[:MOST_TOKENS]
+        read = _last_expression(tokens) if place == 0 else _first_expression(tokens)
+        if read is None:
+            before = None
+            continue
+        value, made = read
+        solved = None if before is None else _related(before, value)
+        if solved is not None and len(sides) == 2:
+            return [solved]  # what is shifted from side to side is no step
+        found += made if solved is None else [*made, solved]
+        before = value
+    return found
+
+
+def _related(one: Value, other: Value) -> Computation | None:
+    """What an equation between two values says beyond them: the value of its unknown, or a relation of unknowns."""
+    open_sides = [side for side in (one, other) if isinstance(side, Polynomial) and side.unknowns]
+    if not open_sides or any(side.is_symbol for side in open_sides):  # known values; a name for a value, or a formula
+        return None
+    try:
+        difference = add(one, negated(other))
+        if not isinstance(difference, Polynomial):
+            return Computation("~", (), named(other))
+        if len(difference.unknowns) != 1:
+            return None
+        solution = linear_root(difference)
+        equation = "0=" + named(scaled(difference)) if solution is None else named(solution)
+        return Computation("=", (), equation)
+    except NoValueError:
+        return None
+
+
+def _last_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | None:
+    """The longest expression that ends where the tokens end, of a few starts that are tried."""
+    start = 0
+    for _ in range(8):
+        if start >= len(tokens):
+            return None
+        reader = _Reader(tokens, start)
+        value = reader.value()
+        if value is not None and reader.place == len(tokens):
+            return value, reader.found
+        start = max(reader.place, start) + 1 if value is None else max(reader.place, start + 1)
+    return None
+
+
+def _first_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | None:
+    reader = _Reader(tokens, 0)
+    value = reader.value()
+    return None if value is None else (value, reader.found)
+
+
+class _Reader:
+    """Descends through one expression, noting each operation."""
+
+    def __init__(self, tokens: list[str], place: int) -> None:
+        self.tokens, self.place, self.depth = tokens, place, 0
+        self.found: list[Computation] = []
+
+    def value(self) -> Value | None:
+        try:
+            return self._sum()
+        except NoValueError:
+            return None
+
+    def _next(self) -> str:
+        return self.tokens[self.place] if self.place < len(self.tokens) else ""
+
+    def _sum(self) -> Value:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise NoValueError("brackets too deep")
+        sign = self._next()
+        if sign in ("-", "+"):
+            self.place += 1
+        total = self._product()
+        total = negated(total) if sign == "-" else total
+        terms = [total]
+        while (sign := self._next()) in ("+", "-"):
+            place, n_found = self.place, len(self.found)
+            self.place += 1
+            try:
+                term = self._product()
+            except NoValueError:
+                self.place = place  # what stands before the sign is an expression
+                del self.found[n_found:]
+                break
+            terms.append(negated(term) if sign == "-" else term)
+            total = add(total, terms[-1])
+        self.depth -= 1
+        return self._noted("+", terms, total)
+
+    def _product(self) -> Value:
+        total = self._power()
+        factors = [total]
+        kind = "*"
+        while True:
+            sign = self._next()
+            place, n_found = self.place, len(self.found)
+            if sign in ("*", "/"):
+                self.place += 1
+            elif not (sign in ("(", "[", "\\frac", "\\sqrt", "\\pi", "{") or sign.isalpha()):
+                break
+            try:
+                factor = self._signed_power()
+                total = divide(total, factor) if sign == "/" else multiply(total, factor)
+            except NoValueError:
+                self.place = place
+                del self.found[n_found:]
+                break
+            kind = "/" if sign == "/" else kind
+            factors.append(factor)
+        return self._noted(kind, factors, total)
+
+    def _signed_power(self) -> Value:
+        if self._next() == "-":
+            self.place += 1
+            return negated(self._power())
+        return self._power()
+
+    def _power(self) -> Value:
+        base = self._atom()
+        while (sign := self._next()) in ("!", "^", "%"):
+            self.place += 1
+            if sign == "^":
+                exponent = self._group() if self._next() in ("{", "(") else self._signed_atom()
+                base = self._noted("^", [base, exponent], power(base, exponent))
+            elif sign == "%":
+                base = divide(base, 100)
+            elif isinstance(base, int) and 0 <= base <= MOST_FACTORIAL:
+                base = self._noted("!", [base], factorial(base))
+            else:
+                raise NoValueError("a factorial that is too large")
+        return base
+
+    def _signed_atom(self) -> Value:
+        if self._next() == "-":
+            self.place += 1
+            return negated(self._atom())
+        return self._atom()
+
+    def _atom(self) -> Value:
+        token = self._next()
+        if token in ("(", "[", "{"):
+            return self._group()
+        self.place += 1
+        if token[:1].isdigit() or (len(token) > 1 and token[0] == "."):
+            return self._mixed(_number(token))
+        if token == "\\frac":
+            return self._fraction()
+        if token == "\\sqrt":
+            inside = self._argument()
+            value = root(inside)
+            is_number = isinstance(value, Polynomial) and value.is_symbol
+            return value if is_number else self._noted("^", [inside], value)
+        if token == "\\binom":
+            return self._choices()
+        if token == "\\pi":
+            return symbol("π")
+        if token.isalpha():
+            return symbol(token)
+        self.place -= 1
+        raise NoValueError("no expression")
+
+    def _mixed(self, whole: Value) -> Value:
+        r"""A whole number with a fraction of two numbers after it: 3\frac{4}{5} is 3 + 4/5."""
+        six = self.tokens[self.place : self.place + 7]
+        if len(six) == 7 and six[0] == "\\frac" and six[1] == six[4] == "{" and six[2].isdigit() and six[5].isdigit():
+            self.place += 7
+            return add(whole, divide(_number(six[2]), _number(six[5])))
+        return whole
+
+    def _fraction(self) -> Value:
+        start = self.place
+        above, below = self._argument(), self._argument()
+        value = divide(above, below)
+        if self.place - start <= 7 and isinstance(value, Fraction) and above in (value.numerator, -value.numerator):
+            return value  # one half is a number; 480/6 is a division
+        return self._noted("/", [above, below], value)
+
+    def _choices(self) -> Value:
+        above, below = self._argument(), self._argument()
+        if not isinstance(above, int) or not isinstance(below, int) or not 0 <= below <= above <= MOST_FACTORIAL:
+            raise NoValueError("a binomial coefficient that is too large")
+        self.found.append(Computation("!", (str(above), str(below)), f"C({above},{below})"))
+        return comb(above, below)
+
+    def _argument(self) -> Value:
+        if self._next() == "{":
+            return self._group()
+        token = self._next()  # \frac23 is two digits
+        if len(token) > 1 and token.isdigit():
+            self.tokens = [*self.tokens[: self.place], *token, *self.tokens[self.place + 1 :]]
+        return self._atom()
+
+    def _group(self) -> Value:
+        close = {"(": ")", "[": "]", "{": "}"}[self._next()]
+        self.place += 1
+        value = self._sum()
+        if self._next() != close:
+            raise NoValueError("a bracket is not closed")
+        self.place += 1
+        return value
+
+    def _noted(self, kind: str, operands: list[Value], value: Value) -> Value:
+        return note(self.found, kind, operands, value)
+
+
+def _number(token: str) -> Value:
+    if len(token) > _DIGITS:
+        raise NoValueError("a number too long")
+    number = token.replace(",", "")
+    if "." not in number:
+        return int(number)
+    exact = Fraction(number)
+    return exact.numerator if exact.denominator == 1 else exact

@@ -1,0 +1,314 @@
+"""Reads the arithmetic in a Python program without running it: the same operations that prose would show.
+
+Names are followed to what was assigned to them, so that neither they, nor the order of assignments, nor the number of
+lines matter. Where no value is known (a loop's variable, a library's answer) the normal form of the syntax tree stands
+for it: names and the order of commutative operands aside.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from hashlib import blake2b
+from math import factorial, gcd, lcm, prod
+
+from diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
+from diagnostics.ways.values import (
+    NoValueError,
+    Polynomial,
+    Value,
+    add,
+    divide,
+    linear_root,
+    multiply,
+    named,
+    negated,
+    power,
+    root,
+    symbol,
+)
+
+MOST_CHARACTERS, MOST_NODES, MOST_DEPTH = 20_000, 3_000, 50
+_FENCED = re.compile(r"```([^\n`]{0,20})\n(.*?)(?:```|\Z)", re.DOTALL)
+_PYTHON = frozenset({"", "python", "py", "python3"})
+_BARE = re.compile(r"\s*(?:def \w+\(|import \w|from \w+ import |print\()")
+#: Calls that leave a number what it is, as far as a way of solving goes.
+_TRANSPARENT = frozenset({"int", "float", "round", "Fraction", "Rational", "Integer", "simplify", "print"})
+_SIGNS = {ast.Add: "+", ast.Sub: "+", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/"}
+_OF_WHOLE_NUMBERS: dict[str, Callable[..., int]] = {"gcd": gcd, "lcm": lcm, "max": max, "min": min}
+_BEFORE = {ast.Sub: "-", ast.Div: "1/", ast.FloorDiv: "1/"}
+_LONGEST = 80
+
+
+class Form(str):
+    """The normal form of a piece of a program whose value is not known."""
+
+    __slots__ = ()
+
+
+Known = Value | Form
+
+
+def programs_in(text: str) -> tuple[list[str], str]:
+    r"""The Python programs in a text, and the text without anything that is fenced.
+
+    >>> programs_in("So:\n```python\nprint(2 + 3)\n```\n```output\n5\n```\nIt is 5.")
+    (['print(2 + 3)\n'], 'So:\n\n\nIt is 5.')
+    """
+    if "```" not in text:
+        return ([text], "") if _BARE.match(text) else ([], text)
+    fenced = _FENCED.findall(text)
+    return [body for word, body in fenced if word.strip().lower() in _PYTHON and body.strip()], _FENCED.sub("", text)
+
+
+def read_program(source: str) -> list[Computation] | None:
+    """The operations of a program in their order; None where it is no Python, or is beyond the bounds.
+
+    >>> [c.value for c in read_program("eggs = 16 - 3\\nprice = 2\\nprint(eggs * price)")]
+    ['13', '26']
+    >>> [c.value for c in read_program("for day in days:\\n    total = total + 2 * day")]
+    ['for v', '(2*v)', '((2*v)+v)']
+    """
+    if len(source) > MOST_CHARACTERS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a foreign program's strings escape is its own affair
+            tree = ast.parse(source)
+            if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
+                return None
+        reader = _Program()
+        reader.body(tree.body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return reader.found[:MOST_COMPUTATIONS]
+
+
+class _Program:
+    """What is known of each name, statement by statement."""
+
+    def __init__(self) -> None:
+        self.found: list[Computation] = []
+        self.known: dict[str, Known] = {}
+        self.functions: dict[str, Known] = {}
+        self.returned: Known = Form("v")
+        self.depth = 0
+
+    def body(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                self._assign(targets, value)
+            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+                self.known[name] = self._of(ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                self.known[name] = self._of(value)
+            case ast.Return(value=ast.expr() as value):
+                self.returned = self._of(value)
+            case ast.Expr(value=ast.Constant()):
+                pass  # a docstring
+            case ast.Expr(value=value):
+                self._of(value)
+            case ast.If(test=test, body=body, orelse=orelse):
+                self._branch("if", [test], [*body, *orelse])
+            case ast.While(test=test, body=body):
+                self._forget(body)
+                self._branch("while", [test], body)
+            case ast.For(target=target, iter=iterated, body=body):
+                self._forget([*body, ast.Assign(targets=[target], value=iterated)])
+                self._branch("for", [iterated], body)
+            case ast.FunctionDef(name=name, args=arguments, body=body):
+                self._function(name, [one.arg for one in arguments.args], body)
+            case ast.With(body=body) | ast.Try(body=body):
+                self.body(body)
+            case _:
+                pass  # imports, asserts and what else computes nothing
+
+    def _assign(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
+        if isinstance(value, ast.Tuple) and isinstance(targets[0], ast.Tuple):
+            for target, one in zip(targets[0].elts, value.elts, strict=False):
+                self._assign([target], one)
+            return
+        is_symbol = isinstance(value, ast.Call) and _called(value) in ("symbols", "Symbol", "var")
+        known = Form("v") if is_symbol else self._of(value)
+        for name in _names(targets):
+            self.known[name] = symbol(name) if is_symbol else known if isinstance(targets[0], ast.Name) else Form("v")
+
+    def _branch(self, word: str, tests: Sequence[ast.expr], body: Sequence[ast.stmt]) -> None:
+        self._form(f"{word} " + ",".join(_text(self._of(test)) for test in tests))
+        self.body(body)
+
+    def _function(self, name: str, arguments: Sequence[str], body: Sequence[ast.stmt]) -> None:
+        outside = dict(self.known)
+        self.known |= dict.fromkeys(arguments, Form("v"))
+        self.functions[name] = self.returned = Form("f")
+        self.body(body)
+        self.functions[name] = Form("f") if arguments else self.returned
+        self.known = outside
+
+    def _forget(self, body: Sequence[ast.stmt]) -> None:
+        for node in body:
+            for inside in ast.walk(node):
+                if isinstance(inside, ast.Assign | ast.AugAssign):
+                    targets = inside.targets if isinstance(inside, ast.Assign) else [inside.target]
+                    self.known |= dict.fromkeys(_names(targets), Form("v"))
+
+    def _of(self, node: ast.expr) -> Known:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise ValueError("nested too deep")
+        try:
+            value = self._expression(node)
+        except NoValueError:
+            value = Form("v")
+        self.depth -= 1
+        return value
+
+    def _expression(self, node: ast.expr) -> Known:
+        match node:
+            case ast.Constant(value=bool() | str() | bytes() | None):
+                return Form("c")
+            case ast.Constant(value=int() | float() as value):
+                return _exact(value)
+            case ast.Name(id=name):
+                return self.known.get(name, Form("v"))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inside = self._of(operand)
+                return Form(f"-{inside}") if isinstance(inside, Form) else negated(inside)
+            case ast.BinOp(op=op) if type(op) in _SIGNS:
+                return self._flat(node, _SIGNS[type(op)])
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._other(self._of(left), op, self._of(right))
+            case ast.Call():
+                return self._call(node)
+            case ast.Subscript(value=value):
+                return self._of(value)
+            case ast.Attribute(attr="pi"):
+                return symbol("π")
+            case _:
+                parts = (self._of(one) for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+                return self._form(f"{type(node).__name__}({','.join(map(_text, parts))})", note_it=False)
+
+    def _flat(self, node: ast.BinOp, kind: str) -> Known:
+        """Sums of any number of terms, and products with quotients of any number of factors, in one step."""
+        operands: list[tuple[type[ast.operator], Known]] = []
+        left: ast.expr = node
+        alike = ("+",) if kind == "+" else ("*", "/")
+        while isinstance(left, ast.BinOp) and _SIGNS.get(type(left.op)) in alike:
+            kind = "/" if _SIGNS[type(left.op)] == "/" else kind
+            operands.append((type(left.op), self._of(left.right)))
+            left = left.left
+        operands.append((ast.Add if kind == "+" else ast.Mult, self._of(left)))
+        operands.reverse()
+        known = [(op, value) for op, value in operands if not isinstance(value, Form)]
+        if len(known) < len(operands):
+            texts = sorted(f"{_BEFORE.get(op, '')}{_text(value)}" for op, value in operands)
+            return self._form(f"({('+' if kind == '+' else '*').join(texts)})")
+        total: Value = 0 if kind == "+" else 1
+        for op, value in known:
+            total = _combined(total, op, value)
+        return note(self.found, kind, [negated(value) if op is ast.Sub else value for op, value in known], total)
+
+    def _other(self, left: Known, op: ast.operator, right: Known) -> Known:
+        if isinstance(left, Form) or isinstance(right, Form):
+            return self._form(f"({_text(left)}{type(op).__name__}{_text(right)})")
+        if isinstance(op, ast.Pow):
+            value = root(left) if right == Fraction(1, 2) else power(left, right)
+            return note(self.found, "^", [left, right], value)
+        if isinstance(op, ast.Mod) and isinstance(left, int) and isinstance(right, int) and right:
+            return note(self.found, "%", [left, right], left % right)
+        return Form("v")
+
+    def _call(self, node: ast.Call) -> Known:
+        name = _called(node)
+        values = [self._of(one.value if isinstance(one, ast.Starred) else one) for one in node.args]
+        if name in self.functions and not values:
+            return self.functions[name]
+        if name in _TRANSPARENT and values:
+            return values[0]
+        plain = [value for value in values if not isinstance(value, Form)]
+        if len(plain) == len(values) and plain:
+            known = self._known_call(name, plain)
+            if known is not None:
+                return known
+        if name == "sum" and len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple):
+            return self._sum_of(node.args[0].elts)
+        return self._form(f"{'f' if name in self.functions else name}({','.join(map(_text, values))})")
+
+    def _known_call(self, name: str, values: Sequence[Value]) -> Known | None:
+        match name, values:
+            case "sqrt", [value]:
+                return note(self.found, "^", values, root(value))
+            case "factorial", [int() as value] if 0 <= value <= 60:
+                return note(self.found, "!", values, factorial(value))
+            case "comb" | "binomial", [int() as n, int() as k] if 0 <= k <= n <= 60:
+                self.found.append(Computation("!", (str(n), str(k)), f"C({n},{k})"))
+                return prod(range(n - k + 1, n + 1)) // factorial(k)
+            case _ if name in _OF_WHOLE_NUMBERS and all(isinstance(value, int) for value in values):
+                whole = [value for value in values if isinstance(value, int)]
+                return _OF_WHOLE_NUMBERS[name](*whole)
+            case "Eq", [one, other]:
+                return add(one, negated(other))
+            case "solve", [Polynomial() as value, *_]:
+                solution = linear_root(value)
+                if solution is not None:
+                    self.found.append(Computation("=", (), named(solution)))
+                return solution
+        return None
+
+    def _sum_of(self, elements: Sequence[ast.expr]) -> Known:
+        values = [self._of(one) for one in elements]
+        total: Value = 0
+        for value in values:
+            if isinstance(value, Form):
+                return self._form(f"({'+'.join(sorted(map(_text, values)))})")
+            total = add(total, value)
+        return note(self.found, "+", [value for value in values if not isinstance(value, Form)], total)
+
+    def _form(self, text: str, *, note_it: bool = True) -> Form:
+        form = Form(text if len(text) <= _LONGEST else blake2b(text.encode(), digest_size=8).hexdigest())
+        if note_it:
+            self.found.append(Computation("#", (), form))
+        return form
+
+
+def _combined(total: Value, op: type[ast.operator], value: Value) -> Value:
+    if op is ast.Add:
+        return add(total, value)
+    if op is ast.Sub:
+        return add(total, negated(value))
+    if op is ast.Mult:
+        return multiply(total, value)
+    quotient = divide(total, value)
+    if op is ast.FloorDiv and not isinstance(quotient, Polynomial):
+        return quotient.numerator // quotient.denominator
+    return quotient
+
+
+def _exact(value: int | float) -> Value:
+    if isinstance(value, int):
+        if value.bit_length() > 64:
+            raise NoValueError("a number too long")
+        return value
+    exact = Fraction(repr(value)) if value - value == 0 else None  # as it is written; no infinity
+    if exact is None:
+        raise NoValueError("a number too long")
+    return exact.numerator if exact.denominator == 1 else exact
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "f")
+
+
+def _names(targets: Iterable[ast.expr]) -> list[str]:
+    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+def _text(value: Known) -> str:
+    return value if isinstance(value, Form) else named(value)

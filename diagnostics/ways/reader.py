@@ -1,0 +1,69 @@
+"""The built-in reader "steps": what a response computes on its way, in prose, in programs, or in one expression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnostics.ways.computations import Computation
+from diagnostics.ways.contract import Signature
+from diagnostics.ways.equations import read_computations
+from diagnostics.ways.expressions import bare_expression, read_expression
+from diagnostics.ways.programs import programs_in, read_program
+from diagnostics.ways.steps import UNKNOWN, final_of, operations_of, steps_of
+
+#: Why a way is not known.
+EMPTY, NO_STEP = "the response is empty", "no equation or computation was read in it"
+
+
+class StepsReader:
+    """Ways by the values that are computed; the strategy is code, algebra, arithmetic or expression.
+
+    >>> one, other, none = StepsReader().read(["16 - 3 = 13, and 13 * 2 = 26", "2 * (16 - 3) = 26", "It is 26."])
+    >>> one.steps == other.steps, one.strategy, none.why
+    (True, 'arithmetic', 'no equation or computation was read in it')
+    """
+
+    name = "steps"
+    version = 1
+    #: Halfway between the similarities of judged pairs that part the same ways from different ones best.
+    joined_from = 0.7
+
+    def read(self, texts: Sequence[str]) -> list[Signature]:
+        """One signature per text, in order."""
+        return [_signature(text) for text in texts]
+
+
+def _signature(text: str) -> Signature:
+    if not text.strip():
+        return Signature(why=EMPTY)
+    expression = bare_expression(text) if len(text) < 2_000 else None
+    if expression is not None and "=" not in text:
+        read = read_expression(expression)
+        if read is not None:
+            return _of("expression", read[0], written=read[1])
+    programs, prose = programs_in(text)
+    computations: list[Computation] = []
+    for program in programs:
+        computations += read_program(program) or []
+    strategy = "code" if computations else None
+    computations += read_computations(prose)
+    return _of(strategy, computations)
+
+
+def _of(strategy: str | None, computations: list[Computation], *, written: str = "") -> Signature:
+    steps, parts = (_all_of(computations), ()) if strategy == "expression" else steps_of(computations)
+    if not steps:
+        return Signature(why=NO_STEP)
+    return Signature(
+        strategy=strategy or ("algebra" if UNKNOWN in steps else "arithmetic"),
+        steps=steps,
+        parts=parts,
+        written=written or " ".join((*steps, *(f"({part})" for part in parts))),
+        operations=operations_of(computations, every=strategy == "expression"),
+        final=final_of(computations),
+    )
+
+
+def _all_of(computations: list[Computation]) -> tuple[str, ...]:
+    """Of an expression each part counts, by its tree."""
+    return tuple(sorted({c.value for c in computations}))

@@ -1,0 +1,71 @@
+"""From single operations to the steps of a solution: what it computes on its way, blind to order and bookkeeping."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from diagnostics.ways.computations import Computation
+
+#: The step of whoever solves an equation for its unknown, beside the value that is found.
+UNKNOWN = "unknown"
+MOST_STEPS = 128
+_FAMILY = {"/": "*"}
+
+
+def steps_of(computations: Sequence[Computation]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The values that are computed, and those of products on the way to longer products; each once, sorted.
+
+    A sum that only goes into another sum is no step: adding three numbers at once or one after the other is the same.
+    A product that only goes into another product is a part of it, which who writes it in one line leaves out. An
+    operation on unknowns is no step; an equation is the value of its unknown, however often it is turned over.
+
+    >>> at_once = [Computation("+", ("3", "4", "5"), "12")]
+    >>> steps_of(at_once) == steps_of([Computation("+", ("3", "4"), "7"), Computation("+", ("7", "5"), "12")])
+    True
+    >>> steps_of([Computation("*", ("4", "5"), "20"), Computation("/", ("20", "2"), "10")])
+    (('10',), ('20',))
+    """
+    into: dict[str, set[str]] = defaultdict(set)
+    steps, parts = set(), set()
+    for c in reversed(computations):  # what a value goes into is written after it
+        family = _FAMILY.get(c.kind, c.kind)
+        if _is_step(c):
+            if into[c.value.lstrip("-")] != {family} or family not in "+*":
+                steps.add(c.value)
+            elif family == "*":
+                parts.add(c.value)
+        for name in c.operands:
+            into[name.lstrip("-")].add(family)
+    if any(c.kind == "=" for c in computations):
+        steps.add(UNKNOWN)
+    if not steps:  # nothing but expressions in other forms
+        steps = {c.value for c in computations if c.kind == "~"}
+    return tuple(sorted(steps)[:MOST_STEPS]), tuple(sorted(parts - steps)[:MOST_STEPS])
+
+
+def operations_of(computations: Sequence[Computation], *, every: bool = False) -> str:
+    """How many different values come out of each operation; with ``every`` each operation counts.
+
+    >>> operations_of([Computation("*", ("2", "9"), "18"), Computation("*", ("9", "2"), "18")])
+    '*1'
+    """
+    made = [(c.kind, c.value) for c in computations if every or _is_step(c)]
+    kinds = Counter(kind for kind, _ in (made if every else set(made)))
+    return " ".join(f"{kind}{n}" for kind, n in sorted(kinds.items()))
+
+
+def final_of(computations: Sequence[Computation]) -> str:
+    """The last step: its operation, and what goes in and out, order aside.
+
+    >>> final_of([Computation("+", ("16", "-3"), "13"), Computation("*", ("13", "2"), "26")])
+    '13 * 2 = 26'
+    """
+    last = next((c for c in reversed(computations) if _is_step(c)), None)
+    if last is None:
+        return ""
+    return f" {last.kind} ".join(sorted(last.operands)) + f" = {last.value}"
+
+
+def _is_step(computation: Computation) -> bool:
+    return computation.kind in "=#" or computation.is_known

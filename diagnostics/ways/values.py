@@ -1,0 +1,238 @@
+"""Exact values of school arithmetic: whole numbers, fractions, and polynomials in unknowns, all of bounded size.
+
+Whole numbers stay ``int`` because most values are and ``Fraction`` is ten times as slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd, isqrt
+
+Number = int | Fraction
+#: Symbols with their exponents, sorted by symbol.
+Monomial = tuple[tuple[str, int], ...]
+
+MOST_BITS = 512
+MOST_EXPONENT = 64
+MOST_TERMS = 24
+
+
+class NoValueError(ValueError):
+    """What stands there has no exact value within the bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """Coefficients by monomial; exponents may be negative. At least one monomial has a symbol."""
+
+    terms: tuple[tuple[Monomial, Number], ...]
+
+    @property
+    def unknowns(self) -> frozenset[str]:
+        """The letters in it; π and roots are known."""
+        return frozenset(name for monomial, _ in self.terms for name, _ in monomial if name[0] not in "√π")
+
+    @property
+    def is_symbol(self) -> bool:
+        """Whether it is a bare unknown."""
+        (monomial, coefficient), *others = self.terms
+        return not others and coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1
+
+
+Value = Number | Polynomial
+
+
+def symbol(name: str) -> Polynomial:
+    """The unknown of that name."""
+    return Polynomial(terms=((((name, 1),), 1),))
+
+
+def add(one: Value, other: Value) -> Value:
+    """Their sum. Raises ``NoValueError`` beyond the bounds, as all of these.
+
+    >>> add(Fraction(1, 2), Fraction(1, 2))
+    1
+    """
+    if isinstance(one, Polynomial) or isinstance(other, Polynomial):
+        terms = _terms(one)
+        for monomial, coefficient in _terms(other).items():
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return _polynomial(terms)
+    return plain(one + other)
+
+
+def multiply(one: Value, other: Value) -> Value:
+    """Their product.
+
+    >>> square = multiply(symbol("x"), symbol("x"))
+    >>> named(multiply(square, 3))
+    '3v^2'
+    """
+    if isinstance(one, Polynomial) or isinstance(other, Polynomial):
+        left, right = _terms(one), _terms(other)
+        if len(left) * len(right) > MOST_TERMS:
+            raise NoValueError("too many terms")
+        terms: dict[Monomial, Number] = {}
+        for a, x in left.items():
+            for b, y in right.items():
+                both, factor = _joined(a, b)
+                terms[both] = terms.get(both, 0) + x * y * factor
+        return _polynomial(terms)
+    return plain(one * other)
+
+
+def negated(value: Value) -> Value:
+    """Its opposite."""
+    return multiply(value, -1) if isinstance(value, Polynomial) else -value
+
+
+def divide(one: Value, other: Value) -> Value:
+    """Their quotient; a divisor has one term.
+
+    >>> divide(6, 4), divide(6, 3)
+    (Fraction(3, 2), 2)
+    """
+    if isinstance(other, Polynomial):
+        if len(other.terms) > 1:
+            raise NoValueError("a divisor of several terms")
+        ((monomial, coefficient),) = other.terms
+        inverse = Polynomial(terms=((tuple((name, -power) for name, power in monomial), divide_plain(1, coefficient)),))
+        return multiply(one, inverse)
+    if other == 0:
+        raise NoValueError("a divisor of 0")
+    if isinstance(one, Polynomial):
+        return multiply(one, divide_plain(1, other))
+    return divide_plain(one, other)
+
+
+def power(base: Value, exponent: Value) -> Value:
+    """``base`` to a whole exponent.
+
+    >>> power(Fraction(2, 3), 3)
+    Fraction(8, 27)
+    """
+    if not isinstance(exponent, int) or abs(exponent) > MOST_EXPONENT:
+        raise NoValueError("an exponent that is no small whole number")
+    if exponent < 0:
+        return divide(1, power(base, -exponent))
+    result: Value = 1
+    for _ in range(exponent):  # step by step, so that the bound on bits holds before a huge number is made
+        result = multiply(result, base)
+    return result
+
+
+def root(value: Value) -> Value:
+    """Its square root: exact where it is a fraction, else a symbol of its own with the square taken out.
+
+    >>> root(16), named(root(50))
+    (4, '5√2')
+    """
+    if isinstance(value, Polynomial) or value < 0:
+        raise NoValueError("the root of an unknown or negative value")
+    above, below = value.numerator, value.denominator
+    if isqrt(above) ** 2 == above and isqrt(below) ** 2 == below:
+        return divide_plain(isqrt(above), isqrt(below))
+    inside, outside = above * below, 1
+    for factor in range(2, 32):
+        while inside % (factor * factor) == 0:
+            inside //= factor * factor
+            outside *= factor
+    return multiply(divide_plain(outside, below), symbol(f"√{inside}"))
+
+
+def plain(number: Number) -> Number:
+    """An ``int`` where it is whole. Raises ``NoValueError`` where it is too large."""
+    if isinstance(number, Fraction):
+        if number.denominator == 1:
+            number = number.numerator
+        elif number.denominator.bit_length() > MOST_BITS:
+            raise NoValueError("a number too long")
+    if number.numerator.bit_length() > MOST_BITS:
+        raise NoValueError("a number too long")
+    return number
+
+
+def divide_plain(one: Number, other: Number) -> Number:
+    """The quotient of two numbers, the second not 0."""
+    return plain(Fraction(one) / other)
+
+
+def linear_root(value: Value) -> Number | None:
+    """Where a polynomial that is linear in its only unknown is 0; None for any other value.
+
+    >>> linear_root(add(multiply(symbol("n"), 40), -120))
+    3
+    """
+    if not isinstance(value, Polynomial) or len(value.terms) > 2:
+        return None
+    by_monomial = dict(value.terms)
+    constant = by_monomial.pop((), 0)
+    if len(by_monomial) != 1:
+        return None
+    ((monomial, slope),) = by_monomial.items()
+    if len(monomial) != 1 or monomial[0][1] != 1 or monomial[0][0][0] in "√π":
+        return None
+    return divide_plain(-constant, slope)
+
+
+def named(value: Value) -> str:
+    """A name of the value that is blind to the names of unknowns and to their order.
+
+    >>> named(Fraction(3, 2)), named(add(symbol("a"), 2)), named(add(2, symbol("length")))
+    ('3/2', '1v+2', '1v+2')
+    """
+    if not isinstance(value, Polynomial):
+        return str(value)
+    return "+".join(sorted(_term_name(monomial, coefficient) for monomial, coefficient in value.terms))
+
+
+def scaled(value: Polynomial) -> Polynomial:
+    """The same equation value = 0 with whole coefficients that share no factor, the first of them positive."""
+    below = 1
+    for _, coefficient in value.terms:
+        below = below * coefficient.denominator // gcd(below, coefficient.denominator)
+    above = 0
+    for _, coefficient in value.terms:
+        above = gcd(above, int(coefficient * below))
+    sign = 1 if max(value.terms, key=lambda term: (term[0] != (), abs(term[1]), term[1] > 0))[1] > 0 else -1
+    factor = divide_plain(sign * below, above)
+    return Polynomial(terms=tuple((monomial, plain(coefficient * factor)) for monomial, coefficient in value.terms))
+
+
+def _term_name(monomial: Monomial, coefficient: Number) -> str:
+    # radicals and π keep their names: they are no unknowns
+    powers = sorted(
+        (name if name[0] in "√π" else "v") + ("" if exponent == 1 else f"^{exponent}") for name, exponent in monomial
+    )
+    return f"{coefficient}{''.join(powers)}"
+
+
+def _terms(value: Value) -> dict[Monomial, Number]:
+    return dict(value.terms) if isinstance(value, Polynomial) else ({(): value} if value else {})
+
+
+def _joined(one: Monomial, other: Monomial) -> tuple[Monomial, Number]:
+    """The product of two monomials, and what roots in it multiply to."""
+    if not other or (not one and all(exponent > 0 for _, exponent in other)):
+        return one or other, 1
+    exponents = dict(one)
+    for name, exponent in other:
+        exponents[name] = exponents.get(name, 0) + exponent
+    factor: Number = 1
+    for name, exponent in exponents.items():
+        if abs(exponent) > MOST_EXPONENT:
+            raise NoValueError("an exponent that is no small whole number")
+        if name[0] == "√" and exponent not in (0, 1):
+            factor *= plain(Fraction(int(name[1:])) ** (exponent // 2))
+            exponents[name] = exponent % 2
+    return tuple(sorted((name, exponent) for name, exponent in exponents.items() if exponent)), factor
+
+
+def _polynomial(terms: dict[Monomial, Number]) -> Value:
+    kept = {monomial: plain(coefficient) for monomial, coefficient in terms.items() if coefficient}
+    if len(kept) > MOST_TERMS:
+        raise NoValueError("too many terms")
+    if not kept or set(kept) == {()}:
+        return kept.get((), 0)
+    return Polynomial(terms=tuple(sorted(kept.items(), key=lambda term: term[0])))

@@ -1,0 +1,28 @@
+import pytest
+
+from diagnostics.measures._example import tiny_ways
+from diagnostics.measures._ways import LEVELS, NO_PAIR, scope_of
+from diagnostics.measures.effective_ways import compute
+
+
+def effective(rows, n):
+    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_ways(rows, n=n))}
+
+
+def test_every_level_has_its_own_number():
+    found = effective([("base", "q", "a", True, 2), ("base", "q", "b", False, 2)], n=4)
+    assert {scope for _, scope in found} == {scope_of(level) for level in LEVELS}
+    assert found["base", "all"].value == pytest.approx(3.0)  # 4 of 12 pairs agree
+
+
+def test_a_planted_collapse_is_one_way_and_the_twin_stays():
+    rows = [(c, f"q{i:02}", way, True, 8) for c in ("base", "twin") for i in range(40) for way in "ab"]
+    found = effective(rows + [("late", f"q{i:02}", "a", True, 16) for i in range(40)], n=16)
+    assert found["late", "all"].value == 1.0
+    assert found["twin", "all"].value == found["base", "all"].value == pytest.approx(16 * 15 / (2 * 8 * 7))
+
+
+def test_samples_of_an_unknown_way_are_left_out_and_no_class():
+    found = effective([("base", "q", "a", True, 2), ("base", "q", None, True, 2), ("late", "q", None, True, 4)], n=4)
+    assert (found["base", "all"].value, found["base", "all"].n) == (1.0, 1)
+    assert (found["late", "all"].value, found["late", "all"].why) == (None, NO_PAIR)

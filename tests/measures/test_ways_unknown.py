@@ -1,0 +1,8 @@
+from diagnostics.measures._example import tiny_ways
+from diagnostics.measures.ways_unknown import compute
+
+
+def test_the_share_is_a_mean_over_problems_with_a_correct_sample():
+    rows = [("base", "q1", None, True, 1), ("base", "q1", "a", False, 3), ("base", "q2", "a", True, 2)]
+    (found,) = compute(tiny_ways(rows, n=4))
+    assert (found.value, found.n) == (0.125, 2)
