@@ -305,6 +305,8 @@ class SftConfig:
     wrong_share
         Share of examples whose expression uses the right numbers but misses the target. Without them the base
         would be too good for RL to change anything. Not with --model.
+    precision
+        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights.
     n_examples
         Size of the pool that batches are drawn from, with replacement.
     save_every
@@ -327,6 +329,7 @@ class SftConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     wrong_share: float = 0.3
+    precision: Precision = "float32"
     n_examples: int = 200_000
     save_every: int = 400
     seed: int = 0
