@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from process_costs import cost_of
 from real_model_tables import costs_of, markdown, series_row
 from speed.results import RESULTS, circumstances
 
@@ -83,7 +81,7 @@ class Size:
 
 SIZES: Mapping[str, Size] = {
     "full": Size(
-        warm_steps=100,
+        warm_steps=30,
         warm_batch=16,
         steps=60,
         save_every=12,
@@ -99,8 +97,8 @@ SIZES: Mapping[str, Size] = {
         kernel_responses=4,
     ),
     "quick": Size(
-        warm_steps=60,
-        warm_batch=8,
+        warm_steps=30,
+        warm_batch=16,
         steps=8,
         save_every=4,
         batch_prompts=4,
@@ -166,7 +164,7 @@ def base_command(place: Place) -> list[str]:
     size = place.size
     return [
         *("train-base", "--model", str(place.out / "model"), "--output-dir", str(place.out / "base"), "--resume"),
-        *("--max-steps", str(size.warm_steps), "--batch-size", str(size.warm_batch), "--learning-rate", "1e-4"),
+        *("--max-steps", str(size.warm_steps), "--batch-size", str(size.warm_batch), "--learning-rate", "2e-4"),
         *("--save-every", str(max(1, size.warm_steps // 2)), "--precision", "bfloat16"),
     ]
 
@@ -203,32 +201,16 @@ def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) ->
 
     Raises ``SystemExit`` with the last lines of its output where it fails.
     """
-    log = place.out / "logs" / f"{stage}{'' if series is None else '-' + series}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    print(f"{stage} {series or ''} …", flush=True)
-    start = time.perf_counter()
-    with log.open("a", encoding="utf-8") as said:
-        process = subprocess.Popen([sys.executable, "-m", "oversharp", *command], stdout=said, stderr=said)
-        # wait4 alone gives what this one child took, with the engines that it started and waited for
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    cost = {
-        "stage": stage,
-        "series": series,
-        "wall_s": round(time.perf_counter() - start, 1),
-        "cpu_s": round(usage.ru_utime + usage.ru_stime, 1),
-        "memory_gib": round(usage.ru_maxrss / 1024**2, 3),  # of its largest process
-        "load": round(os.getloadavg()[0], 1),
-        "exit_code": process.returncode,
-    }
+    name = stage if series is None else f"{stage} {series}"
+    log = place.out / "logs" / f"{name.replace(' ', '-')}.log"
+    print(f"{name} …", flush=True)
+    cost = cost_of([sys.executable, "-m", "oversharp", *command], log)
     with place.costs.open("a", encoding="utf-8") as costs:
-        costs.write(json.dumps(cost) + "\n")
-    if process.returncode:
-        lines = log.read_text(encoding="utf-8").splitlines()[-5:]
-        raise SystemExit(
-            f"{stage} {series or ''} failed (exit code {process.returncode}), see {log}:\n" + "\n".join(lines)
-        )
-    print(f"{stage} {series or ''}: {cost['cpu_s']:,} CPU s, {cost['wall_s']:,} s", flush=True)
+        costs.write(json.dumps({"stage": stage, "series": series, **asdict(cost)}) + "\n")
+    if cost.exit_code:
+        end = "\n".join(line.text for line in cost.lines[-5:])
+        raise SystemExit(f"{name} failed (exit code {cost.exit_code}), see {log}:\n{end}")
+    print(f"{name}: {cost.cpu_s:,} CPU s, {cost.wall_s:,} s", flush=True)
 
 
 def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[Run]:
