@@ -93,7 +93,7 @@ SIZES: Mapping[str, Size] = {
         n_base=128,
         ks=(1, 4, 16, 64),
         control_n=32,
-        kernel_problems=8,
+        kernel_problems=4,
         kernel_responses=4,
     ),
     "quick": Size(
