@@ -127,7 +127,7 @@ papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/paper
 	$(BIN)/python -m benchmarks.papers
 
 # SIZE: full (hours), quick, or smallest. Stopped, the same command goes on.
-llm: $(VENV)/.tests  ## train and audit a real pretrained model, seven series: benchmarks/results/real_model.md
+llm: $(VENV)/.tests  ## train and audit a real pretrained model, seven series: hours; tables behind every audit
 	$(BIN)/python benchmarks/real_model.py --size $(or $(SIZE),full) --jobs $(or $(JOBS),1)
 
 # Full disks need the right to mount a small file system, which root has; without it they are left out.

@@ -112,7 +112,8 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def _value(found: Mapping[str, Any] | None) -> str:
-    """
+    """A value with its interval, where it has one.
+
     >>> _value({"value": 0.25, "low": 0.2, "high": 0.3})
     '.250 [.200, .300]'
     """

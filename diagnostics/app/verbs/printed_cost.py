@@ -50,7 +50,8 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
 
 
 def hours_text(hours: float) -> str:
-    """
+    """Hours to two digits, or to the hour from ten on.
+
     >>> hours_text(0.0042), hours_text(3.14159), hours_text(1234.5)
     ('0.0042', '3.1', '1,234')
     """
