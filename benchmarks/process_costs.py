@@ -40,10 +40,10 @@ def cost_of(command: Sequence[str], log: Path) -> Cost:
     """Run a command to its end; what it says is added to ``log``."""
     log.parent.mkdir(parents=True, exist_ok=True)
     start, lines = time.perf_counter(), list[Line]()
-    with log.open("a", encoding="utf-8") as kept:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout is not None
-        for text in process.stdout:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    with log.open("a", encoding="utf-8") as kept, process.stdout as said:
+        for text in said:
             kept.write(text)
             kept.flush()
             lines.append(Line(text=text.rstrip("\n"), cpu_s=tree_cpu_s(process.pid)))

