@@ -117,8 +117,9 @@ class TrainConfig:
         Who draws the rollouts: own (a compact decoder, any transformers model) or vllm (in this process, weights
         synced in place after every update and checked).
     correction
-        Of vLLM's rollouts in bfloat16, which rounds otherwise than the trainer: auto weights them by importance unless
-        the algorithm names it, or dlc, whose rollouts follow another law on purpose; none leaves them as they are.
+        Of rollouts in a run in bfloat16, which vLLM and the own decoder round otherwise than the trainer: auto weights
+        them by importance unless the algorithm names it, or dlc, whose rollouts follow another law on purpose; none
+        leaves them as they are.
     lora_rank
         Train low-rank adapters of this rank on all linear layers instead of the weights; 0 is off.
     lora_alpha
