@@ -175,12 +175,13 @@ def rounding_note(config: TrainConfig) -> str | None:
         return "importance changes nothing here: --engine own draws in the trainer's own arithmetic, so weights are 1"
     if not _rounds_otherwise(config, objective):
         return None
-    why = "vLLM rounds otherwise than the trainer (sampler_logp_gap_mean in metrics.jsonl says by how much)"
+    who = "vLLM rounds otherwise than the trainer" if config.engine == "vllm" else "the own decoder draws in float32"
+    why = f"{who} (sampler_logp_gap_mean in metrics.jsonl says by how much)"
     if config.correction == "none":
         return f"--correction none: rollouts are learned from as if the trainer had drawn them, though {why}"
     return (
-        f"--engine vllm --precision bfloat16: rollouts are weighted by importance (per token, at most 2), for {why}; "
-        "--correction none leaves it out"
+        f"--engine {config.engine} --precision bfloat16: rollouts are weighted by importance (per token, at most 2), "
+        f"for {why}; --correction none leaves it out"
     )
 
 
@@ -197,11 +198,12 @@ def never_validated(config: TrainConfig) -> str | None:
 def _rounds_otherwise(config: TrainConfig, objective: Objective) -> bool:
     """Whether rollouts are drawn in another arithmetic than the trainer's, and no part answers for that.
 
-    vLLM's kernels round otherwise, in bfloat16 by far more than in float32. A memory network draws by another law on
-    purpose.
+    vLLM's kernels round otherwise, in bfloat16 by far more than in float32. The own decoder stays in float32: with 135
+    million weights that was .05 to .09 nats a token off what a trainer in bfloat16 learns from, several times vLLM's
+    gap. A memory network draws by another law on purpose.
     """
     is_told = objective.correction is not None or objective.decoding is not None
-    return config.engine == "vllm" and config.precision == "bfloat16" and not is_told
+    return config.precision == "bfloat16" and not is_told
 
 
 def needs_reference(objective: Objective) -> bool:

@@ -117,8 +117,9 @@ class TrainConfig:
         Who draws the rollouts: own (a compact decoder, any transformers model) or vllm (in this process, weights
         synced in place after every update and checked).
     correction
-        Of vLLM's rollouts in bfloat16, which rounds otherwise than the trainer: auto weights them by importance unless
-        the algorithm names it, or dlc, whose rollouts follow another law on purpose; none leaves them as they are.
+        Of rollouts in a run in bfloat16, which vLLM and the own decoder round otherwise than the trainer: auto weights
+        them by importance unless the algorithm names it, or dlc, whose rollouts follow another law on purpose; none
+        leaves them as they are.
     lora_rank
         Train low-rank adapters of this rank on all linear layers instead of the weights; 0 is off.
     lora_alpha
@@ -305,6 +306,8 @@ class SftConfig:
     wrong_share
         Share of examples whose expression uses the right numbers but misses the target. Without them the base
         would be too good for RL to change anything. Not with --model.
+    precision
+        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights.
     n_examples
         Size of the pool that batches are drawn from, with replacement.
     save_every
@@ -327,6 +330,7 @@ class SftConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     wrong_share: float = 0.3
+    precision: Precision = "float32"
     n_examples: int = 200_000
     save_every: int = 400
     seed: int = 0

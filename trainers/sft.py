@@ -20,6 +20,7 @@ from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.tasks import countdown
 from trainers import countdown_base
 from trainers.config import SftConfig
+from trainers.model.forward import autocast
 from trainers.run import checkpointing, manifest
 from trainers.run.directory import MetricsLog, opened
 from trainers.warm_start import WarmStart
@@ -79,7 +80,8 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
                 rate = learning_rate(step, config)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                loss = loss_of(model, step)
+                with autocast(device, torch.bfloat16 if config.precision == "bfloat16" else None):
+                    loss = loss_of(model, step)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, foreach=True)
@@ -130,7 +132,7 @@ def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token
     """
     target_BT = example_BT[:, countdown_base.PROMPT_TOKENS :]
     logits_BTV = model(input_ids=example_BT[:, :-1], use_cache=False, logits_to_keep=target_BT.shape[1]).logits
-    return functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten())
+    return functional.cross_entropy(logits_BTV.flatten(0, 1).float(), target_BT.flatten())
 
 
 def learning_rate(step: int, config: SftConfig) -> float:

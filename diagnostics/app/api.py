@@ -27,6 +27,7 @@ from diagnostics.app.verbs.changes import lost as lost
 from diagnostics.app.verbs.outputs import export as export
 from diagnostics.app.verbs.outputs import report as report
 from diagnostics.app.verbs.plan import plan as plan
+from diagnostics.app.verbs.plan import plan_cost as plan_cost
 from diagnostics.app.verbs.repair import repair as repair
 from diagnostics.app.verbs.shipping import ship as ship
 from diagnostics.records.errors import OversharpError as OversharpError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from diagnostics.audit.config import AuditConfig as AuditConfig
     from diagnostics.audit.config import ConfirmConfig as ConfirmConfig
     from diagnostics.audit.confirm import ConfirmResult as ConfirmResult
+    from diagnostics.audit.cost.cost import CostPlan as CostPlan
     from diagnostics.audit.plan import Plan as Plan
     from diagnostics.audit.regrade import RegradeResult as RegradeResult
     from diagnostics.changes.difference import StepDifference as StepDifference
@@ -74,6 +76,7 @@ VERBS = (
     "diff",
     "lost",
     "plan",
+    "plan_cost",
     "confirm",
     "regrade",
     "repair",
@@ -103,6 +106,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "LostProblem": "diagnostics.changes.lost",
         "ProblemChange": "diagnostics.changes.problems",
         "Plan": "diagnostics.audit.plan",
+        "CostPlan": "diagnostics.audit.cost.cost",
         "PlannedAudit": "diagnostics.verdict.audit_sizes",
         "ConfirmResult": "diagnostics.audit.confirm",
         "RegradeResult": "diagnostics.audit.regrade",

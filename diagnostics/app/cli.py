@@ -20,6 +20,7 @@ from rich.table import Table
 from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
 from diagnostics.app.verbs import printed_changes
+from diagnostics.app.verbs.planning import plan
 from diagnostics.app.verbs.viewing import view
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
@@ -88,7 +89,7 @@ app.command(command_of(api.ship, results.show_ship))
 app.command(command_of(api.diff, printed_changes.show_diff))
 app.command(command_of(api.lost, printed_changes.show_lost))
 app.command(view)
-app.command(command_of(api.plan, results.show_plan))
+app.command(plan)
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
 app.command(command_of(api.repair, results.show_repair))

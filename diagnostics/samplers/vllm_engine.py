@@ -64,14 +64,16 @@ class EngineLostError(Exception):
 class EnginePlan:
     """What an engine is built with; a change of any field needs a new one.
 
-    ``max_model_len`` in tokens, prompt and response together. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU,
-    None: as many as vLLM takes. ``token_bytes``: keys and values of one token, None where that is not known.
+    ``max_model_len`` in tokens, prompt and response together; ``row_tokens`` those of the longest that is asked for,
+    which a probe may exceed. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU, None: as many as vLLM takes.
+    ``token_bytes``: keys and values of one token, None where that is not known.
     """
 
     model: Path
     dtype: str
     device: str
     max_model_len: int
+    row_tokens: int
     max_num_seqs: int
     max_lora_rank: int
     eager: bool
@@ -88,13 +90,16 @@ class EnginePlan:
     def cache_bytes(self) -> int:
         """Size of the KV cache on a CPU: room for all responses at their longest, or what the user allows.
 
+        For ``row_tokens`` each, and for one of ``max_model_len``: at 135 million weights room for 256 responses of 512
+        tokens, of which 131 are asked for, would be 1 GiB more.
+
         vLLM writes zeros over all of it before the first token, which takes seconds per GiB.
         """
         allowed = self.settings.cpu_cache_gib << 30
         if self.token_bytes is None:
             return allowed
-        blocks_per_row = -(-self.max_model_len // CPU_BLOCK_TOKENS)
-        blocks = self.max_num_seqs * blocks_per_row + 1  # one is vLLM's own
+        longest, asked = (-(-tokens // CPU_BLOCK_TOKENS) for tokens in (self.max_model_len, self.row_tokens))
+        blocks = max(longest, self.max_num_seqs * asked) + 1  # one is vLLM's own
         return min(allowed, blocks * CPU_BLOCK_TOKENS * self.token_bytes)
 
     def arguments(self) -> dict[str, Any]:
@@ -258,6 +263,8 @@ class VllmEngine:
         self._process = process
         try:
             self._ask(Start(arguments=plan.arguments(), threads=plan.threads, eager=plan.eager))
+            if plan.on_cpu and plan.max_lora_rank:
+                self._ask(Call(method="oversharp_replace_adapter_products", arguments={}))
         except BaseException:
             self.close()
             raise

@@ -159,6 +159,7 @@ class SeriesEngine:
             dtype=models.dtype,
             device=str(models.device),
             max_model_len=length,
+            row_tokens=needed,
             max_num_seqs=self._rows,
             max_lora_rank=rank,
             eager=small or models.device.type == "cpu",

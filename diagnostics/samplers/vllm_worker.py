@@ -39,6 +39,12 @@ class WorkerExtension:
             head.quant_method.process_weights_after_loading(head)
         return len(heads)
 
+    def oversharp_replace_adapter_products(self) -> None:
+        """Multiply with an adapter once a step on a CPU, not once a token."""
+        from diagnostics.samplers.vllm_adapters import replace_adapter_products
+
+        replace_adapter_products()
+
     def oversharp_hook_entropy(self) -> None:
         """From now on a request with ``logprobs=1`` gets minus the entropy where the likeliest token's place was.
 

@@ -100,8 +100,9 @@ def test_a_sample_has_one_seed_however_its_indices_are_cut_into_requests() -> No
         assert all(n <= most for _, n in runs)
 
 
-def plan_for(*, token_bytes: int | None, cpu_cache_gib: int = 2) -> EnginePlan:
-    sizes = {"max_model_len": 500, "max_num_seqs": 8, "max_lora_rank": 0, "threads": 1, "token_bytes": token_bytes}
+def plan_for(*, token_bytes: int | None, cpu_cache_gib: int = 2, row_tokens: int = 500) -> EnginePlan:
+    lengths = {"max_model_len": 500, "row_tokens": row_tokens}
+    sizes = {**lengths, "max_num_seqs": 8, "max_lora_rank": 0, "threads": 1, "token_bytes": token_bytes}
     where = {"model": Path("model"), "dtype": "float32", "device": "cpu", "eager": True}
     return EnginePlan(**where, **sizes, settings=EngineSettings(cpu_cache_gib=cpu_cache_gib))
 
@@ -109,6 +110,10 @@ def plan_for(*, token_bytes: int | None, cpu_cache_gib: int = 2) -> EnginePlan:
 def test_the_kv_cache_holds_every_response_at_its_longest_and_no_more_than_allowed() -> None:
     rows_of_whole_blocks = 8 * 512 + 32
     assert plan_for(token_bytes=1000).cache_bytes == rows_of_whole_blocks * 1000
+    assert plan_for(token_bytes=1000, row_tokens=65).cache_bytes == (8 * 96 + 32) * 1000
+    assert (
+        plan_for(token_bytes=1000, row_tokens=9).cache_bytes == (512 + 32) * 1000
+    )  # a probe may be as long as allowed
     assert plan_for(token_bytes=1 << 20).cache_bytes == 2 << 30
     assert plan_for(token_bytes=None, cpu_cache_gib=3).cache_bytes == 3 << 30
 

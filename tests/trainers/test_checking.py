@@ -220,13 +220,14 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
         ({}, True, "rollouts are weighted by importance (per token, at most 2)"),
         ({"correction": "none"}, False, "learned from as if the trainer had drawn them"),
         ({"precision": "float32"}, False, None),
-        ({"engine": "own"}, False, None),
+        ({"engine": "own"}, True, "--engine own --precision bfloat16: rollouts are weighted by importance"),
+        ({"engine": "own", "precision": "float32"}, False, None),
         ({"engine": "own", "precision": "float32", "algorithm": "grpo+importance"}, True, "importance changes nothing"),
         ({"algorithm": "iac+importance:cap=3"}, True, None),
         ({"algorithm": "dlc"}, False, None),  # another law on purpose
     ],
 )
-def test_rollouts_of_vllm_in_bfloat16_are_weighted_unless_somebody_says_otherwise(
+def test_rollouts_of_a_run_in_bfloat16_are_weighted_unless_somebody_says_otherwise(
     setting: dict[str, Any], corrected: bool, said: str | None
 ) -> None:
     config = TrainConfig(**{"engine": "vllm", "precision": "bfloat16", "algorithm": "iac", **setting})

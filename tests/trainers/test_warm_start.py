@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from diagnostics.models.load import LoadedModel, load_path
 from diagnostics.records.errors import ConfigError
 from diagnostics.tasks.word_problems import ASKS, is_held_out
 from tests.samplers.tiny_models import build_model
-from trainers.config import SftConfig
+from trainers.config import Precision, SftConfig
 from trainers.sft import train_base
 from trainers.warm_start import WarmStart
 
@@ -76,6 +78,26 @@ def test_a_warmed_up_model_keeps_its_own_tokenizer_and_its_checkpoints_can_be_lo
     before = load_path(pretrained, device=torch.device("cpu"), dtype="float32")
     assert warmed.tokenizer.chat_template == TEMPLATE
     assert not torch.equal(warmed.model.lm_head.weight, before.model.lm_head.weight)
+
+
+def test_bfloat16_rounds_products_and_never_the_weights_that_are_trained(pretrained: Path, tmp_path: Path) -> None:
+    def warmed(precision: Precision) -> Tensor:
+        config = SftConfig(
+            model=str(pretrained),
+            output_dir=tmp_path / precision,
+            max_steps=2,
+            batch_size=2,
+            n_examples=8,
+            learning_rate=1e-3,
+            precision=precision,
+        )
+        return load_file(train_base(config) / "model.safetensors")["lm_head.weight"]
+
+    before = load_file(pretrained / "model.safetensors")["lm_head.weight"]
+    exact, rounded = warmed("float32"), warmed("bfloat16")
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, rounded.bfloat16().float())
+    assert 0 < torch.dist(rounded, exact) < 0.5 * torch.dist(exact, before)
 
 
 def test_the_rate_for_random_weights_is_refused_for_a_pretrained_model() -> None:

@@ -6,8 +6,10 @@ tensor that no name fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,12 +18,18 @@ from jaxtyping import Float
 from diagnostics.models.load import LoadedModel
 from diagnostics.samplers.vllm_probe import long_prompt, next_token_logp, probe_prompts
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 PROBE_TOKENS = 4
 #: So far may the networks' law move, in nats, while an engine of this precision rightly answers bit for bit as before:
 #: half precision rounds away what steps at a small learning rate do. With bfloat16 random moves of 3e-6 were hidden
 #: and such of 1e-5 never, but weights in the middle between two roundings may move together; by less than the rounding
 #: itself, which is 0.01 and more.
 HIDDEN_NATS = {"float32": 0.0, "float16": 0.002, "bfloat16": 0.01}
+#: So many times what rounding the weights does to the networks' own log-probabilities, an engine in half precision may
+#: lie off. On 20 probes of SmolLM2-135M in bfloat16 it lay .8 to 1.3 times as far off, up to 1.4 nats.
+ROUNDING_MULTIPLE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +83,16 @@ def own_columns(
         -torch.special.entr(policy_TV.exp()).sum(dim=-1),
     )
     return torch.stack(columns, dim=1).double().numpy()
+
+
+@contextmanager
+def rounded_to(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
+    """Inside the block weights and products are of ``dtype``; after it the weights are the very ones they were."""
+    held = [(parameter, parameter.data) for parameter in model.parameters()]
+    try:
+        for parameter, exact in held:
+            parameter.data = exact.to(dtype)
+        yield
+    finally:
+        for parameter, exact in held:
+            parameter.data = exact

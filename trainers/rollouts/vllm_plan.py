@@ -54,6 +54,7 @@ def engine_plan(
         dtype=dtype,
         device=policy.device.type,
         max_model_len=max_model_len,
+        row_tokens=max_model_len,
         max_num_seqs=rows,
         max_lora_rank=0,
         eager=not on_gpu,

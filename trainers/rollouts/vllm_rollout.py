@@ -12,7 +12,8 @@ import random
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,15 @@ from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
 from diagnostics.samplers.vllm_support import why_not
 from trainers.batch import RolloutBatch
 from trainers.model.plain_weights import plain_weights
-from trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, PROBE_TOKENS, Fingerprint, chosen_prompts, own_columns
+from trainers.rollouts.vllm_fingerprint import (
+    HIDDEN_NATS,
+    PROBE_TOKENS,
+    ROUNDING_MULTIPLE,
+    Fingerprint,
+    chosen_prompts,
+    own_columns,
+    rounded_to,
+)
 from trainers.rollouts.vllm_pair import pair_overrides, register_pair
 from trainers.rollouts.vllm_plan import engine_plan
 from trainers.rollouts.vllm_sampler import EXTRA_COLUMNS, LawColumns
@@ -153,12 +162,18 @@ class VllmRolloutEngine:
         rows = self._drawn(
             self._probe, [0] * len(self._probe), n=1, max_tokens=PROBE_TOKENS, temperature=1.0, mu=mu, to_the_end=True
         )
-        own = [
-            own_columns(self._policy, memory_network, mu, prompt, token_ids)
-            for prompt, (token_ids, _) in zip(self._probe, rows, strict=True)
-        ]
-        now = Fingerprint(engine_N3=np.concatenate([columns for _, columns in rows]), own_N3=np.concatenate(own))
+
+        answered = [token_ids for token_ids, _ in rows]
+        now = Fingerprint(
+            engine_N3=np.concatenate([columns for _, columns in rows]),
+            own_N3=self._own_columns(memory_network, mu, answered),
+        )
         tolerance = LOGP_TOLERANCE_NATS[self._plan.dtype]
+        if now.gap_nats > tolerance and self._plan.dtype != "float32":
+            with self._rounded(memory_network):
+                rounded = replace(now, engine_N3=self._own_columns(memory_network, mu, answered))
+            if np.isfinite(rounded.gap_nats):
+                tolerance = max(tolerance, ROUNDING_MULTIPLE * rounded.gap_nats)
         if now.gap_nats > tolerance:
             raise TrainingError(
                 f"vLLM computes other log-probabilities than the policy (off by {now.gap_nats:.2g} nats, allowed "
@@ -171,6 +186,21 @@ class VllmRolloutEngine:
         if before is None or not now.is_repeated(before):
             self._fingerprint = now
         return now.gap_nats
+
+    def _own_columns(
+        self, memory_network: LoadedModel | None, mu: float, answered: Sequence[Sequence[int]]
+    ) -> Float[np.ndarray, "token column"]:
+        """What the networks say of these answers to the probe."""
+        read = zip(self._probe, answered, strict=True)
+        return np.concatenate([own_columns(self._policy, memory_network, mu, *one) for one in read])
+
+    @contextmanager
+    def _rounded(self, memory_network: LoadedModel | None) -> Iterator[None]:
+        """Inside the block the networks compute in the engine's precision."""
+        with ExitStack() as stack:
+            for one in filter(None, (self._policy, memory_network)):
+                stack.enter_context(rounded_to(one.model, getattr(torch, self._plan.dtype)))
+            yield
 
     # ---------------------------------------------------------------- draws
 

@@ -1,4 +1,4 @@
-"""The verb ``plan`` of the API: how large an audit must be."""
+"""The verbs ``plan`` and ``plan_cost`` of the API: how large an audit must be, and what it will cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from diagnostics.records.errors import errors_name_arguments
 
 if TYPE_CHECKING:
+    from diagnostics.audit.cost.cost import CostPlan
     from diagnostics.audit.plan import Plan
 
 
@@ -48,3 +49,44 @@ def plan(
     from diagnostics.audit.plan import plan as run
 
     return run(Path(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
+
+
+@errors_name_arguments
+def plan_cost(
+    model: Path | str,
+    *,
+    problems: int,
+    tokens: int,
+    checkpoints: int = 10,
+    n: int = 256,
+    prompt_tokens: int = 200,
+    gpu: str | None = None,
+) -> CostPlan:
+    """Say what an audit of a series of MODEL will cost with the default settings: hours, disk and memory, per stage.
+
+    Reads the model's configuration alone. Without GPU the hours are those of one core of a CPU that was measured, in
+    proportion to the operations that the model takes. Of GPUs nothing was measured: the hours are the least that their
+    data sheets allow, and real ones are longer.
+
+    Parameters
+    ----------
+    model
+        A directory with the model, or its hub name.
+    problems
+        Problems that are asked.
+    tokens
+        Mean length of a response, in tokens.
+    checkpoints
+        Trained checkpoints, without the base.
+    n
+        Samples per problem and checkpoint; twice as many of the base.
+    prompt_tokens
+        Mean length of a prompt with its chat template, in tokens.
+    gpu
+        h100, h200, a100, l40s or l4: a single one.
+    """
+    from diagnostics.audit.cost.cost import plan_cost as run
+    from diagnostics.audit.cost.work import AuditSize
+
+    size = AuditSize(problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens)
+    return run(str(model), size, gpu=gpu)

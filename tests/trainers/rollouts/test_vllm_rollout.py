@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from diagnostics.models.load import Dtype
 from diagnostics.records.errors import TrainingError
+from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
 from tests.trainers.batches import check_ends, p_value, text_of
 from tests.trainers.runs import VLLM_SIZES, Notes, loaded_from, metrics, model_on_hub, with_adapter
 from tests.vllm_here import runs_or_must_run
@@ -265,6 +266,21 @@ def test_an_engine_of_half_precision_draws_from_the_rounded_law(half: Trained) -
     assert 1e-4 < max(half.largest_gaps(rollouts, 0.7)) < 0.5  # sums over responses, 1e-6 in float32
     half.move()
     assert 1e-4 < half.engine.sync()["probe_logp_gap"] < 0.1
+
+
+def test_half_precision_may_lie_off_by_twice_what_rounding_does_to_the_networks_and_no_more(
+    half: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half.sample()
+    half.move()
+    monkeypatch.setitem(LOGP_TOLERANCE_NATS, "bfloat16", 1e-6)  # as where rounding moves a model by nats
+    before = [parameter.clone() for parameter in half.policy.model.parameters()]
+    assert half.engine.sync()["probe_logp_gap"] > 1e-4
+    assert all(map(torch.equal, before, half.policy.model.parameters()))
+    half.scale(1.2)
+    with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
+        half.engine._prove()
+    half.engine.sync()
 
 
 def test_a_step_that_half_precision_rounds_away_is_no_reason_to_stop(half: Trained) -> None:

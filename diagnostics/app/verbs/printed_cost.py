@@ -1,0 +1,80 @@
+"""Prints what an audit will cost: a line per stage, then memory and disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from diagnostics.records.amounts import plural
+
+if TYPE_CHECKING:
+    from diagnostics.audit.cost.cost import CostPlan, MemoryNeed
+
+
+def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
+    """The plan on the console, or as JSON."""
+    if as_json:
+        print(json.dumps({**asdict(plan), "hours": plan.hours}, indent=2))
+        return 0
+    out = Console(highlight=False)
+    table = Table("stage", "of", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("core hours" if plan.per_core else "hours, at least", justify="right")
+    for stage in plan.stages:
+        table.add_row(stage.name, stage.amount, hours_text(stage.hours))
+    table.add_row("all", "", hours_text(plan.hours))
+    size, model = plan.size, plan.model
+    _say(
+        out,
+        f"{model.name}: {model.parameters:,} parameters, in bfloat16; {plural(size.problems, 'problem')}, "
+        f"{plural(size.checkpoints, 'checkpoint')} and the base, n = {size.n} ({2 * size.n} of the base), "
+        f"{size.tokens:,} tokens a response, {size.prompt_tokens:,} a prompt",
+        f"on {plan.machine}",
+        "",
+    )
+    out.print(table)
+    _say(out, "", *_machine_words(plan))
+    for need in plan.memory:
+        _say(out, f"memory of the {need.what}: {need.needed_bytes / 2**30:.1f} GiB{_fit_words(need)}")
+    _say(
+        out,
+        f"disk: about {plan.disk_bytes / 1e9:.2g} GB for the store; the checkpoints themselves take "
+        f"{plan.weights_bytes / 1e9:.2g} GB as whole models in bfloat16",
+        *plan.remarks,
+    )
+    return 0
+
+
+def hours_text(hours: float) -> str:
+    """Hours to two digits, or to the hour from ten on.
+
+    >>> hours_text(0.0042), hours_text(3.14159), hours_text(1234.5)
+    ('0.0042', '3.1', '1,234')
+    """
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+
+
+def _machine_words(plan: CostPlan) -> tuple[str, ...]:
+    if not plan.per_core:
+        return (
+            "nothing was measured on a GPU: these are operations and bytes over the data sheet's rates, which no "
+            "program reaches; what the CPU does meanwhile, and starting the engine, come on top",
+        )
+    cores = os.cpu_count() or 1
+    return (
+        f"at best {hours_text(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if they are "
+        "as fast and all busy; --gpu says what a GPU's data sheet allows",
+    )
+
+
+def _fit_words(need: MemoryNeed) -> str:
+    return {None: "", True: "", False: ": more than this GPU has"}[need.fits]
+
+
+def _say(out: Console, *lines: str) -> None:
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)

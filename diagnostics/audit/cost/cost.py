@@ -1,0 +1,191 @@
+"""Plans what an audit of a model will cost: hours, disk and memory of each stage, before anything is drawn.
+
+On a CPU rates are those of one that was measured (``measured``). On a GPU nothing was measured: there each stage takes
+the longer of its operations over the data sheet's operations per second and its bytes over the data sheet's bytes per
+second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no program beats: real times are longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
+from diagnostics.audit.cost.measured import MEASURED, STORE_BYTES, TEXT_BYTES_PER_TOKEN
+from diagnostics.audit.cost.shapes import ModelShape, read_shape
+from diagnostics.audit.cost.work import AuditSize
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.names import nearest_names
+
+Basis = Literal["measured rate", "roofline"]
+
+#: Responses that an engine works on at a time, as ``diagnostics.samplers.vllm_series`` has it.
+ROWS = 256
+#: Of a GPU's memory, what ``oversharp audit`` gives to the engine.
+ENGINE_SHARE = 0.6
+#: A gradient of all weights in float32 and what the kernel may take beside it.
+KERNEL_BYTES = 1 << 30
+#: A kernel costs as many passes forward and backward over its rows, and a backward pass two forward ones.
+KERNEL_FORWARDS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCost:
+    """One stage: ``amount`` of what it works on, in words, and ``hours`` on one core of the CPU or on one GPU."""
+
+    name: str
+    amount: str
+    hours: float
+    basis: Basis
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryNeed:
+    """Bytes that a process holds, and whether they fit; ``fits`` is None on a CPU, whose memory is not known here."""
+
+    what: str
+    needed_bytes: float
+    fits: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostPlan:
+    """What an audit of ``model`` will cost on ``machine``: hours are those of one core of the CPU, or of one GPU.
+
+    ``weights_bytes`` are those of all checkpoints, which must lie there before; ``disk_bytes`` what the audit writes.
+    """
+
+    model: ModelShape
+    size: AuditSize
+    machine: str
+    per_core: bool
+    stages: tuple[StageCost, ...]
+    memory: tuple[MemoryNeed, ...]
+    disk_bytes: float
+    weights_bytes: float
+    remarks: tuple[str, ...]
+
+    @property
+    def hours(self) -> float:
+        """Of all stages."""
+        return sum(stage.hours for stage in self.stages)
+
+
+def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPlan:
+    """What ``oversharp audit`` with its default settings will cost for a series of ``model``.
+
+    Raises ``ConfigError`` for a GPU that is not listed and a sequence beyond the model's context, ``CheckpointError``
+    for what is no model.
+    """
+    if gpu is not None and gpu.lower() not in GPUS:
+        raise ConfigError(f"--gpu {gpu}: its data sheet is not at hand; {nearest_names(gpu.lower(), GPUS)}")
+    shape = read_shape(model)
+    if shape.context is not None and size.prompt_tokens + size.tokens > shape.context:
+        raise ConfigError(
+            f"--tokens {size.tokens}: with {size.prompt_tokens} of the prompt longer than the model's context of "
+            f"{shape.context:,}; name fewer"
+        )
+    return cost_on_cpu(shape, size, MEASURED) if gpu is None else cost_on_gpu(shape, size, GPUS[gpu.lower()])
+
+
+def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPlan:
+    """Hours of one core, in proportion to the operations of each stage."""
+    work = _Work(shape, size)
+    stages = (
+        ("start", "an engine, the weights' hashes", cpu.start_s + cpu.checkpoint_s * (size.checkpoints + 1)),
+        ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
+        ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
+        ("kernel", work.kernel_text, work.kernel_flop / cpu.kernel_flop),
+        ("grade to report", work.graded_text, cpu.end_s * max(1.0, size.sampled / cpu.end_samples)),
+    )
+    return CostPlan(
+        model=shape,
+        size=size,
+        machine=f"{cpu.hardware}; rates of {cpu.model}",
+        per_core=True,
+        stages=tuple(
+            StageCost(name=name, amount=amount, hours=seconds / 3600, basis="measured rate")
+            for name, amount, seconds in stages
+        ),
+        memory=tuple(MemoryNeed(what=what, needed_bytes=needed, fits=None) for what, needed in work.memory(None)),
+        disk_bytes=work.disk_bytes,
+        weights_bytes=work.all_weights_bytes,
+        remarks=_remarks(shape),
+    )
+
+
+def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
+    """The least hours of one GPU, by its data sheet; the stages that a CPU does beside it are left out."""
+    work, rows = _Work(shape, size), _rows_at_a_time(shape, size, gpu)
+    # every step of decoding reads all weights once, and the keys and values of each row
+    step_bytes = shape.weight_bytes + rows * (shape.kv_bytes or 0) * work.seen
+    step_s = max(step_bytes / gpu.bytes_per_s, rows * shape.token_flop(work.seen) / gpu.bfloat16_flop)
+    stages = (
+        ("sample", f"{work.sampled_text}, {rows} at a time", size.sampled * size.tokens / rows * step_s),
+        ("teacher-force", work.scored_text, work.scored_flop / gpu.bfloat16_flop),
+        ("kernel", work.kernel_text, work.kernel_flop / gpu.float32_flop),
+    )
+    return CostPlan(
+        model=shape,
+        size=size,
+        machine=f"one {gpu.name}, by its data sheet",
+        per_core=False,
+        stages=tuple(
+            StageCost(name=name, amount=amount, hours=seconds / 3600, basis="roofline")
+            for name, amount, seconds in stages
+        ),
+        memory=tuple(
+            MemoryNeed(what=what, needed_bytes=needed, fits=needed <= gpu.memory_bytes)
+            for what, needed in work.memory(gpu)
+        ),
+        disk_bytes=work.disk_bytes,
+        weights_bytes=work.all_weights_bytes,
+        remarks=_remarks(shape),
+    )
+
+
+class _Work:
+    """Operations and bytes of each stage."""
+
+    def __init__(self, shape: ModelShape, size: AuditSize) -> None:
+        self._shape, self._size = shape, size
+        #: Tokens that one of a response sees in the middle of it, and those of a whole row.
+        self.seen = size.prompt_tokens + size.tokens / 2
+        self._row_tokens = size.prompt_tokens + size.tokens
+        self._row_flop = self._row_tokens * shape.token_flop(self._row_tokens / 2)
+        self.sampled_text = f"{size.sampled:,} responses, {size.sampled * size.tokens / 1e6:,.1f} M tokens"
+        # prompts are read once, whatever number of responses they get
+        prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
+        self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
+        self.scored_text = f"{size.scored:,} responses with their prompts"
+        self.scored_flop = size.scored * self._row_flop
+        self.kernel_text = f"{size.kernel_rows:,} rows at {size.checkpoints + 1} checkpoints"
+        self.kernel_flop = KERNEL_FORWARDS * size.kernel_rows * self._row_flop
+        self.graded_text = f"{size.sampled:,} responses"
+        self.disk_bytes = STORE_BYTES + size.sampled * size.tokens * TEXT_BYTES_PER_TOKEN
+        self.all_weights_bytes = float((size.checkpoints + 1) * shape.weight_bytes)
+
+    def memory(self, gpu: Gpu | None) -> list[tuple[str, float]]:
+        """What the engine holds, and what the scorer does in its kernel."""
+        shape, rows = self._shape, ROWS if gpu is None else _rows_at_a_time(self._shape, self._size, gpu)
+        cache = rows * (shape.kv_bytes or 0) * self._row_tokens
+        # a CPU's engine holds the weights twice, as read and as packed for products, and at most 2 GiB of cache
+        engine = 2 * shape.weight_bytes + min(cache, 2 << 30) if gpu is None else shape.weight_bytes + cache
+        kernel = 2 * 4 * shape.parameters + KERNEL_BYTES
+        return [("engine", float(engine)), ("teacher forcing and kernel", float(kernel))]
+
+
+def _rows_at_a_time(shape: ModelShape, size: AuditSize, gpu: Gpu) -> int:
+    """Responses that the engine's share of the memory has room for, at most ``ROWS``, at least one."""
+    room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
+    per_row = (shape.kv_bytes or 0) * (size.prompt_tokens + size.tokens)
+    return max(1, min(ROWS, int(room // per_row))) if per_row else ROWS
+
+
+def _remarks(shape: ModelShape) -> tuple[str, ...]:
+    remarks = []
+    if shape.experts:
+        remarks.append("a mixture of experts: all weights are counted for every token, which is too much")
+    if shape.kv_bytes is None:
+        remarks.append("its configuration does not tell the size of keys and values: they are left out")
+    return tuple(remarks)

@@ -1,0 +1,51 @@
+"""How fast machines are: a CPU that was measured, and GPUs by their data sheets, on which nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCpu:
+    """What one core of a CPU did in the stages of an audit: FLOP per CPU second in each, and fixed CPU seconds.
+
+    ``start_s`` is what an audit takes before it draws, an engine's start included; ``checkpoint_s`` what every
+    checkpoint takes besides (swap, probe, loading); ``end_s`` grades, measures, verdict and report, for
+    ``end_samples`` samples.
+    """
+
+    hardware: str
+    model: str
+    sampling_flop: float
+    scoring_flop: float
+    kernel_flop: float
+    start_s: float
+    checkpoint_s: float
+    end_s: float
+    end_samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU by its data sheet: dense bfloat16 and plain float32 operations and bytes of memory per second; memory."""
+
+    name: str
+    bfloat16_flop: float
+    float32_flop: float
+    bytes_per_s: float
+    memory_bytes: float
+
+
+GPUS: Mapping[str, Gpu] = MappingProxyType(
+    {
+        "h200": Gpu(name="H200 SXM", bfloat16_flop=989e12, float32_flop=67e12, bytes_per_s=4.8e12, memory_bytes=141e9),
+        "h100": Gpu(name="H100 SXM", bfloat16_flop=989e12, float32_flop=67e12, bytes_per_s=3.35e12, memory_bytes=80e9),
+        "a100": Gpu(
+            name="A100 SXM 80GB", bfloat16_flop=312e12, float32_flop=19.5e12, bytes_per_s=2.04e12, memory_bytes=80e9
+        ),
+        "l40s": Gpu(name="L40S", bfloat16_flop=362e12, float32_flop=91.6e12, bytes_per_s=0.864e12, memory_bytes=48e9),
+        "l4": Gpu(name="L4", bfloat16_flop=121e12, float32_flop=30.3e12, bytes_per_s=0.3e12, memory_bytes=24e9),
+    }
+)

@@ -1,0 +1,72 @@
+"""What of a model decides the cost of running it. Reads its configuration alone: no weights need to lie here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnostics.records.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """A causal language model in bfloat16.
+
+    ``parameters`` are all of them, tied ones once; ``product_parameters`` those that every token is multiplied with,
+    which leaves out an input embedding that is only looked up. ``kv_bytes`` are keys and values of one token, None
+    where the configuration does not tell. ``context`` is the longest sequence, None if unknown.
+    """
+
+    name: str
+    parameters: int
+    product_parameters: int
+    layers: int
+    attention_width: int
+    kv_bytes: int | None
+    context: int | None
+    experts: bool
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights in bfloat16."""
+        return 2 * self.parameters
+
+    def token_flop(self, seen: float) -> float:
+        """Floating-point operations of a forward pass for one token that attends to ``seen`` tokens.
+
+        Two for every weight and, in each layer, for every number of the keys and of the values that it sees.
+
+        >>> shape = ModelShape(name="m", parameters=10, product_parameters=10, layers=2, attention_width=3, kv_bytes=24,
+        ...                    context=None, experts=False)
+        >>> shape.token_flop(seen=5)
+        140.0
+        """
+        return 2.0 * self.product_parameters + 4.0 * self.layers * self.attention_width * seen
+
+
+def read_shape(model: str) -> ModelShape:
+    """The shape of a model in a directory, or of a hub name whose configuration lies in the cache.
+
+    Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
+    """
+    from diagnostics.models.load import outline_path
+    from diagnostics.samplers.vllm_files import token_bytes
+
+    if (Path(model) / "adapter_config.json").is_file():
+        raise CheckpointError(f"{model}: an adapter; name the model that it lies on")
+    outline = outline_path(model)
+    config = outline.model.config.get_text_config()
+    heads = config.num_attention_heads
+    looked_up, head = outline.model.get_input_embeddings(), outline.model.get_output_embeddings()
+    parameters = sum(one.numel() for one in outline.model.parameters())
+    is_tied = head is None or head.weight is looked_up.weight
+    return ModelShape(
+        name=model,
+        parameters=parameters,
+        product_parameters=parameters - (0 if is_tied else looked_up.weight.numel()),
+        layers=config.num_hidden_layers,
+        attention_width=heads * (getattr(config, "head_dim", None) or config.hidden_size // heads),
+        kv_bytes=token_bytes(config, "bfloat16"),
+        context=getattr(config, "max_position_embeddings", None),
+        experts=any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")),
+    )

@@ -1,0 +1,126 @@
+"""What an audit will cost: the counts are the audit's own, the arithmetic is checked by hand, guesses are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, plan_cost
+from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
+from diagnostics.audit.cost.shapes import ModelShape, read_shape
+from diagnostics.audit.cost.work import AuditSize
+from diagnostics.records.errors import CheckpointError, ConfigError
+from diagnostics.store import Store
+from tests.samplers.tiny_models import build_model, build_tokenizer
+
+#: 1,000 weights, all in products; attention adds 4 · 1 · 10 operations for each token that is seen.
+SHAPE = ModelShape(
+    name="m",
+    parameters=1000,
+    product_parameters=1000,
+    layers=1,
+    attention_width=10,
+    kv_bytes=40,
+    context=None,
+    experts=False,
+)
+SIZE = AuditSize(problems=10, checkpoints=3, n=4, tokens=20, prompt_tokens=40)
+CPU = MeasuredCpu(
+    hardware="one core",
+    model="m",
+    sampling_flop=1e3,
+    scoring_flop=2e3,
+    kernel_flop=500.0,
+    start_s=7.0,
+    checkpoint_s=2.0,
+    end_s=36.0,
+    end_samples=140,
+)
+GPU = Gpu(name="G", bfloat16_flop=1e6, float32_flop=1e5, bytes_per_s=1e4, memory_bytes=1e4)
+
+
+@pytest.mark.xdist_group("audited_store")
+def test_the_counts_are_those_of_an_audit(audited_store: Path) -> None:
+    size = AuditSize(
+        problems=4, checkpoints=2, n=8, tokens=6, prompt_tokens=13, panel=2, kernel_problems=1, kernel_responses=3
+    )
+    with Store.open(audited_store, read_only=True) as store:
+        drawn = store.frame("SELECT count(*) AS n FROM samples")["n"][0]
+        rows = store.frame("SELECT kernel_id, count(*) AS n FROM kernel_rows GROUP BY kernel_id")["n"]
+        checkpoints = store.frame("SELECT count(*) AS n FROM checkpoints")["n"][0]
+    assert (drawn, checkpoints) == (size.sampled, size.checkpoints + 1)
+    assert rows.sum() <= size.kernel_rows  # responses that are equal are one row
+    assert rows.max() > size.kernel_rows / (2 * (size.checkpoints + 1))
+
+
+def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
+    plan = cost_on_cpu(SHAPE, SIZE, CPU)
+    # sampling: 280 responses of 20 tokens and 10 · 4 prompts of 40, each token 2,000 + 40 · 50 operations
+    # a scored row: 60 tokens of 2,000 + 40 · 30; 10 · 4 · (2 · 4 + 3) of them; kernel rows 8 · 2 · 6 · 4, three passes
+    assert [(one.name, round(one.hours * 3600, 6)) for one in plan.stages] == [
+        ("start", 7 + 2 * 4),
+        ("sample", (280 * 20 + 40 * 40) * 4000 / 1e3),
+        ("teacher-force", 440 * 60 * 3200 / 2e3),
+        ("kernel", 3 * 384 * 60 * 3200 / 500),
+        ("grade to report", 36.0 * 2),
+    ]
+    assert plan.hours == sum(one.hours for one in plan.stages)
+    assert {one.basis for one in plan.stages} == {"measured rate"}
+
+
+def test_a_gpu_is_bound_by_bytes_or_by_operations_and_told_to_be_unmeasured() -> None:
+    # .6 of 10,000 bytes, less 2,000 of weights, have room for one row of 60 tokens of 40 bytes
+    plan = cost_on_gpu(SHAPE, SIZE, GPU)
+    step_s = (2000 + 1 * 40 * 50) / 1e4  # reading takes longer than 4,000 operations at 1e6 a second
+    assert plan.stages[0].amount.endswith("1 at a time")
+    assert plan.stages[0].hours * 3600 == pytest.approx(280 * 20 * step_s)
+    assert plan.stages[1].hours * 3600 == pytest.approx(440 * 60 * 3200 / 1e6)
+    assert {one.basis for one in plan.stages} == {"roofline"}
+    fast_memory = Gpu(name="G", bfloat16_flop=1e4, float32_flop=1e5, bytes_per_s=1e9, memory_bytes=1e12)
+    bound_by_products = cost_on_gpu(SHAPE, SIZE, fast_memory)
+    assert bound_by_products.stages[0].hours * 3600 == pytest.approx(280 * 20 * 4000 / 1e4)
+
+
+def test_what_does_not_fit_a_gpu_is_told() -> None:
+    assert [one.fits for one in cost_on_gpu(SHAPE, SIZE, GPU).memory] == [True, False]  # kernels take 1 GiB
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    build_tokenizer().save_pretrained(folder)
+    build_model(0, max_position_embeddings=128).save_pretrained(folder)
+    return str(folder)
+
+
+def test_the_shape_of_a_model_leaves_out_of_products_what_is_only_looked_up(model_folder: str) -> None:
+    model, shape = build_model(0), read_shape(model_folder)
+    assert shape.parameters == sum(one.numel() for one in model.parameters())
+    assert shape.product_parameters == shape.parameters - model.get_input_embeddings().weight.numel()
+    assert (shape.layers, shape.context) == (model.config.num_hidden_layers, 128)
+
+
+@pytest.mark.parametrize(
+    ("size", "gpu", "told"),
+    [
+        ({"problems": 0}, None, "--problems 0: must be at least 1"),
+        ({"tokens": 900}, None, "--tokens 900: .* the model's context of 128; name fewer"),
+        ({}, "h10", "--gpu h10: its data sheet is not at hand; did you mean: h100"),
+    ],
+)
+def test_what_cannot_be_planned_is_told_in_one_line(
+    model_folder: str, size: dict[str, int], gpu: str | None, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        plan_cost(
+            model_folder,
+            AuditSize(**{"problems": 1, "checkpoints": 1, "n": 1, "tokens": 9, "prompt_tokens": 9, **size}),
+            gpu=gpu,
+        )
+
+
+def test_an_adapter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="an adapter; name the model that it lies on"):
+        read_shape(str(tmp_path))

@@ -1,0 +1,94 @@
+"""The benchmark of a real model gives commands that oversharp takes, counts what they cost, and makes nothing up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from process_costs import cost_of
+from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
+from real_model_tables import costs_of, markdown, series_row
+
+import oversharp
+from diagnostics.app.cli import app
+
+ROOT = Path(__file__).parents[2]
+REAL_MODEL = os.environ.get("REAL_MODEL")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_oversharp_takes_every_command(size: str, tmp_path: Path) -> None:
+    place = Place(out=tmp_path, size=SIZES[size])
+    commands = [model_command(place), base_command(place)]
+    commands += [command for run in RUNS for command in (train_command(place, run), audit_command(place, run))]
+    for command in commands:
+        called, bound, _ = app.parse_args(command, exit_on_error=False, print_error=False)
+        assert called.__name__.replace("_", "-") == command[0]
+        assert bound.arguments
+
+
+def test_adapters_and_whole_weights_are_trained_at_rates_of_their_own(tmp_path: Path) -> None:
+    place = Place(out=tmp_path, size=SIZES["full"])
+    for run in RUNS:
+        command = train_command(place, run)
+        assert ("--lora-rank" in command) is not run.full
+        assert command[command.index("--learning-rate") + 1] == ("1e-05" if run.full else "0.0003")
+
+
+def test_a_command_costs_what_its_children_took_too_line_by_line(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    child = f"subprocess.run([sys.executable, '-c', {busy!r}])"
+    script = f"import subprocess, sys\nprint('first', flush=True)\n{child}\nprint('last')"
+    cost = cost_of([sys.executable, "-c", script], tmp_path / "log")
+    assert [line.text for line in cost.lines] == ["first", "last"]
+    assert cost.lines[1].cpu_s - cost.lines[0].cpu_s >= 0.4
+    assert cost.cpu_s >= 0.5
+    assert (tmp_path / "log").read_text() == "first\nlast\n"
+    assert cost_of([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log").exit_code == 3
+
+
+def test_the_parts_of_a_stage_that_was_stopped_are_one_row(tmp_path: Path) -> None:
+    parts = [
+        {"stage": "train", "series": "grpo-seed-0", "wall_s": 10.0, "cpu_s": 4.0, "memory_gib": 3.0},
+        {"stage": "audit", "series": "grpo-seed-0", "wall_s": 1.0, "cpu_s": 1.0, "memory_gib": 1.0},
+        {"stage": "train", "series": "grpo-seed-0", "wall_s": 5.0, "cpu_s": 2.0, "memory_gib": 2.0},
+    ]
+    (tmp_path / "costs.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))
+    assert costs_of(tmp_path / "costs.jsonl") == [
+        {"stage": "train", "series": "grpo-seed-0", "wall_s": 15.0, "cpu_s": 6.0, "memory_gib": 3.0},
+        parts[1],
+    ]
+
+
+@pytest.mark.xdist_group("audited_store")
+def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_store: Path) -> None:
+    with oversharp.open_store(audited_store) as store:
+        row = series_row(store, "grpo", (1, 8))
+        beyond = series_row(store, "grpo", (1, 64))
+        last = store.frame("SELECT max(step) AS step FROM findings WHERE series = 'grpo'")["step"][0]
+        found = store.frame(
+            "SELECT value FROM findings WHERE series = 'grpo' AND step = $step AND measure = 'pass_at_k' AND k = 8",
+            step=int(last),
+        )
+    assert row["pass_at_8"]["value"] == pytest.approx(found["value"][0], rel=1e-3)
+    assert beyond["pass_at_64"] is None
+    settings = {"ks": (1, 64), "problems": 4, "n": 8, "n_base": 16}
+    table = markdown({"settings": settings, "series": [beyond], "costs": [], "model": "tiny", "machine": "here"})
+    assert "unknown" in table
+    assert "nan" not in table.lower()
+
+
+@pytest.mark.skipif(REAL_MODEL is None, reason="REAL_MODEL names no folder: oversharp fetch-model smollm2 --out FOLDER")
+def test_a_real_model_goes_all_the_way(tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(Path(str(REAL_MODEL)).resolve())
+    command = [sys.executable, "benchmarks/real_model.py", "--size", "smallest", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    result = json.loads((tmp_path / "real_model.json").read_text())
+    [row] = result["series"]
+    assert row["step"] == 2
+    assert row["pass_at_4"]["n"] == 8
+    assert [one["stage"] for one in result["costs"]] == ["model", "base", "train", "audit"]

@@ -1,0 +1,47 @@
+"""Products with one adapter are those of vLLM's own functions, without a copy of it for every token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from diagnostics.samplers.vllm_adapters import product_with_adapter, replace_adapter_products
+from tests.vllm_here import runs_or_must_run
+
+SEED = torch.Generator().manual_seed(0)
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=SEED)
+
+
+def test_an_engine_for_several_adapters_is_refused() -> None:
+    with pytest.raises(ValueError, match="weights of 2 adapters: an engine has room for one"):
+        product_with_adapter(numbers(1, 3), numbers(2, 4, 3), torch.tensor([0]), torch.float32)
+
+
+@pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here")
+@pytest.mark.parametrize("name", ["shrink", "expand", "expand_slice"])
+@pytest.mark.parametrize("by", ["bgmv", "sgmv"])
+def test_the_products_are_those_of_vllm(name: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.lora.ops import torch_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    for one in ("bgmv_shrink", "bgmv_expand", "bgmv_expand_slice", "sgmv_shrink", "sgmv_expand", "sgmv_expand_slice"):
+        monkeypatch.setattr(punica_cpu, one, getattr(punica_cpu, one))  # put back behind the test
+    replace_adapter_products()
+    inputs, weights = numbers(5, 3), numbers(1, 1, 4, 3)
+    before = numbers(5, 9)
+    if by == "bgmv":
+        whose = [torch.zeros(5, dtype=torch.long)]
+    else:
+        whose = [torch.tensor([0, 2]), torch.tensor([2, 3]), torch.tensor([0, 0]), 2, 3, 5]
+    rest = {"shrink": [0.5], "expand": [True], "expand_slice": [2, 4, True]}[name]
+    given = [inputs, weights, before.clone(), *whose, *rest]
+    expected = [inputs, weights, before.clone(), *whose, *rest]
+    getattr(punica_cpu, f"{by}_{name}")(*given)
+    getattr(torch_ops, f"{by}_{name}")(*expected)
+    torch.testing.assert_close(given[2], expected[2])
+    assert not torch.equal(given[2], before)
+    assert getattr(punica_cpu, f"{by}_{name}") is not getattr(torch_ops, f"{by}_{name}")
