@@ -43,6 +43,7 @@ from diagnostics.store import Store
 from diagnostics.store.load import cost_before
 from diagnostics.store.missing import HeldDraws, OtherDraw, finished_samples, held_controls, held_draws, samples_to_draw
 from diagnostics.tasks import load_problems, suggested_max_tokens
+from diagnostics.tasks.benchmarks import told_of_texts
 from diagnostics.tasks.clusters import clusters_of
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def prepare(
     every_problem = load_problems(
         config.problems, config.task, limit=config.limit, seed=config.seed, verifier=config.verifier
     )
+    if config.task and config.verifier is None and (as_text := told_of_texts(config.task, every_problem)):
+        progress.note(as_text)
     clusters = clusters_of(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
     if not problems:

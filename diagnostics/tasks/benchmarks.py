@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,9 @@ LETTER_REQUEST = "Answer with the letter of the correct option."
 AnswerForm = Literal["plain", "hashes", "boxed", "list"]
 
 _E_NOTATION = re.compile(r"(-?\d+(?:\.\d+)?)[eE]([+-]?\d+)", re.ASCII)
+# Minerva has -1./3 and np.arcsin(10/13), which math-verify reads as nothing
+_POINT_WITHOUT_DIGITS = re.compile(r"(?<=\d)\.(?=/)")
+_OF_NUMPY = re.compile(r"\bnp\.(arcsin|arccos|arctan|sin|cos|tan|exp|log)(?=\()")
 # a few solutions of MATH end with "\boxed 2$"
 _BOX_WITHOUT_BRACES = re.compile(r"\\boxed\s+([^{}$]+)\$")
 _LEVEL = re.compile(r"(?:Level )?(\d+)", re.ASCII)
@@ -204,6 +207,23 @@ def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0
     return tuple(problems.values())
 
 
+def told_of_texts(task: str, problems: Sequence[Problem]) -> str | None:
+    """Which golds of a benchmark are compared as text, as "math" cannot read them; None where there are none.
+
+    A right answer in other words is wrong there.
+    """
+    kind, _, argument = task.partition(":")
+    name = argument.partition("=")[0]
+    places = [place for place, one in enumerate(problems, start=1) if one.verifier == "exact"]
+    if kind != "benchmark" or benchmark_of(name).verifier != "math" or not places:
+        return None
+    shown = ", ".join(map(str, places[:10])) + (", …" if len(places) > 10 else "")
+    return (
+        f"{len(places)} of {len(problems)} golds of benchmark:{name} cannot be read as mathematics and are compared as "
+        f"text, where a right answer in other words counts as wrong: problem {shown}"
+    )
+
+
 def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
     r"""The gold out of a benchmark's answer column; None if it does not have the expected form.
 
@@ -211,6 +231,8 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
     ('1300', '$5$')
     >>> benchmark_answer(r"Thus $\boxed{\frac{1}{2}}$.", "boxed"), benchmark_answer("4.5e33", "plain")
     ('\\frac{1}{2}', '4.5 \\times 10^{33}')
+    >>> benchmark_answer("-1./3", "plain"), benchmark_answer("np.arcsin(10/13)", "plain")
+    ('-1/3', '\\arcsin(10/13)')
     """
     if form == "list":
         return ", ".join(str(item) for item in value) if isinstance(value, list) and value else None
@@ -225,8 +247,9 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
         found = hash_answer(text)
         return found.replace(",", "") if found else None
     number = _E_NOTATION.fullmatch(text.strip())
-    # math-verify takes the e for Euler's number
-    return f"{number.group(1)} \\times 10^{{{int(number.group(2))}}}" if number else text
+    if number:  # math-verify takes the e for Euler's number
+        return f"{number.group(1)} \\times 10^{{{int(number.group(2))}}}"
+    return _OF_NUMPY.sub(r"\\\1", _POINT_WITHOUT_DIGITS.sub("", text))
 
 
 def lettered_options(value: Any) -> dict[str, str] | None:

@@ -37,7 +37,7 @@ FROM confirmed_problems
 QUALIFY row_number() OVER (PARTITION BY series, problem_id ORDER BY step DESC) = 1
 ORDER BY series, p_adjusted, problem_id
 """
-# A list, which DuckDB looks for in both sides of the join below a view; of a table of problems it makes a join of its own,
+# A list, which DuckDB looks for in both sides of the join below a view: of a table of problems it makes another join,
 # after that of all samples with all grades.
 _MODES = """
 WITH counted AS (

@@ -13,7 +13,14 @@ from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import Problem
 from diagnostics.tasks import load_problems
 from diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE
-from diagnostics.tasks.benchmarks import BENCHMARKS, LETTER_REQUEST, AnswerForm, benchmark_answer, lettered_options
+from diagnostics.tasks.benchmarks import (
+    BENCHMARKS,
+    LETTER_REQUEST,
+    AnswerForm,
+    benchmark_answer,
+    lettered_options,
+    told_of_texts,
+)
 from diagnostics.verifiers import Verifiers
 
 pytestmark = pytest.mark.xdist_group("benchmarks")  # they share what takes seconds to make
@@ -189,3 +196,18 @@ def test_the_document_lists_every_benchmark_as_it_is() -> None:
         assert (len(data.revision), int(data.revision, 16) > 0) == (40, True)  # a full commit hash
         told = (data.path, data.config or "", data.revision, data.split, f"{benchmark.n_problems:,}")
         assert all(word in rows[f"benchmark:{name}"] for word in (*told, benchmark.verifier, *benchmark.columns))
+
+
+def test_golds_that_are_compared_as_text_are_told_by_their_numbers(tmp_path: Path) -> None:
+    copy = tmp_path / "minerva.jsonl"
+    golds = ["1.6", "E_{1}+E_{2}", "-3./2"]
+    copy.write_text(
+        "".join(json.dumps({"question": f"Number {n}?", "answer": gold}) + "\n" for n, gold in enumerate(golds))
+    )
+    task = f"benchmark:minerva={copy}"
+    problems = load_problems(None, task)
+    assert [problem.verifier for problem in problems] == ["math", "exact", "math"]
+    assert str(told_of_texts(task, problems)).startswith("1 of 3 golds of benchmark:minerva ")
+    assert str(told_of_texts(task, problems)).endswith(": problem 2")
+    assert told_of_texts(task, problems[::2]) is None
+    assert told_of_texts("countdown", problems) is None
