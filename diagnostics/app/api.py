@@ -26,6 +26,7 @@ from diagnostics.app.verbs.changes import diff as diff
 from diagnostics.app.verbs.changes import lost as lost
 from diagnostics.app.verbs.outputs import export as export
 from diagnostics.app.verbs.outputs import report as report
+from diagnostics.app.verbs.overlap import check_problems as check_problems
 from diagnostics.app.verbs.plan import plan as plan
 from diagnostics.app.verbs.plan import plan_cost as plan_cost
 from diagnostics.app.verbs.repair import repair as repair
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     from diagnostics.repair.points import RepairedPoint as RepairedPoint
     from diagnostics.repair.points import RepairResult as RepairResult
     from diagnostics.store.merge import MergeResult as MergeResult
+    from diagnostics.tasks.overlap import Overlap as Overlap
+    from diagnostics.tasks.overlap import OverlapResult as OverlapResult
+    from diagnostics.tasks.overlap import SetOverlap as SetOverlap
     from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
     from diagnostics.verdict.recommendation import Recommendation as Recommendation
     from diagnostics.verdict.record import Verdict as Verdict
@@ -77,6 +81,7 @@ VERBS = (
     "lost",
     "plan",
     "plan_cost",
+    "check_problems",
     "confirm",
     "regrade",
     "repair",
@@ -108,6 +113,9 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Plan": "diagnostics.audit.plan",
         "CostPlan": "diagnostics.audit.cost.cost",
         "PlannedAudit": "diagnostics.verdict.audit_sizes",
+        "OverlapResult": "diagnostics.tasks.overlap",
+        "SetOverlap": "diagnostics.tasks.overlap",
+        "Overlap": "diagnostics.tasks.overlap",
         "ConfirmResult": "diagnostics.audit.confirm",
         "RegradeResult": "diagnostics.audit.regrade",
         "RepairResult": "diagnostics.repair.points",

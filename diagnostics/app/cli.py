@@ -21,6 +21,7 @@ from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
 from diagnostics.app.verbs import printed_changes
 from diagnostics.app.verbs.planning import plan
+from diagnostics.app.verbs.problems import problems
 from diagnostics.app.verbs.viewing import view
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
@@ -90,6 +91,7 @@ app.command(command_of(api.diff, printed_changes.show_diff))
 app.command(command_of(api.lost, printed_changes.show_lost))
 app.command(view)
 app.command(plan)
+app.command(problems)
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
 app.command(command_of(api.repair, results.show_repair))

@@ -1,0 +1,183 @@
+"""Finds problems of an audit that were trained on: prompts that are the same, or share a long run of words.
+
+What a run was trained on tells nothing of what it learned. Three ways to be the same are told apart: the same text; the
+same words, whatever their case, spaces and punctuation; a run of so many words in common (13 by default, as in Brown et
+al. 2020, arXiv 2005.14165, appendix C).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from diagnostics.records.errors import ProblemError
+from diagnostics.tasks import load_problems
+from diagnostics.tasks.files import read_rows
+
+How = Literal["same text", "same words", "shared run"]
+WORDS = 13
+#: What more than this share of the audit's prompts say is how they ask, and is no run that is shared.
+COMMON_TO_SET = 0.5
+#: A set of fewer prompts has nothing that is common to it.
+FEWEST_PROMPTS = 4
+
+_PROMPTS = ("prompt", "question", "problem", "input", "query", "instruction")
+_WORD = re.compile(r"\\[a-zA-Z]+|[^\W\d_]+|\d+(?:[.,]\d+)*|[-+*/=<>^]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """A problem of the audit that another set has. ``place`` and ``other_place`` count from 1 in the order of the sets.
+
+    ``shared``: the share of the problem's own runs of words that the other prompt has, from 0 to 1.
+    """
+
+    place: int
+    prompt: str
+    other: str
+    other_place: int
+    how: How
+    shared: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetOverlap:
+    """One other set: its prompts, and how many problems of the audit it has, each counted once, at its closest."""
+
+    name: str
+    n: int
+    same_text: int
+    same_words: int
+    shared_run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapResult:
+    """What ``check_problems`` found: ``found`` has the closest prompt of each set for each problem that it has."""
+
+    name: str
+    n: int
+    words: int
+    sets: tuple[SetOverlap, ...]
+    found: tuple[Overlap, ...]
+
+
+def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) -> OverlapResult:
+    """Compare the prompts of ``audit`` with those of every set of ``against``: files, or tasks by name.
+
+    Raises ``ProblemError`` for a set that cannot be read or holds no prompt, and for fewer than 3 ``words``.
+    """
+    if words < 3:
+        raise ProblemError(f"{words} words in a run are in any two prompts; compare 3 or more, as a rule {WORDS}")
+    prompts = list(prompts_of(audit))
+    index = _Index(prompts, words)
+    sets, found = [], []
+    for name in against:
+        closest: dict[int, Overlap] = {}
+        n = 0
+        for n, prompt in enumerate(prompts_of(name), start=1):
+            for place, how, shared in index.like(prompt):
+                one = Overlap(place=place + 1, prompt=prompts[place], other=name, other_place=n, how=how, shared=shared)
+                if place not in closest or _nearer(one, closest[place]):
+                    closest[place] = one
+        hows = [one.how for one in closest.values()]
+        counts = (hows.count("same text"), hows.count("same words"), hows.count("shared run"))
+        sets.append(SetOverlap(name=name, n=n, same_text=counts[0], same_words=counts[1], shared_run=counts[2]))
+        found += [closest[place] for place in sorted(closest)]
+    return OverlapResult(name=audit, n=len(prompts), words=words, sets=tuple(sets), found=tuple(found))
+
+
+def prompts_of(source: str) -> Iterator[str]:
+    """The prompts of a file (JSON Lines or Parquet), or of a task by name, in order.
+
+    A file may have them as ``prompt``, ``question``, ``problem``, ``input``, ``query`` or ``instruction``, as text or
+    as a chat, of which the user's messages count. Raises ``ProblemError``.
+    """
+    path = Path(source)
+    if not path.exists() and not path.suffix and (":" in source or "/" not in source):
+        yield from (problem.prompt for problem in load_problems(None, source))
+        return
+    n = 0
+    for row in read_rows(path):
+        name = next((name for name in _PROMPTS if row.fields.get(name)), None)
+        text = _text_of(row.fields, name)
+        if text is None:
+            raise ProblemError(f"{row.where}: no prompt, as text or as a chat, under any of {', '.join(_PROMPTS)}")
+        n += 1
+        yield text
+    if not n:
+        raise ProblemError(f"{source}: holds no prompt")
+
+
+def _text_of(fields: Mapping[str, Any], name: str | None) -> str | None:
+    value = None if name is None else fields[name]
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return None
+    said = [one.get("content") for one in value if isinstance(one, dict) and one.get("role") == "user"]
+    return "\n".join(one for one in said if isinstance(one, str)) or None
+
+
+def _nearer(one: Overlap, other: Overlap) -> bool:
+    order: dict[How, int] = {"same text": 0, "same words": 1, "shared run": 2}
+    return (order[one.how], -one.shared) < (order[other.how], -other.shared)
+
+
+class _Index:
+    """The prompts of an audit, to be looked up by text, by words and by runs of words."""
+
+    def __init__(self, prompts: Sequence[str], words: int) -> None:
+        self._words = words
+        self._by_text: dict[str, list[int]] = {}
+        self._by_words: dict[tuple[str, ...], list[int]] = {}
+        self._by_run: dict[int, list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            said = words_of(prompt)
+            self._by_text.setdefault(_as_text(prompt), []).append(place)
+            self._by_words.setdefault(said, []).append(place)
+            for run in set(_runs(said, words)):
+                self._by_run.setdefault(run, []).append(place)
+        if len(prompts) >= FEWEST_PROMPTS:
+            most = COMMON_TO_SET * len(prompts)
+            self._by_run = {run: places for run, places in self._by_run.items() if len(places) <= most}
+        self._n_runs = [0] * len(prompts)
+        for places in self._by_run.values():
+            for place in places:
+                self._n_runs[place] += 1
+
+    def like(self, prompt: str) -> Iterator[tuple[int, How, float]]:
+        """The audit's problems that a prompt is like, each once, at its closest."""
+        said = words_of(prompt)
+        same = self._by_text.get(_as_text(prompt), [])
+        yield from ((place, "same text", 1.0) for place in same)
+        worded = [place for place in self._by_words.get(said, []) if place not in same]
+        yield from ((place, "same words", 1.0) for place in worded)
+        shared: dict[int, int] = {}
+        for run in set(_runs(said, self._words)):
+            for place in self._by_run.get(run, ()):
+                shared[place] = shared.get(place, 0) + 1
+        for place, n in shared.items():
+            if place not in same and place not in worded:
+                yield place, "shared run", n / self._n_runs[place]
+
+
+def words_of(prompt: str) -> tuple[str, ...]:
+    r"""The words, numbers, LaTeX commands and signs of a prompt, in small letters.
+
+    >>> words_of("What is  $\\frac{1}{2}+3$, in CM?")
+    ('what', 'is', '\\frac', '1', '2', '+', '3', 'in', 'cm')
+    """
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", prompt).casefold()))
+
+
+def _as_text(prompt: str) -> str:
+    return unicodedata.normalize("NFC", prompt).strip()
+
+
+def _runs(said: tuple[str, ...], words: int) -> Iterable[int]:
+    return (hash(said[start : start + words]) for start in range(len(said) - words + 1))
