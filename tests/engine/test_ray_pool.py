@@ -291,7 +291,8 @@ def test_the_command_says_our_lines_alone_and_gives_samples_by_what_was_solved_a
     ours = (
         r"(series|sampler) .*|(sample|panel|teacher-force) checkpoint-\d+: \d+ done|(grade|measure|verdict): \d+ done"
         r"|checkpoint-\d+: 3 of 3 problems are decided, 4 samples each"
-        r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|checkpoint \d of 3 is done: .*"
+        r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|how long that takes, .*"
+        r"|checkpoint \d of 3 is done: .*|\d\d:\d\d .*"
     )
     assert [line for line in done.stderr.splitlines() if not re.fullmatch(ours, line)] == []
     said = [line.split()[0] for line in done.stdout.splitlines()]
