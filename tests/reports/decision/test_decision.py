@@ -116,7 +116,9 @@ def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the
 
 def test_series_without_a_recommendation_of_their_own_have_one_of_their_own(context: Context) -> None:
     apart = with_series(judged(context), 0, verdict=None)
-    assert [one.title for one in decision(apart).advice] == [
+    made = decision(apart)
+    assert made.title == "What to ship: 2 answers"
+    assert [one.title for one in made.advice] == [
         "No checkpoint is recommended for grpo",
         "Ship checkpoint-20 of iac for iac",
     ]
