@@ -242,7 +242,7 @@ def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Nam
 def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
     """What to write for a dataset of this name. Raises ``ConfigError`` for one that the hub would not take."""
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
         validate_repo_id(repository)

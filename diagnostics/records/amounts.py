@@ -38,7 +38,9 @@ def about_time(seconds: float) -> str:
 def disk_size(n_bytes: float) -> str:
     """Bytes on a disk, in decimal units as disks are sold.
 
-    >>> disk_size(41_000_000), disk_size(2_140_000_000)
-    ('41 MB', '2.1 GB')
+    >>> disk_size(41_000_000), disk_size(2_140_000_000), disk_size(300_000)
+    ('41 MB', '2.1 GB', 'less than 1 MB')
     """
+    if n_bytes < 1e6:
+        return "less than 1 MB"
     return f"{n_bytes / 1e6:.0f} MB" if n_bytes < 0.9995e9 else f"{n_bytes / 1e9:.1f} GB"

@@ -20,7 +20,8 @@ class Choice:
     ``series`` are those that it belongs to, several for a base that they share. ``first`` and ``worst`` are the changes
     of pass@1 and of pass@k at the k with the lowest, ``lost`` counts the problems of ``n_problems`` without a correct
     sample that the base solved, ``sure`` those of them that are no chance; all None where unknown. Their intervals are
-    of each k ``by_itself`` where no band over all that is compared holds this one.
+    of each k ``by_itself`` where no band over all that is compared holds this one. ``of`` is the series that it belongs
+    to where the report does not show that one.
     """
 
     series: tuple[SeriesSource, ...]
@@ -36,6 +37,7 @@ class Choice:
     sure: int | None = None
     n_problems: int = 0
     by_itself: bool = False
+    of: str | None = None
 
 
 def groups(context: Context) -> tuple[tuple[Recommendation | None, tuple[SeriesSource, ...]], ...]:
@@ -68,7 +70,8 @@ def choices(context: Context, said: Recommendation | None, members: Sequence[Ser
     chosen = None if said is None else said.recommended
     if chosen is not None:
         own = [one for one in members if chosen.is_base or one.name == chosen.series]
-        yield replace(_of_step(context, own or list(members), chosen), is_recommended=True)
+        made = _of_step(context, own, chosen) if own else _of_another(members, chosen)
+        yield replace(made, is_recommended=True)
     for series in members:
         steps = [one for one in (said.steps if said else ()) if one.series == series.name and not one.is_base]
         best = max(
@@ -118,6 +121,21 @@ def _of_step(context: Context, series: Sequence[SeriesSource], one: ShippingStep
         lost=lost,
         sure=sure,
         n_problems=len(series[0].problem_ids),
+    )
+
+
+def _of_another(members: Sequence[SeriesSource], one: ShippingStep) -> Choice:
+    """A checkpoint of a series that this report does not show: nobody read what became of its problems."""
+    return Choice(
+        series=tuple(members),
+        of=one.series,
+        step=one.step,
+        is_base=False,
+        is_last=False,
+        temperature=one.temperature,
+        pass_at_1=one.pass_at_1,
+        first=one.first,
+        worst=one.worst,
     )
 
 

@@ -127,6 +127,8 @@ def _table(context: Context, made: list[Choice]) -> Table:
 
 def _series_text(context: Context, one: Choice) -> str:
     """A base that all share is of none in particular."""
+    if one.of is not None:
+        return one.of
     if one.is_base and len(one.series) > 1:
         return "all" if len(one.series) == len(context.series) else numbers.listing(tuple(s.name for s in one.series))
     return one.series[0].name
@@ -136,6 +138,8 @@ def _checkpoint_text(one: Choice) -> str:
     at = "" if one.temperature is None else f" at T = {one.temperature:g}"
     if one.is_base:
         return f"base{at}"
+    if one.of is not None:
+        return f"step {one.step}{at} of {one.of}, not in this report"
     return f"step {one.step}{at}{', last' if one.is_last else ''}"
 
 

@@ -39,6 +39,7 @@ _BESIDES = (
     ("no graded samples", "AGAIN, to its end"),
     ("holds no finding of", "AGAIN, which computes what its findings lack"),
 )
+_BY_DEFAULT = re.compile(r"AUDIT with --(?:panel|kernel-problems|entropy-samples) .*")
 _NUMBER = re.compile(r"\d[\d.,]*")
 _AUDITED = {"AUDIT": "the same audit", "AGAIN": "the same audit again"}
 _IMPORTED = {
@@ -54,7 +55,9 @@ def without_value(source: Source, title: str, why: Sequence[str], *, unmeasured:
     to do, and the reason is not the one that a measure has for lacking data, ``unmeasured``.
     """
     told = [told_apart(one) for one in why]
-    words = _IMPORTED if all(one.recorded for one in source.series) else _AUDITED
+    words = _AUDITED
+    if all(one.recorded for one in source.series):  # there is no audit yet that could lack what one has by default
+        words, told = _IMPORTED, [(reason, _BY_DEFAULT.sub("AUDIT themselves", mend)) for reason, mend in told]
     how = tuple(dict.fromkeys(_in_words(mend, words) for _, mend in told if mend))
     is_unmeasured = bool(how) or (bool(unmeasured) and any(one.startswith(unmeasured) for one in why))
     return Missing(

@@ -23,6 +23,7 @@ from diagnostics.records.amounts import short_count
 from diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.store import Store
+from diagnostics.store.load import cost_before, store_bytes, stored_key
 from diagnostics.verdict.record import Verdict
 from oversharp import open_store
 from tests.audit.small_audits import Notes, config, frame, with_rollouts
@@ -153,7 +154,10 @@ def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series
 
 
 @pytest.mark.usefixtures("few_measures")
-def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_series: Path, tmp_path: Path) -> None:
+def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
+    countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnostics.store.load.LEAST_BYTES", 0)  # else so small a store says nothing of a sample
     more = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     with pytest.raises(ConfigError, match="holds no finished audit"):
         audit([countdown_series], config(tmp_path, **more))
@@ -163,16 +167,20 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(countdown_
         settings_id, max_tokens = store.frame(
             "SELECT settings_id, max_tokens FROM current_audits JOIN settings USING (settings_id)"
         ).iloc[0]
+        before = cost_before(store, stored_key(store, "run"))
+        took = store.frame("SELECT sum(wall_s) AS s FROM events WHERE stage IN ('sample', 'panel', 'teacher-force')")
+        held = store.frame("SELECT count(*) AS n FROM samples")["n"].iloc[0]
+    own = samples[~samples["greedy"] & (samples["settings_id"] == settings_id)]
+    assert (before.n, before.tokens) == (len(own), own["n_tokens"].mean()) == (5 * 32 + 2 * 5 * 16, before.tokens)
+    assert before.seconds == pytest.approx(took["s"].iloc[0] / (5 * (32 + 1) + 2 * 5 * (16 + 1) + 5 * 2))
+    assert before.bytes == pytest.approx(store_bytes(tmp_path / "audit.duckdb") / held, rel=0.1)
     progress = Notes()
     topped = audit([countdown_series], config(tmp_path, **more), progress=progress)
     assert topped.samples_drawn == 5 * 8 + 2 * 5 * 4
     told, cost = (note for note in progress.notes if re.match("to draw|if they are like", note))
     assert told == f"to draw: 80 samples at 3 checkpoints, at most {short_count(80 * max_tokens)} tokens"
-    own = samples[~samples["greedy"] & (samples["settings_id"] == settings_id)]
-    assert len(own) == 5 * 32 + 2 * 5 * 16
-    assert (
-        cost == f"if they are like the 320 in the store: {short_count(80 * own['n_tokens'].mean())} tokens, about 1 min"
-    )
+    tokens = short_count(80 * before.tokens)
+    assert re.fullmatch(rf"if they are like the 320 in the store: {tokens} tokens, about 1 min, .* MB of disk", cost)
     with Store.open(tmp_path / "audit.duckdb") as store:
         assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
         assert store.frame("SELECT n, n_base FROM current_audits").to_numpy().tolist() == [[20, 40]]

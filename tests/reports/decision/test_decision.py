@@ -12,7 +12,7 @@ from reports.decision.section import decision
 from reports.records import ChangeMap
 from reports.sections.coverage_figures import change_map
 from tests.reports.decision.judged import judged, shipping_step
-from tests.reports.parts import texts, with_series
+from tests.reports.parts import texts, with_series, with_source
 from tests.reports.sharpening.test_figure import controlled
 
 
@@ -64,6 +64,37 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
     ]
 
 
+def test_what_is_recommended_of_a_series_that_is_not_shown_is_not_called_one_of_those_that_are(
+    context: Context,
+) -> None:
+    made = decision(with_source(judged(context), series=judged(context).series[:1]))
+    assert made.title == "Ship checkpoint-20 of iac"
+    assert texts(made.table)[0] == [
+        "step 20 of iac, not in this report", "40.0\xa0%, +15.0 [+12.0, +18.0]", "−1.0 [−4.0, +2.0] at k = 4", "–",
+        "recommended",
+    ]  # fmt: skip
+
+
+def test_the_same_weights_in_another_series_have_the_band_that_holds_them(context: Context) -> None:
+    told = judged(context)
+    verdict = told.series[1].verdict
+    assert verdict is not None
+    assert verdict.shipping is not None
+    twin = ShippingStep(
+        series="iac", step=30, checkpoint="checkpoint-30", is_base=False, role=None, why="the same weights"
+    )
+    said = replace(verdict.shipping, steps=(*verdict.shipping.steps[:-1], twin))
+    told = with_series(told, 1, verdict=replace(verdict, shipping=said))
+    alone = decision(told)
+    assert texts(alone.table)[2][2] == "45.0\xa0%, +20.0 [+17.0, +23.0]"  # of the finding, at k = 1 by itself
+    assert any("Of iac step 30, which that band does not hold" in text for text in alone.reading)
+    ids = {int(row.step): row.checkpoint_id for row in told.series[0].checkpoints.itertuples()}
+    same = told.series[1].checkpoints.assign(checkpoint_id=lambda frame: frame["step"].map(ids))
+    shared = decision(with_series(told, 1, checkpoints=same))
+    assert texts(shared.table)[2][2] == "50.0\xa0%, +25.0 [+22.0, +28.0]"  # that of GRPO's step 30
+    assert not any("which that band does not hold" in text for text in shared.reading)
+
+
 def test_a_base_drawn_colder_is_of_all_series_and_nobody_counted_what_it_lost(context: Context) -> None:
     made = decision(judged(context, colder))
     assert made.advice[0].title == "Ship the base drawn at T = 0.6, without any training"
@@ -85,7 +116,9 @@ def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the
 
 def test_series_without_a_recommendation_of_their_own_have_one_of_their_own(context: Context) -> None:
     apart = with_series(judged(context), 0, verdict=None)
-    assert [one.title for one in decision(apart).advice] == [
+    made = decision(apart)
+    assert made.title == "What to ship: 2 answers"
+    assert [one.title for one in made.advice] == [
         "No checkpoint is recommended for grpo",
         "Ship checkpoint-20 of iac for iac",
     ]

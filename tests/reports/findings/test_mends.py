@@ -42,6 +42,8 @@ def test_who_imported_is_not_told_to_run_the_same_audit_again(context: Context) 
     why = ("not drawn at another temperature: --controls does",)
     assert without_value(context.source, "x", why).how == "the same audit with --controls"
     assert without_value(imported, "x", why).how == "`oversharp audit` of the checkpoints with --controls"
+    panel = ("no panel; run the audit with --panel 4",)  # which an audit has unless it is told otherwise
+    assert without_value(imported, "x", panel).how == "`oversharp audit` of the checkpoints themselves"
 
 
 def test_what_was_asked_and_has_no_answer_is_not_called_unmeasured(context: Context) -> None:
