@@ -101,6 +101,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python benchmarks/speed/report.py
 	$(BIN)/python benchmarks/speed/importing.py
 	$(BIN)/python benchmarks/speed/large_import.py
+	$(BIN)/python benchmarks/speed/ways_stage.py
 	$(BIN)/python benchmarks/speed/viewing.py
 	$(BIN)/python benchmarks/speed/training.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 	$(BIN)/python benchmarks/speed/dlc.py

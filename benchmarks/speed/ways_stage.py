@@ -1,8 +1,8 @@
 """What reading the ways of an audit costs: the stage, and the counts that measures ask for, in a process of its own.
 
 ``python benchmarks/speed/ways_stage.py`` (some minutes; ``--problems 50`` for a tenth) builds a store of 500 problems
-at 11 checkpoints with 256 responses of 1.5 kB each, half of them correct, and writes ``results/ways_stage.json``. Goals:
-2,000 texts a second, 60 CPU seconds for the whole stage, 1 GiB.
+at 11 checkpoints with 256 responses of 1.5 kB each, half of them correct, and writes ``results/ways_stage.json``.
+Goals: 2,000 texts a second, 60 CPU seconds for the whole stage, 1 GiB.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ def build(path: Path, n_problems: int, n_checkpoints: int, n: int, different: in
         })  # fmt: skip
         database.insert(
             """INSERT INTO samples
-               SELECT checkpoint_id, problem_id, 's', false, sample_index, response_id, text, NULL, 3, NULL, NULL, NULL""",
+               SELECT checkpoint_id, problem_id, 's', false, sample_index, response_id, text, NULL, 3, NULL, NULL,
+                      NULL""",
             rows,
         )
         database.insert(
             """INSERT INTO grades
-               SELECT DISTINCT problem_id, response_id, 'exact', '', NULL, (text <> 'wrong')::INT, text <> 'wrong', 'ok',
-                      '', NULL, 1""",
+               SELECT DISTINCT problem_id, response_id, 'exact', '', NULL, (text <> 'wrong')::INT, text <> 'wrong',
+                      'ok', '', NULL, 1""",
             rows,
         )
         one = [f"q{place:04}"]
@@ -109,7 +110,8 @@ def main() -> None:
         "command": "python benchmarks/speed/ways_stage.py", "problems": given.problems,
         "checkpoints": given.checkpoints, "samples_each": given.n, "characters": CHARACTERS,
         "different_correct_texts": texts, "correct_samples": int(counts.loc[counts["level"] == "way", "n"].sum()),
-        "read_and_joined_cpu_s": digits(read_s), "texts_per_s": digits(texts / read_s), "counted_cpu_s": digits(counted_s),
+        "read_and_joined_cpu_s": digits(read_s), "texts_per_s": digits(texts / read_s),
+        "counted_cpu_s": digits(counted_s),
         "peak_gib": digits(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20),
         "goals": {"cpu_s": GOAL_CPU_S, "texts_per_s": GOAL_TEXTS_PER_S, "gib": GOAL_GIB},
         **circumstances(("duckdb", "scikit-learn")),

@@ -21,6 +21,7 @@ def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysR
     reader = reader or get_reader()
     name = f"{reader.name} {reader.version}"
     start = time.perf_counter()
+    store.ways.keep_only(name)
     unread = store.ways.unread(key.series, name)
     if unread:
         with progress.stage("read ways", len(unread)) as advance:

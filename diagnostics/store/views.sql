@@ -255,7 +255,7 @@ WITH solved AS (
 told AS (
     SELECT
         s.* EXCLUDE (response_id),
-        r.way, r.written, r.strategy, r.strategy || ': ' || r.operations AS operations,
+        r.way, r.strategy, r.strategy || ': ' || r.written AS written, r.strategy || ': ' || r.operations AS operations,
         coalesce(r.why, 'not read yet') AS why
     FROM solved AS s
     LEFT JOIN response_ways AS r USING (problem_id, response_id)

@@ -45,6 +45,8 @@ def read_computations(text: str) -> list[Computation]:
     [('=', '3'), ('/', '3')]
     """
     found: list[Computation] = []
+    if _RELATION.search(text) is None:
+        return found
     for run in _RUN.findall(_cleaned(text)):
         if "=" not in run:
             continue

@@ -10,6 +10,7 @@ from diagnostics.ways.computations import Computation
 MOST_CHARACTERS, MOST_DEPTH = 300, 40
 _BARE = re.compile(r"[\d\s+\-*/().^×·÷−]+")
 _BOXED = re.compile(r"\\boxed\{([^{}]{1,300})\}|<answer>([^<]{1,300})</answer>")
+_OPERATION = re.compile(r"\d\s*[-+*/^×·÷−]")
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-"})
 #: Whether an operation makes a sum or a product, and the sign it puts before what stands to its right.
 _FAMILIES = {ast.Add: "++", ast.Sub: "+-", ast.Mult: "**", ast.Div: "*/"}
@@ -23,9 +24,13 @@ def bare_expression(text: str) -> str | None:
     ('6*7 + 12', None, None)
     """
     text = text.strip()
-    found = None if _is_bare(text) else _BOXED.findall(text[-1000:])
-    candidate = (found[-1][0] or found[-1][1]).strip() if found else text
-    return candidate if _is_bare(candidate) and re.search(r"\d\s*[-+*/^×·÷−]", candidate) else None
+    if _is_bare(text):
+        candidate = text
+    elif found := _BOXED.findall(text[-1000:]) if "\\boxed" in text or "<answer>" in text else ():
+        candidate = (found[-1][0] or found[-1][1]).strip()
+    else:
+        return None
+    return candidate if _OPERATION.search(candidate) and _is_bare(candidate) else None
 
 
 def read_expression(expression: str) -> tuple[list[Computation], str] | None:

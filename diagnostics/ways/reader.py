@@ -34,7 +34,7 @@ class StepsReader:
 
 
 def _signature(text: str) -> Signature:
-    if not text.strip():
+    if not text or text.isspace():
         return Signature(why=EMPTY)
     expression = bare_expression(text) if len(text) < 2_000 else None
     if expression is not None and "=" not in text:

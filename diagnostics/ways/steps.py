@@ -51,6 +51,7 @@ def operations_of(computations: Sequence[Computation], *, every: bool = False) -
     '*1'
     """
     made = [(c.kind, c.value) for c in computations if every or _is_step(c)]
+    made = made or [(c.kind, c.value) for c in computations]  # nothing but expressions in other forms
     kinds = Counter(kind for kind, _ in (made if every else set(made)))
     return " ".join(f"{kind}{n}" for kind, n in sorted(kinds.items()))
 

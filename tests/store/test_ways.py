@@ -71,6 +71,23 @@ def test_each_correct_text_is_read_once_and_nearly_equal_ones_are_one_way(tmp_pa
     ]
 
 
+def test_levels_are_nested(tmp_path: Path) -> None:
+    code = "```python\nprint((16 - 3) * 2)\n```"
+    texts = {
+        "base": (code, "16 - 3 = 13, 13 * 2 = 26", "5 * 4 = 20", "x"),
+        "late": ("2 + 4 = 6", "3 * 8 = 24", "1", "x"),
+    }
+    with Store.open(filled(tmp_path / "audit.duckdb", texts)) as store:
+        read_ways(store, KEY, SilentProgress(), CountingReader())
+        rows = store.frame("SELECT level, way FROM way_counts WHERE way IS NOT NULL")
+    classes = {level: set(own["way"]) for level, own in rows.groupby("level")}
+    assert {name.partition(": ")[0] for name in classes["written"]} == classes["strategy"] == {"code", "arithmetic"}
+    assert classes["way"] == classes["written"] == {
+        "code: 13 26", "arithmetic: 13 26", "arithmetic: 20", "arithmetic: 6", "arithmetic: 24",
+    }  # fmt: skip
+    assert classes["operations"] == {"code: *1 +1", "arithmetic: *1 +1", "arithmetic: *1", "arithmetic: +1"}
+
+
 def test_a_reader_of_another_version_reads_anew_and_nothing_is_there_twice(tmp_path: Path) -> None:
     later = CountingReader(version=2)
     with Store.open(filled(tmp_path / "audit.duckdb")) as store:

@@ -94,6 +94,7 @@ def test_a_product_on_the_way_to_a_longer_product_is_a_part() -> None:
     [
         ("5 * 4 = 20, 20 + 3 = 23", "arithmetic", "*1 +1", "20 + 3 = 23"),
         ("2n = 8", "algebra", "=1", " = 4"),
+        ("3t - 6t = -3t", "arithmetic", "~1", ""),
         ("```python\nprint(2 * 8)\n```", "code", "*1", "2 * 8 = 16"),
         ("2 * 8 - 1 * 1", "expression", "*2 +1", "(*1*1) + (*2*8) = +(*2*8)-(*1*1)"),
     ],

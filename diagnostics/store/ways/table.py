@@ -7,24 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from diagnostics.store.database import Database
+from diagnostics.store.missing import BLOCK_CHARACTERS, FIRST_BLOCK
 from diagnostics.ways.contract import Signature
 
-#: Texts that are read at a time, and responses whose ways are joined at a time, whole problems.
-TEXTS_AT_ONCE, JOINED_AT_ONCE = 4_096, 50_000
+#: Texts that are read at a time, fewer where they are long, and responses whose ways are joined at a time.
+TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000
 
+#: Of the grades that count, which have each response once: there are many more samples.
 _UNREAD = """
 WITH unread AS (
-    SELECT DISTINCT s.problem_id, s.response_id
-    FROM own_samples AS s
+    SELECT g.problem_id, g.response_id
+    FROM current_audits AS a
+    JOIN audit_problems AS ap USING (audit_id)
+    JOIN problems AS p USING (problem_id)
+    JOIN grades AS g
+        ON g.problem_id = p.problem_id
+        AND g.verifier = coalesce(a.verifier, p.verifier)
     LEFT JOIN response_ways AS r
-        ON r.problem_id = s.problem_id
-        AND r.response_id = s.response_id
+        ON r.problem_id = g.problem_id
+        AND r.response_id = g.response_id
         AND r.reader = $reader
-    WHERE s.series = $series AND s.correct AND NOT s.greedy AND r.reader IS NULL
+    WHERE a.series = $series AND g.correct AND r.reader IS NULL
 )
 SELECT min(s.rowid) AS place
-FROM unread
-JOIN samples AS s USING (problem_id, response_id)
+FROM samples AS s
+JOIN unread USING (problem_id, response_id)
 GROUP BY problem_id, response_id
 ORDER BY place
 """
@@ -67,17 +74,31 @@ class WaysTable:
         self._database = database
 
     def unread(self, series: str, reader: str) -> list[int]:
-        """Where the correct responses of a series lie that ``reader`` has not read. Raises ``StoreError``."""
+        """Where correct responses to the problems of a series lie that ``reader`` has not read; each text once.
+
+        Those of other series that share the problems are among them. Raises ``StoreError``.
+        """
         return [int(row[0]) for row in self._database.rows(_UNREAD, {"series": series, "reader": reader})]
 
     def texts(self, places: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Frames ``problem_id, response_id, text`` of the responses that lie there, some at a time."""
-        for start in range(0, len(places), TEXTS_AT_ONCE):
-            block = list(places[start : start + TEXTS_AT_ONCE])
-            yield self._database.frame(_TEXTS, {"first": min(block), "last": max(block), "places": block})
+        """Frames ``problem_id, response_id, text`` of the responses that lie there, in order, some at a time."""
+        start, size = 0, FIRST_BLOCK
+        while start < len(places):
+            block = list(places[start : start + size])
+            rows = self._database.frame(_TEXTS, {"first": block[0], "last": block[-1], "places": block})
+            yield rows
+            start += size
+            characters = max(1.0, float(rows["text"].str.len().mean()))
+            size = max(1, min(TEXTS_AT_ONCE, int(BLOCK_CHARACTERS / characters)))
+
+    def keep_only(self, reader: str) -> None:
+        """Forget what others read: classes of two readers, or of two versions of one, are not to be compared."""
+        if self._database.rows("SELECT 1 FROM response_ways WHERE reader <> ? LIMIT 1", [reader]):
+            with self._database.transaction():
+                self._database.rows("DELETE FROM response_ways WHERE reader <> ?", [reader])
 
     def add(self, reader: str, rows: pd.DataFrame, signatures: Sequence[Signature]) -> None:
-        """Commit what was read, in place of what another reader or version did; the ways follow with ``join``."""
+        """Commit what was read; the names of the ways follow with ``join``."""
         frame = rows[["problem_id", "response_id"]].assign(
             strategy=[one.strategy for one in signatures],
             operations=[one.operations or None for one in signatures],
@@ -87,9 +108,7 @@ class WaysTable:
             parts=[None if one.why else list(one.parts) for one in signatures],
             why=[one.why for one in signatures],
         )
-        same = "response_ways.problem_id = incoming.problem_id AND response_ways.response_id = incoming.response_id"
         with self._database.transaction():
-            self._database.delete("response_ways", frame[["problem_id", "response_id"]], where=same)
             self._database.insert(
                 """
                 INSERT INTO response_ways
