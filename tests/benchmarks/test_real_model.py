@@ -49,6 +49,7 @@ def test_a_command_costs_what_its_children_took_too_line_by_line(tmp_path: Path)
     assert [line.text for line in cost.lines] == ["first", "last"]
     assert cost.lines[1].cpu_s - cost.lines[0].cpu_s >= 0.4
     assert cost.cpu_s >= 0.5
+    assert 0.001 < cost.lines[0].memory_gib <= cost.memory_gib
     assert (tmp_path / "log").read_text() == "first\nlast\n"
     assert cost_of([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log").exit_code == 3
 
