@@ -18,10 +18,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of output, and the CPU seconds that the command had taken when it came."""
+    """A line of output, the CPU seconds taken until it came, and what the largest process had held at most by then."""
 
     text: str
     cpu_s: float
+    memory_gib: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ def cost_of(command: Sequence[str], log: Path) -> Cost:
         for text in said:
             kept.write(text)
             kept.flush()
-            lines.append(Line(text=text.rstrip("\n"), cpu_s=tree_cpu_s(process.pid)))
+            cpu_s, memory_gib = tree_cost(process.pid)
+            lines.append(Line(text=text.rstrip("\n"), cpu_s=cpu_s, memory_gib=memory_gib))
         # wait4 alone tells what this one child took, with all that it waited for
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -60,14 +62,24 @@ def cost_of(command: Sequence[str], log: Path) -> Cost:
     )
 
 
-def tree_cpu_s(root: int) -> float:
-    """CPU seconds of a process and all below it, those included that have ended and were waited for."""
+def tree_cost(root: int) -> tuple[float, float]:
+    """CPU seconds of a process and all below it, ended ones included; GiB that the largest alive has held at most."""
     parents, ticks = dict[int, int](), dict[int, int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (stat := _stat(entry)) is not None:
             parents[int(entry.name)] = int(stat[1])
             ticks[int(entry.name)] = sum(map(int, stat[11:15]))  # utime, stime, and those of children waited for
-    return sum(ticks[pid] for pid in ticks if _is_below(pid, root, parents)) / _TICKS
+    below = [pid for pid in ticks if _is_below(pid, root, parents)]
+    return sum(ticks[pid] for pid in below) / _TICKS, round(max(map(_peak_gib, below), default=0.0), 3)
+
+
+def _peak_gib(pid: int) -> float:
+    """The most that a process has held, 0 once it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024**2
 
 
 def _stat(process: Path) -> list[str] | None:

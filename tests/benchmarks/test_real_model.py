@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import real_model
 from process_costs import cost_of
 from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
 from real_model_tables import costs_of, markdown, series_row
@@ -47,6 +49,7 @@ def test_a_command_costs_what_its_children_took_too_line_by_line(tmp_path: Path)
     assert [line.text for line in cost.lines] == ["first", "last"]
     assert cost.lines[1].cpu_s - cost.lines[0].cpu_s >= 0.4
     assert cost.cpu_s >= 0.5
+    assert 0.001 < cost.lines[0].memory_gib <= cost.memory_gib
     assert (tmp_path / "log").read_text() == "first\nlast\n"
     assert cost_of([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log").exit_code == 3
 
@@ -80,6 +83,22 @@ def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_stor
     table = markdown({"settings": settings, "series": [beyond], "costs": [], "model": "tiny", "machine": "here"})
     assert "unknown" in table
     assert "nan" not in table.lower()
+
+
+def test_a_series_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    def ran(_place: Place, stage: str, series: str | None, _command: Sequence[str]) -> None:
+        if (stage, series) == ("train", "iac-seed-0"):
+            raise real_model.StageFailedError("train iac-seed-0 failed")
+        ended.append((stage, series))
+
+    monkeypatch.setattr(real_model, "ran", ran)
+    monkeypatch.setattr(real_model, "write_results", lambda *_: ended.append(("tables", None)))
+    with pytest.raises(SystemExit, match="1 of 3 series failed"):
+        real_model.main(["--out", str(tmp_path), "--only", "grpo-seed-0", "iac-seed-0", "grpo-seed-1"])
+    assert [series for stage, series in ended if stage == "audit"] == ["grpo-seed-0", "grpo-seed-1"]
+    assert ended.count(("tables", None)) == 2
 
 
 @pytest.mark.skipif(REAL_MODEL is None, reason="REAL_MODEL names no folder: oversharp fetch-model smollm2 --out FOLDER")

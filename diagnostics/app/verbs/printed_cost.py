@@ -42,7 +42,7 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
         _say(out, f"memory of the {need.what}: {need.needed_bytes / 2**30:.1f} GiB{_fit_words(need)}")
     _say(
         out,
-        f"disk: about {plan.disk_bytes / 1e9:.2g} GB for the store; the checkpoints themselves take "
+        f"disk: at most about {plan.disk_bytes / 1e9:.2g} GB for the store; the checkpoints themselves take "
         f"{plan.weights_bytes / 1e9:.2g} GB as whole models in bfloat16",
         *plan.remarks,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
-from diagnostics.audit.cost.measured import MEASURED, STORE_BYTES, TEXT_BYTES_PER_TOKEN
+from diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.records.errors import ConfigError
@@ -92,11 +92,11 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPla
     """Hours of one core, in proportion to the operations of each stage."""
     work = _Work(shape, size)
     stages = (
-        ("start", "an engine, the weights' hashes", cpu.start_s + cpu.checkpoint_s * (size.checkpoints + 1)),
+        ("start", "an engine", cpu.start_s),
         ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
         ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
         ("kernel", work.kernel_text, work.kernel_flop / cpu.kernel_flop),
-        ("grade to report", work.graded_text, cpu.end_s * max(1.0, size.sampled / cpu.end_samples)),
+        ("grade to report", work.graded_text, cpu.end_s + cpu.sample_s * size.sampled),
     )
     return CostPlan(
         model=shape,
@@ -162,7 +162,7 @@ class _Work:
         self.kernel_text = f"{size.kernel_rows:,} rows at {size.checkpoints + 1} checkpoints"
         self.kernel_flop = KERNEL_FORWARDS * size.kernel_rows * self._row_flop
         self.graded_text = f"{size.sampled:,} responses"
-        self.disk_bytes = STORE_BYTES + size.sampled * size.tokens * TEXT_BYTES_PER_TOKEN
+        self.disk_bytes = STORE_BYTES + size.sampled * size.tokens * TOKEN_BYTES
         self.all_weights_bytes = float((size.checkpoints + 1) * shape.weight_bytes)
 
     def memory(self, gpu: Gpu | None) -> list[tuple[str, float]]:
@@ -170,7 +170,9 @@ class _Work:
         shape, rows = self._shape, ROWS if gpu is None else _rows_at_a_time(self._shape, self._size, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
         # a CPU's engine holds the weights twice, as read and as packed for products, and at most 2 GiB of cache
-        engine = 2 * shape.weight_bytes + min(cache, 2 << 30) if gpu is None else shape.weight_bytes + cache
+        engine = shape.weight_bytes + cache
+        if gpu is None:
+            engine = 2 * shape.weight_bytes + min(cache, 2 << 30) + ENGINE_BYTES
         kernel = 2 * 4 * shape.parameters + KERNEL_BYTES
         return [("engine", float(engine)), ("teacher forcing and kernel", float(kernel))]
 

@@ -11,9 +11,9 @@ from types import MappingProxyType
 class MeasuredCpu:
     """What one core of a CPU did in the stages of an audit: FLOP per CPU second in each, and fixed CPU seconds.
 
-    ``start_s`` is what an audit takes before it draws, an engine's start included; ``checkpoint_s`` what every
-    checkpoint takes besides (swap, probe, loading); ``end_s`` grades, measures, verdict and report, for
-    ``end_samples`` samples.
+    ``sampling_flop`` has swaps of weights in it, ``start_s`` is what the first stage takes beyond its tokens at that
+    rate; ``end_s`` measures, verdict and report of a small audit, ``sample_s`` what each sample adds to grades and
+    store.
     """
 
     hardware: str
@@ -22,9 +22,8 @@ class MeasuredCpu:
     scoring_flop: float
     kernel_flop: float
     start_s: float
-    checkpoint_s: float
     end_s: float
-    end_samples: int
+    sample_s: float
 
 
 @dataclass(frozen=True, kw_only=True)

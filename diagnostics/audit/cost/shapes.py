@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from diagnostics.records.errors import CheckpointError
 
@@ -54,11 +55,11 @@ def read_shape(model: str) -> ModelShape:
 
     if (Path(model) / "adapter_config.json").is_file():
         raise CheckpointError(f"{model}: an adapter; name the model that it lies on")
-    outline = outline_path(model)
-    config = outline.model.config.get_text_config()
+    empty: Any = outline_path(model).model
+    config = empty.config.get_text_config()
     heads = config.num_attention_heads
-    looked_up, head = outline.model.get_input_embeddings(), outline.model.get_output_embeddings()
-    parameters = sum(one.numel() for one in outline.model.parameters())
+    looked_up, head = empty.get_input_embeddings(), empty.get_output_embeddings()
+    parameters = sum(one.numel() for one in empty.parameters())
     is_tied = head is None or head.weight is looked_up.weight
     return ModelShape(
         name=model,
