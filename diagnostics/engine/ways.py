@@ -12,12 +12,21 @@ from diagnostics.ways import get_reader
 from diagnostics.ways.contract import WaysReader
 from diagnostics.ways.joining import name_ways
 
+#: Of an audit with more samples no way is read: that would take longer than all the rest.
+MOST_SAMPLES = 3_000_000
+
 
 def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:
     """Read the correct responses of the audit that were not read by this reader yet, each different text once.
 
-    The ways of a problem are named anew when one of its responses is new. Raises ``StoreError``.
+    The ways of a problem are named anew when one of its responses is new. Of more than ``MOST_SAMPLES`` none is read,
+    and ``progress`` is told. Raises ``StoreError``.
     """
+    planned = "SELECT coalesce(sum(n_planned), 0)::BIGINT AS n FROM planned_samples WHERE audit_id = $id"
+    n_samples = int(store.frame(planned, id=key.audit_id)["n"].iloc[0])
+    if n_samples > MOST_SAMPLES:
+        progress.note(f"ways of solving are not read: {n_samples:,} samples are more than {MOST_SAMPLES:,}")
+        return
     reader = reader or get_reader()
     name = f"{reader.name} {reader.version}"
     start = time.perf_counter()

@@ -16,7 +16,7 @@ from diagnostics.measures.contract import Evidence, View
 #: From fine to coarse. The way itself is what a measure means without further words.
 LEVELS = ("way", "written", "operations", "strategy")
 NEEDS: tuple[View, ...] = ("problem_counts", "way_counts")
-MISSING = "no correct sample was read for its way; the next audit or import of these samples reads them"
+MISSING = "no correct sample was read for its way: there is none, or there are more than 3,000,000 samples"
 NO_PAIR = "no problem has two correct samples with a known way"
 #: What measures read of the view.
 OF_WAYS: Mapping[View, tuple[str, ...]] = MappingProxyType(

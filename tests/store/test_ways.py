@@ -12,6 +12,7 @@ from diagnostics.engine.ways import read_ways
 from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store
 from diagnostics.ways.reader import NO_STEP, StepsReader
+from tests.audit.small_audits import Notes
 
 KEY = SimpleNamespace(series="run", audit_id="audit")
 TEXTS = {
@@ -121,3 +122,18 @@ def test_a_store_without_the_table_is_read_as_if_it_were_empty_and_gets_it_when_
         read_ways(store, KEY, SilentProgress(), CountingReader())
     with Store.open(path, read_only=True) as store:
         assert store.frame("SELECT count(*) AS n FROM response_ways")["n"].item() == 4
+
+
+def test_of_more_samples_than_would_be_worth_it_none_is_read_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, progress = CountingReader(), Notes()
+    with Store.open(filled(tmp_path / "audit.duckdb")) as store:
+        monkeypatch.setattr("diagnostics.engine.ways.MOST_SAMPLES", 7)  # there are 8
+        read_ways(store, KEY, progress, reader)
+        assert reader.texts == []
+        assert progress.notes == ["ways of solving are not read: 8 samples are more than 7"]
+        assert not store.ways.has_any()
+        monkeypatch.setattr("diagnostics.engine.ways.MOST_SAMPLES", 8)
+        read_ways(store, KEY, progress, reader)
+        assert store.ways.has_any()

@@ -73,6 +73,10 @@ class WaysTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def has_any(self) -> bool:
+        """Whether any way was read."""
+        return bool(self._database.rows("SELECT 1 FROM response_ways LIMIT 1"))
+
     def unread(self, series: str, reader: str) -> list[int]:
         """Where correct responses to the problems of a series lie that ``reader`` has not read; each text once.
 
