@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from diagnostics.ingest.formats import (
+    every_eval_ever,
     find_files,
     limit_of_rlvr,
     mapped,
+    nemo_gym,
     own_parquet,
     prime_rl,
     skyrl,
@@ -87,12 +89,24 @@ SAMPLE = {
     "rollout_log_probs": [-0.5, -0.25], "status": "completed", "metadata": {"source_name": "sums"},
 }  # fmt: skip
 QUESTION = [{"role": "user", "content": "q"}]
+ROLLED_OUT = {
+    "responses_create_params": {"input": QUESTION, "temperature": 1.0},
+    "response": {"output": [{"type": "message", "content": [{"text": "2"}]}], "usage": {"output_tokens": 2}},
+    "reward": 1.0, "expected_answer": "2", "_ng_task_index": 0, "_ng_rollout_index": 1, "agent_ref": {"name": "sums"},
+}  # fmt: skip
+SHARED = {
+    "schema_version": "0.3.0", "evaluation_id": "e", "sample_id": "q", "interaction_type": "single_turn",
+    "input": {"raw": "q", "reference": ["2"]}, "output": {"raw": ["2"]}, "evaluation": {"score": 1.0},
+    "metadata": {"step": "40", "sample_index": "1", "greedy": "false", "n_tokens": "4", "finish_reason": "stop"},
+}  # fmt: skip
 COMPLETION = {"step": 3, "prompt": QUESTION, "completion": "2", "right": 1.0, "advantage": 0.5}
 OF_LINES = [
     Case(importer=verl.IMPORTER, record=VERL, name="40.jsonl"),
     Case(importer=mapped.IMPORTER, record=MAPPED, name="40.jsonl", options=ReadOptions(fields=NAMES)),
     Case(importer=prime_rl.IMPORTER, record=json.loads(TRACES[0]), name="rollouts/step_4/train/all/traces.jsonl"),
     Case(importer=skyrl.IMPORTER, record=EVALUATED, name="global_step_40_evals/sums.jsonl"),
+    Case(importer=nemo_gym.IMPORTER, record=ROLLED_OUT, name="step_40.jsonl"),
+    Case(importer=every_eval_ever.IMPORTER, record=SHARED, name="grpo-step-40/x_samples.jsonl"),
     Case(importer=limit_of_rlvr.IMPORTER, record=PROBLEM, name="test_cot_-1_seed0_t0.6_s0_e-1.jsonl"),
 ]
 ROLLOUT = {

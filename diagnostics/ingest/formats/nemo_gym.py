@@ -1,0 +1,133 @@
+"""NeMo Gym: the rollouts that ``ng_collect_rollouts`` and its training integrations write, ``*.jsonl``.
+
+Fields ``responses_create_params`` (what was asked, as the Responses API takes it), ``response`` (what it gave) and
+``reward``; the fields of the task's own row stand beside them. The prompt is the messages of ``input``, after
+``instructions`` where there are any. The response is all that the model gave: reasoning inside ``<think>``, calls of
+tools with their results, messages. The gold answer is ``expected_answer``; the problem is ``task_id``, ``problem_id``,
+``instance_id`` or ``uuid``, else ``_ng_task_index``; the sample's number ``_ng_rollout_index``. --reward names another
+number of the row. Attempts that failed (``_ng_failure_class``, in a file ``*_failures.jsonl``) are faults.
+
+No step is written: it is the number that the file's or folder's name ends with (``step_40.jsonl``), or --step.
+
+Source: NVIDIA-NeMo/Gym 07d6b0d, ``rollout_collection.py`` and the example rollouts of its environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
+    BadField,
+    chat_text,
+    chosen_reward,
+    inner,
+    optional_text,
+    sampling_settings,
+    whole,
+)
+from diagnostics.ingest.formats.mapped import place
+from diagnostics.ingest.formats.rows import first_record, records
+from diagnostics.records.types import FinishReason
+
+_KNOWN_BY = frozenset({"responses_create_params", "response", "reward"})
+_IDS = ("task_id", "problem_id", "instance_id", "uuid", "_ng_task_index")
+_FAILURE = "_ng_failure_class"
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By its fields."""
+    return record.keys() >= _KNOWN_BY or (_FAILURE in record and "responses_create_params" in record)
+
+
+def settings(path: Path) -> Mapping[str, Any]:
+    """What was asked for with the first rollout; what is null there, the model's server chose."""
+    return sampling_settings(inner(first_record(path), "responses_create_params"), max_tokens="max_output_tokens")
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per line."""
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        if fields.get(_FAILURE) is not None:
+            yield Fault(line, "an attempt that failed")
+            continue
+        try:
+            yield _sample(line, fields, options.reward)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _sample(line: int, fields: Mapping[str, Any], reward: str | None) -> Recorded:
+    response = inner(fields, "response")
+    problems = (optional_text(fields, name) for name in _IDS)
+    return Recorded(
+        line=line,
+        prompt=_prompt(inner(fields, "responses_create_params")),
+        response=_response(response.get("output")),
+        gold=optional_text(fields, "expected_answer"),
+        reward=chosen_reward(fields, reward, "reward"),
+        problem=next((one for one in problems if one is not None), None),
+        index=whole(fields, "_ng_rollout_index"),
+        n_tokens=whole(inner(response, "usage"), "output_tokens"),
+        finish_reason=_finish(response),
+        task=optional_text(inner(fields, "agent_ref"), "name"),
+    )
+
+
+def _prompt(asked: Mapping[str, Any]) -> str:
+    told, given = asked.get("instructions"), asked.get("input")
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(messages, list) or not messages or not all(isinstance(one, Mapping) for one in messages):
+        raise BadField("no input")
+    system = [{"role": "system", "content": told}] if isinstance(told, str) and told else []
+    return chat_text([*system, *(one for one in messages if "content" in one)], "input")
+
+
+def _response(output: Any) -> str:
+    if not isinstance(output, list):
+        raise BadField("no output")
+    return "\n".join(said for one in output if isinstance(one, Mapping) and (said := _said(one)))
+
+
+def _said(one: Mapping[str, Any]) -> str:
+    """One item of the output as text, as it would stand in a transcript; empty for kinds that hold none."""
+    match one.get("type", "message"):
+        case "message":
+            return chat_text([one], "output") if one.get("content") else ""
+        case "reasoning":
+            thought = "\n".join(
+                part["text"]
+                for name in ("summary", "content")
+                for part in one.get(name) or ()
+                if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+            )
+            return f"<think>{thought}</think>" if thought else ""
+        case "function_call":
+            return f"{one.get('name')}({one.get('arguments')})"
+        case "function_call_output":
+            return str(one.get("output"))
+        case _:
+            return ""
+
+
+def _finish(response: Mapping[str, Any]) -> FinishReason | None:
+    if inner(response, "incomplete_details").get("reason") == "max_output_tokens":
+        return "length"
+    return "stop" if response.get("status") == "completed" else None
+
+
+IMPORTER = Importer(
+    name="nemo_gym",
+    title="NeMo Gym, collected rollouts",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    settings=settings,
+)
