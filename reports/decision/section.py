@@ -78,6 +78,7 @@ def _advice(context: Context, said: Recommendation | None, members: tuple[Series
         return Advice(title=f"No checkpoint is recommended{of}", text=f"{why[0].upper()}{why[1:]}")
     chosen = said.recommended
     title = f"Ship {step_text(chosen, said.series)}"
+    of = "" if title.endswith(f" of {names}") else of
     if chosen.is_base and not chosen.is_own_base:
         title += ", without any training"
     text = said.sentence.removeprefix(title).removeprefix(":").strip()

@@ -120,7 +120,7 @@ def test_series_without_a_recommendation_of_their_own_have_one_of_their_own(cont
     assert made.title == "What to ship: 2 answers"
     assert [one.title for one in made.advice] == [
         "No checkpoint is recommended for grpo",
-        "Ship checkpoint-20 of iac for iac",
+        "Ship checkpoint-20 of iac",
     ]
 
 
