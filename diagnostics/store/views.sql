@@ -244,21 +244,40 @@ GROUP BY ALL;
 -- fine to coarse: written (every different set of steps), way, operations, strategy.
 CREATE OR REPLACE VIEW way_counts AS
 WITH solved AS (
+    -- every correct response once, before the many samples are joined
     SELECT
-        series, checkpoint, step, is_base, checkpoint_id, problem_id, n_common, response_id,
-        sample_index < n_common // 2 AS first_half,
-        count(*) AS n
-    FROM own_samples
-    WHERE correct AND NOT greedy AND sample_index < n_common
-    GROUP BY ALL
+        a.audit_id, g.problem_id, g.response_id,
+        r.way, r.strategy, r.strategy || ': ' || r.written AS written, r.strategy || ': ' || r.operations AS operations,
+        coalesce(r.why, 'not read yet') AS why
+    FROM current_audits AS a
+    JOIN audit_problems AS ap USING (audit_id)
+    JOIN problems AS p USING (problem_id)
+    JOIN grades AS g
+        ON g.problem_id = p.problem_id
+        AND g.verifier = coalesce(a.verifier, p.verifier)
+    LEFT JOIN response_ways AS r
+        ON r.problem_id = g.problem_id
+        AND r.response_id = g.response_id
+    WHERE g.correct
 ),
 told AS (
     SELECT
-        s.* EXCLUDE (response_id),
-        r.way, r.strategy, r.strategy || ': ' || r.written AS written, r.strategy || ': ' || r.operations AS operations,
-        coalesce(r.why, 'not read yet') AS why
-    FROM solved AS s
-    LEFT JOIN response_ways AS r USING (problem_id, response_id)
+        w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, w.problem_id, w.n_common,
+        s.sample_index < w.n_common // 2 AS first_half,
+        v.way, v.strategy, v.written, v.operations, v.why,
+        count(*) AS n
+    FROM planned_samples AS w
+    JOIN samples AS s
+        ON s.checkpoint_id = w.checkpoint_id
+        AND s.problem_id = w.problem_id
+        AND s.settings_id = w.settings_id
+        AND s.sample_index < w.n_common
+    JOIN solved AS v
+        ON v.audit_id = w.audit_id
+        AND v.problem_id = s.problem_id
+        AND v.response_id = s.response_id
+    WHERE NOT s.greedy
+    GROUP BY ALL
 ),
 levels AS (
     SELECT *, 'way' AS level, way AS class FROM told

@@ -13,6 +13,7 @@ from diagnostics.ways.steps import UNKNOWN, final_of, operations_of, steps_of
 
 #: Why a way is not known.
 EMPTY, NO_STEP = "the response is empty", "no equation or computation was read in it"
+_UNKNOWN = Signature(why=NO_STEP)
 
 
 class StepsReader:
@@ -51,9 +52,11 @@ def _signature(text: str) -> Signature:
 
 
 def _of(strategy: str | None, computations: list[Computation], *, written: str = "") -> Signature:
+    if not computations:
+        return _UNKNOWN
     steps, parts = (_all_of(computations), ()) if strategy == "expression" else steps_of(computations)
     if not steps:
-        return Signature(why=NO_STEP)
+        return _UNKNOWN
     return Signature(
         strategy=strategy or ("algebra" if UNKNOWN in steps else "arithmetic"),
         steps=steps,

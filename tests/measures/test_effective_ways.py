@@ -26,3 +26,9 @@ def test_samples_of_an_unknown_way_are_left_out_and_no_class():
     found = effective([("base", "q", "a", True, 2), ("base", "q", None, True, 2), ("late", "q", None, True, 4)], n=4)
     assert (found["base", "all"].value, found["base", "all"].n) == (1.0, 1)
     assert (found["late", "all"].value, found["late", "all"].why) == (None, NO_PAIR)
+
+
+def test_a_problem_with_one_sample_of_a_known_way_has_no_pair_and_is_left_out():
+    rows = [("base", "q1", "a", True, 1), ("base", "q2", "a", True, 2), ("base", "q2", "b", True, 2)]
+    found = effective(rows, n=4)
+    assert (found["base", "all"].value, found["base", "all"].n) == (pytest.approx(3.0), 1)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from diagnostics.store.database import Database
-from diagnostics.store.missing import BLOCK_CHARACTERS, FIRST_BLOCK
 from diagnostics.ways.contract import Signature
 
 #: Texts that are read at a time, fewer where they are long, and responses whose ways are joined at a time.
 TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000
+#: Texts that are read at first, before their lengths are known, and characters that are read at a time.
+FIRST_TEXTS, CHARACTERS_AT_ONCE = 512, 1 << 25
 
 #: Of the grades that count, which have each response once: there are many more samples.
 _UNREAD = """
@@ -86,14 +87,14 @@ class WaysTable:
 
     def texts(self, places: Sequence[int]) -> Iterator[pd.DataFrame]:
         """Frames ``problem_id, response_id, text`` of the responses that lie there, in order, some at a time."""
-        start, size = 0, FIRST_BLOCK
+        start, size = 0, FIRST_TEXTS
         while start < len(places):
             block = list(places[start : start + size])
             rows = self._database.frame(_TEXTS, {"first": block[0], "last": block[-1], "places": block})
             yield rows
             start += size
             characters = max(1.0, float(rows["text"].str.len().mean()))
-            size = max(1, min(TEXTS_AT_ONCE, int(BLOCK_CHARACTERS / characters)))
+            size = max(1, min(TEXTS_AT_ONCE, int(CHARACTERS_AT_ONCE / characters)))
 
     def keep_only(self, reader: str) -> None:
         """Forget what others read: classes of two readers, or of two versions of one, are not to be compared."""

@@ -1,0 +1,63 @@
+"""Brings the many ways of writing arithmetic into one: LaTeX, signs, units, thousands."""
+
+from __future__ import annotations
+
+import re
+
+#: Of a longer text its beginning and its end are read.
+MOST_CHARACTERS, END_CHARACTERS = 49_152, 16_384
+
+_ONE_FOR_ONE = str.maketrans(
+    {"×": "*", "·": "*", "∙": "*", "÷": "/", "−": "-", "–": "-", "≈": "=", "≤": "=", "≥": "=", "<": "=", ">": "=",
+     "$": "", "&": "", "²": "^2 ", "³": "^3 ", "°": "", "π": "\\pi ", "⇒": ";", "→": ";", "\t": " "}
+)  # fmt: skip
+_CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox|operatorname)\s?\{[^{}]{0,200}\}")
+_SUBSCRIPT = re.compile(r"_(?:\{[^{}]{0,40}\}|\w)")
+_COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])")
+_COMMANDS = {
+    "times": "*", "cdot": "*", "ast": "*", "div": "/", "approx": "=", "leq": "=", "geq": "=", "le": "=", "ge": "=",
+    "lt": "=", "gt": "=", "equiv": "=", "dfrac": "\\frac ", "tfrac": "\\frac ", "cfrac": "\\frac ", "frac": "\\frac ",
+    "sqrt": "\\sqrt ", "pi": "\\pi ", "binom": "\\binom ", "dbinom": "\\binom ", "implies": ";", "Rightarrow": ";",
+    "quad": ";", "qquad": ";", "\\": ";", "%": "%", "left": "", "right": "", "big": "", "Big": "", "bigl": "",
+    "bigr": "", "circ": "", "degree": "", "angle": "", "triangle": "", "boxed": "", "displaystyle": "", "$": "",
+    ",": "", "!": "", " ": "", ";": "", ":": "", "(": ";", ")": ";", "[": ";", "]": ";", "{": "(", "}": ")",
+}  # fmt: skip
+_EMPTY_POWER = re.compile(r"\^(?:\{ ?\}| )?(?=[\s=+*/;.,)}-]|$)")
+# Those that look behind begin with the sign itself, which the search finds much faster than what stands before it.
+_TIMES = re.compile(r"[xX](?:(?<=[\d)%][xX])|(?<=[\d)%a-z] [xX]))(?= ?[\d(])")
+#: Words after a number that are no unit: they part one equation from the next.
+_LINKS = r"(?!(?:x|so|and|or|then|thus|hence|is|are|was|gives?|which|because|since|when|if|while|but|therefore|to)\b)"
+_UNIT = re.compile(
+    rf"([\d)%}}])[ ]?{_LINKS}[A-Za-z’'-]{{2,20}}(?:[ ]{_LINKS}[|A-Za-z’'-]{{1,20}}){{0,3}}(?:/[A-Za-z]{{1,20}}){{0,2}}"
+    r"(?=[ ]?[-+*/=)])"
+)
+_PER_UNIT = re.compile(r"/(?<=[\d)%}]/)[A-Za-z]{2,20}")
+_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d.])")
+_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
+RELATION = re.compile(r"[=≈<>≤≥]|\\(?:approx|[lg]eq?\b)")
+
+
+def in_one_notation(text: str) -> str:
+    r"""The lines of a text that state a relation, in plain signs: ``=`` for all of them, ``*`` for times, no units.
+
+    What LaTeX is left is ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi``; other commands part what stands around them.
+
+    >>> in_one_notation("We have \\(3 \\times 12 \\text{ eggs} \\approx 36\\).\nSo much.")
+    'We have ;3 * 12  = 36;.'
+    """
+    if len(text) > MOST_CHARACTERS + END_CHARACTERS:
+        text = text[:MOST_CHARACTERS] + "\n" + text[-END_CHARACTERS:]
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
+    text = "\n".join([line for line in text.split("\n") if RELATION.search(line)])
+    text = text.replace("**", "^").translate(_ONE_FOR_ONE)
+    if "\\" in text:
+        text = _TEXT.sub("", text)
+        text = _COMMAND.sub(lambda match: _COMMANDS.get(match.group(1), ";"), text)
+        text = _EMPTY_POWER.sub("", text)
+    if "_" in text:
+        text = _SUBSCRIPT.sub("", text)
+    text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
+    text = _ARTICLE.sub("|", text)  # no unknowns
+    return _UNIT.sub(r"\1", _PER_UNIT.sub("", _TIMES.sub("*", text)))
