@@ -57,7 +57,9 @@ RUNS = (
     Run(name="grpo-seed-1", algorithm="grpo", seed=1),
     Run(name="iac-seed-1", algorithm="iac", seed=1),
     Run(name="self-seed-0", algorithm="self:beta=0.02"),
-    Run(name="dlc_iac-seed-0", algorithm="iac+dlc:mu=0.5"),
+    # a memory that begins as the policy makes the law one of temperature 1 / (1 - mu): at .5 not one rollout of this
+    # vocabulary of 49,152 came to an end
+    Run(name="dlc_iac-seed-0", algorithm="iac+dlc:mu=0.1"),
     Run(name="grpo_full-seed-0", algorithm="grpo", full=True),
 )
 LORA_RATE, FULL_RATE = 3e-4, 1e-5

@@ -160,12 +160,12 @@ class Engine:
         part: Shard = WHOLE,
     ) -> Iterator[list[ForcedResponse]]:
         """Teacher-force responses, see ``AuditEngine``."""
-        from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, teacher_force
+        from diagnostics.engine.teacher_forcing import budget_for, teacher_force
         from diagnostics.models.devices import in_float32
 
         loaded = self._models.load(checkpoint)
         requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
-        budget = TOKEN_BUDGET // 8 if again else TOKEN_BUDGET
+        budget = max(1, budget_for(loaded) // 8) if again else budget_for(loaded)
         with in_float32(loaded.model) if again else nullcontext():
             yield from teacher_force(loaded, requests, settings, token_budget=budget, part=part)
 
@@ -173,11 +173,11 @@ class Engine:
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
     ) -> int:
         """How many batches ``teacher_force`` makes of these responses."""
-        from diagnostics.engine.teacher_forcing import count_batches
+        from diagnostics.engine.teacher_forcing import budget_for, count_batches
 
         loaded = self._models.load(checkpoint)
         requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
-        return count_batches(loaded, requests, settings)
+        return count_batches(loaded, requests, settings, token_budget=budget_for(loaded))
 
     def _forced_requests(
         self,

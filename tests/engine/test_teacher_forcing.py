@@ -136,6 +136,14 @@ def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
         assert len(batch) * width <= 60
 
 
+@pytest.mark.parametrize(("hidden_size", "tokens"), [(32, scoring.TOKEN_BUDGET), (576, 3640)])
+def test_on_a_cpu_wide_models_are_scored_in_smaller_batches(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, hidden_size: int, tokens: int
+) -> None:
+    monkeypatch.setattr(loaded.model.config, "hidden_size", hidden_size)
+    assert scoring.budget_for(loaded) == tokens  # 2,097,152 numbers over the width
+
+
 def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
     assert list(teacher_force(loaded, [], SETTINGS)) == []
 
