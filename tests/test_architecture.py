@@ -76,7 +76,7 @@ HOMES = {
     "uvicorn": ("viewer.server",),
 }
 #: Folders whose files are a catalogue: one file, one thing of a kind.
-CATALOGUES = {"diagnostics/measures"}
+CATALOGUES = {"diagnostics/measures", "diagnostics/ingest/formats"}
 MOST_MODULES = 15
 
 

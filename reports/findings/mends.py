@@ -36,6 +36,7 @@ _BESIDES = (
     ("holds no rollouts", "AUDIT of a run directory that holds them"),
     ("correct mode", "problems whose verifier tells correct answers apart, as countdown's does"),
     ("named mode", "problems whose verifier tells correct answers apart, as countdown's does"),
+    ("was read for its way", "AUDIT with a larger --n, or of no more than 3,000,000 samples"),
     ("no graded samples", "AGAIN, to its end"),
     ("holds no finding of", "AGAIN, which computes what its findings lack"),
 )

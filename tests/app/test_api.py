@@ -57,6 +57,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.verbs",
         "app.verbs.changes",
         "app.verbs.outputs",
+        "app.verbs.overlap",
         "app.verbs.plan",
         "app.verbs.repair",
         "app.verbs.shipping",

@@ -22,6 +22,7 @@ from trainers import objectives
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
 COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship", "diff", "lost", "view", "convert", "fetch-model")
+COMMANDS += ("problems",)
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -22,7 +22,7 @@ from typing import Any
 from tests.preloaded import ForkedEngine, fork_engines
 
 #: What is measured: a few findings tell whether what they rest on is the same.
-MEASURES = ("pass_at_k", "pass_at_k_delta", "answer_entropy", "token_entropy", "kernel_lambda")
+MEASURES = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "answer_entropy", "token_entropy", "kernel_lambda")
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
     "diagnostics.engine.grading:GRADES_PER_COMMIT": 64,
