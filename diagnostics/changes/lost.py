@@ -13,6 +13,7 @@ from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since
 from diagnostics.records.amounts import plural
 from diagnostics.records.cells import shortened
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.types import NO_ANSWER
 from diagnostics.statistics.problem_changes import lost_by_chance
 from diagnostics.store import Store
 from diagnostics.store.load import chosen_series
@@ -22,12 +23,12 @@ MOST_ANSWERS = 3
 _ANSWERS = """
 WITH said AS (
     SELECT
-        problem_id, coalesce(mode, answer) AS answer, correct, count(*) AS n,
+        problem_id, coalesce(mode, nullif(answer, $none)) AS answer, correct, count(*) AS n,
         first(text ORDER BY sample_index) AS response
     FROM graded_samples
     WHERE series = $series AND NOT greedy AND common AND list_contains($problem_ids, problem_id)
       AND CASE WHEN $base THEN is_base ELSE NOT is_base AND step = $step END
-    GROUP BY problem_id, coalesce(mode, answer), correct
+    GROUP BY problem_id, coalesce(mode, nullif(answer, $none)), correct
 )
 SELECT *
 FROM said
@@ -168,6 +169,7 @@ def _answers(
             step=-1 if point.is_base else point.step,
             problem_ids=[one.problem_id for one in shown],
             most=MOST_ANSWERS,
+            none=NO_ANSWER,
         )
         for problem_id, own in rows.groupby("problem_id", sort=False):
             found[point, str(problem_id)] = tuple(

@@ -22,7 +22,7 @@ def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple
         (folder / _FILE for folder in tokenizer_folders(checkpoint_path, None) if (folder / _FILE).is_file()), None
     )
     if found is None:
-        return (), f"their texts are not known: no {_FILE} in {checkpoint_path.name} any more"
+        return (), f"their texts are not known: no {_FILE} of {checkpoint_path.name} is here"
     try:
         tokenizer = _tokenizer(found, found.stat().st_mtime_ns)
         return _decoded(tokenizer, token_ids), ""

@@ -88,6 +88,14 @@ def test_answers_are_counted_at_both_checkpoints_right_ones_first(store_path: Pa
     assert first.after[0].response == "try 0 at 20: \\boxed{seven}"
 
 
+def test_a_response_in_which_no_answer_was_read_gives_none(store_path: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(store_path, tmp_path))
+    with duckdb.connect(str(path)) as database:
+        database.execute("UPDATE grades SET answer = 'NA' WHERE NOT correct")
+    (first, *_) = oversharp.lost(path, answers=True, since=10).problems
+    assert [(one.answer, one.correct, one.n) for one in first.after] == [(None, False, 16)]
+
+
 def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_problems(store_path: Path) -> None:
     found = oversharp.diff(store_path, steps=(0, 20))
     assert [row.k for row in found.changes] == [1, 2, 4, 8]

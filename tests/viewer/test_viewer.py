@@ -94,7 +94,7 @@ def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, 
     with open_viewed(moved, lambda total: SilentProgress().stage("count", total)) as store:
         gone = Viewer(store).response(chosen, LOST, "base", first.response_id)
     assert (gone.pieces, gone.scores) == ((), found.scores)
-    assert gone.why_no_pieces == "their texts are not known: no tokenizer.json in checkpoint-0 any more"  # and no path
+    assert gone.why_no_pieces == "their texts are not known: no tokenizer.json of checkpoint-0 is here"  # and no path
 
 
 @pytest.mark.parametrize(
