@@ -370,7 +370,7 @@ RELATIONS: tuple[Relation, ...] = (
         name="problems",
         row="a problem (table)",
         columns={
-            "prompt": _means("text of the problem, before any template"),
+            "prompt": _means("text of the problem, before any template; of an import, as the tool wrote it"),
             "gold": _means("the accepted answer"),
             "verifier": _means("who grades its responses"),
             "source_id": _means("the id that the user's file gave it; NULL if none"),

@@ -116,7 +116,8 @@ def change_map(context: Context) -> Block:
     is_band = name == SIMULTANEOUS
     panels = tuple(_map(context, series, found, scale, is_band=is_band) for series, found in own if not found.empty)
     note = (
-        f"A corner marks a {BAND} that leaves out 0, at the top for a rise and at the bottom for a fall."
+        f"A corner marks a {BAND} of one series alone that leaves out 0, at the top for a rise and at the bottom for a "
+        "fall; what to ship is chosen by one over all series and temperatures that are compared."
         if is_band
         else "Nothing is marked: the simultaneous band is missing."
     )
