@@ -64,7 +64,7 @@ ROOMS_OF_TRAINERS = (
     "trainers.loop",
 )
 #: What reports and trainers may know of the audit.
-KNOWN_TO_REPORTS = {"records", "statistics", "measures", "verdict", "verifiers", "store"}
+KNOWN_TO_REPORTS = {"records", "statistics", "ways", "measures", "verdict", "verifiers", "store"}
 KNOWN_TO_TRAINERS = {"records", "statistics", "verifiers", "tasks", "models", "samplers"}
 #: The heavy libraries, and where alone each is imported.
 HOMES = {
@@ -147,7 +147,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 @pytest.mark.parametrize("room", ["measures", "statistics", "theory", "verdict"])
 def test_measures_statistics_theory_and_verdict_are_pure(room: str) -> None:
-    pure = {"records", "measures", "statistics", "theory", "verdict"}
+    pure = {"records", "measures", "statistics", "theory", "verdict", "ways"}
     for name in _modules():
         if _in(name, (room,)):
             assert not {one for one in _ours(name) if not _in(one, pure)}, name

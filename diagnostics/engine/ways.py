@@ -9,11 +9,8 @@ from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey
 from diagnostics.store import Store
 from diagnostics.ways import get_reader
-from diagnostics.ways.contract import WaysReader
+from diagnostics.ways.contract import MOST_SAMPLES, WaysReader
 from diagnostics.ways.joining import name_ways
-
-#: Of an audit with more samples no way is read: that would take longer than all the rest.
-MOST_SAMPLES = 3_000_000
 
 
 def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:

@@ -12,11 +12,12 @@ from jaxtyping import Int
 
 from diagnostics.measures._counts import common_counts
 from diagnostics.measures.contract import Evidence, View
+from diagnostics.ways.contract import MOST_SAMPLES
 
 #: From fine to coarse. The way itself is what a measure means without further words.
 LEVELS = ("way", "written", "operations", "strategy")
 NEEDS: tuple[View, ...] = ("problem_counts", "way_counts")
-MISSING = "no correct sample was read for its way: there is none, or there are more than 3,000,000 samples"
+MISSING = f"no correct sample was read for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
 NO_PAIR = "no problem has two correct samples with a known way"
 #: What measures read of the view.
 OF_WAYS: Mapping[View, tuple[str, ...]] = MappingProxyType(

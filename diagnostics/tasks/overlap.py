@@ -72,7 +72,7 @@ def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) ->
     Raises ``ProblemError`` for a set that cannot be read or holds no prompt, and for fewer than 3 ``words``.
     """
     if words < 3:
-        raise ProblemError(f"{words} words in a run are in any two prompts; compare 3 or more, as a rule {WORDS}")
+        raise ProblemError(f"--words {words}: so short a run is in any two prompts; give 3 or more, as a rule {WORDS}")
     prompts = list(prompts_of(audit))
     index = _Index(prompts, words)
     sets, found = [], []

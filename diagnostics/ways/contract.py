@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+#: Of an audit with more samples no way is read: beyond that nobody has measured what it takes.
+MOST_SAMPLES = 3_000_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:

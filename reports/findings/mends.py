@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from diagnostics.ways.contract import MOST_SAMPLES
 from reports.evidence.source import Source
 from reports.records import Missing
 
@@ -36,7 +37,7 @@ _BESIDES = (
     ("holds no rollouts", "AUDIT of a run directory that holds them"),
     ("correct mode", "problems whose verifier tells correct answers apart, as countdown's does"),
     ("named mode", "problems whose verifier tells correct answers apart, as countdown's does"),
-    ("was read for its way", "AUDIT with a larger --n, or of no more than 3,000,000 samples"),
+    ("was read for its way", f"AUDIT with a larger --n, or of no more than {MOST_SAMPLES:,} samples"),
     ("no graded samples", "AGAIN, to its end"),
     ("holds no finding of", "AGAIN, which computes what its findings lack"),
 )

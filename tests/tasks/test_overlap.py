@@ -88,5 +88,7 @@ def test_a_set_without_prompts_is_one_line(audited: str, tmp_path: Path, content
     path.write_text(content)
     with pytest.raises(ProblemError, match=message):
         check_problems(audited, [str(path)])
+    with pytest.raises(ProblemError, match="--words 2: so short a run is in any two prompts"):
+        check_problems(audited, [audited], words=2)
     with pytest.raises(ProblemError, match="no such file"):
         check_problems(audited, [str(tmp_path / "missing.jsonl")])
