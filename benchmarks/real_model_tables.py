@@ -87,7 +87,8 @@ def markdown(result: Mapping[str, Any]) -> str:
         "# A real model",
         "",
         f"Made by `make llm`: {result['model']}, {result['machine']}. {settings['problems']} held-out problems, "
-        f"n = {settings['n']} ({settings['n_base']} of the base). Values are those of the last checkpoint beside the "
+        f"n = {settings['n']} ({settings['n_base']} of the base), products in {settings['precision']}. "
+        "Values are those of the last checkpoint beside the "
         "base's, in brackets 95 % intervals; sentences are about the last third.",
         "",
         f"| series | verdict | pass@{first}, base | pass@{first} | pass@{last}, base | pass@{last} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from diagnostics.models.devices import cpu_threads
+from diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.verifiers import Verifiers
 from trainers.checking import checked_objective, never_validated, rounding_note
@@ -31,7 +31,8 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     objective = checked_objective(config)
     for caution in composition.cautions(objective):
         says.note(f"{config.algorithm}: {caution}")
-    for note in (rounding_note(config), never_validated(config)):
+    slow = slow_products_note("--precision", config.precision, pick_device(config.device))
+    for note in (slow, rounding_note(config), never_validated(config)):
         if note is not None:
             says.note(note)
     with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:

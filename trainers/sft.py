@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from diagnostics.models.devices import cpu_threads, pick_device
+from diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
 from diagnostics.models.load import LoadedModel, load_path
 from diagnostics.records.errors import TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
@@ -52,6 +52,8 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
             return checkpointing.checkpoint_path(run, done)
 
         device = pick_device(config.device)
+        if slow := slow_products_note("--precision", config.precision, device):
+            says.note(slow)
         held = None if done is None else checkpointing.checkpoint_path(run, done)
         start = config.model if held is None else held
         tokenizer = countdown_base.build_tokenizer()

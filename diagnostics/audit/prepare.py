@@ -227,12 +227,14 @@ def with_precision(
     config: AuditConfig, base: Checkpoint, held: HeldDraws | None, progress: ProgressSink
 ) -> AuditConfig:
     """The configuration with the precision that --dtype auto stands for: as before, else as suits base and device."""
-    if config.dtype != "auto":
-        return config
-    if held is not None and held.dtype is not None:
+    if config.dtype == "auto" and held is not None and held.dtype is not None:
         return replace(config, dtype=cast("Dtype", held.dtype))
-    from diagnostics.models.devices import pick_device  # brings torch
+    from diagnostics.models.devices import pick_device, slow_products_note  # they bring torch
 
+    if config.dtype != "auto":
+        if slow := slow_products_note("--dtype", config.dtype, pick_device(config.device)):
+            progress.note(slow)
+        return config
     dtype, why = choose_dtype(base, pick_device(config.device))
     if dtype != "float32":
         progress.note(f"computing in {dtype}, {why}; --dtype float32 is more exact")

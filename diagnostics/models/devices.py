@@ -42,6 +42,14 @@ def has_products_of(dtype: str) -> bool:
     return dtype == "float32" or (dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported())
 
 
+def slow_products_note(option: str, dtype: str, device: torch.device) -> str | None:
+    """That ``option`` asks a CPU for products it has no instructions for; None where it has, and on other devices."""
+    if device.type != "cpu" or has_products_of(dtype):
+        return None
+    why = f"this CPU has no instructions for products of {dtype} and takes many times as long as for float32"
+    return f"{option} {dtype}: {why}; {option} float32 is faster here"
+
+
 def default_threads(model: torch.nn.Module) -> int:
     """CPU threads that suit the model: one for small ones, else as many as torch would take."""
     n_parameters = sum(parameter.numel() for parameter in model.parameters())

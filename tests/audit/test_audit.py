@@ -17,11 +17,13 @@ import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.audit import AuditResult, audit
 from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
+from diagnostics.audit.prepare import with_precision
 from diagnostics.kernel import GradientKernel, KernelRow
 from diagnostics.models.load import LoadedModel
 from diagnostics.records.amounts import short_count
 from diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
 from diagnostics.samplers import Sampler, SamplerContext, make_sampler
+from diagnostics.series.finding import find_series
 from diagnostics.store import Store
 from diagnostics.store.load import cost_before, store_bytes, stored_key
 from diagnostics.verdict.record import Verdict
@@ -223,6 +225,19 @@ def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_
     ]
     asked = [frame(tmp_path / out / "audit.duckdb", "SELECT DISTINCT chat FROM settings") for out in ("old", "new")]
     assert [one["chat"].tolist() for one in asked] == [[False], [True]]
+
+
+def test_an_audit_in_a_precision_that_this_cpu_has_no_instructions_for_says_so(
+    countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = find_series([countdown_series]).base
+    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda dtype: dtype == "float32")
+    progress = Notes()
+    asked = config(tmp_path, dtype="bfloat16", device="cpu")
+    assert with_precision(asked, base, None, progress) == asked
+    assert [note.partition(":")[0] for note in progress.notes] == ["--dtype bfloat16"]
+    with_precision(config(tmp_path, dtype="float32", device="cpu"), base, None, progress)
+    assert len(progress.notes) == 1
 
 
 @pytest.mark.usefixtures("few_measures")

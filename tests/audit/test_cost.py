@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnostics.app.verbs.printed_cost import show_plan_cost
 from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, plan_cost
 from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
@@ -123,3 +124,14 @@ def test_an_adapter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="an adapter; name the model that it lies on"):
         read_shape(str(tmp_path))
+
+
+@pytest.mark.parametrize("has_them", [True, False])
+def test_a_cpu_without_instructions_for_bfloat16_is_told_that_it_takes_longer(
+    has_them: bool, model_folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: has_them)
+    size = AuditSize(problems=1, checkpoints=1, n=1, tokens=9, prompt_tokens=9)
+    for gpu, slower in ((None, not has_them), ("h100", False)):
+        show_plan_cost(plan_cost(model_folder, size, gpu=gpu), False)
+        assert ("expect several times as many hours" in capsys.readouterr().out) == slower

@@ -79,7 +79,7 @@ def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_stor
         )
     assert row["pass_at_8"]["value"] == pytest.approx(found["value"][0], rel=1e-3)
     assert beyond["pass_at_64"] is None
-    settings = {"ks": (1, 64), "problems": 4, "n": 8, "n_base": 16}
+    settings = {"ks": (1, 64), "problems": 4, "n": 8, "n_base": 16, "precision": "float32"}
     table = markdown({"settings": settings, "series": [beyond], "costs": [], "model": "tiny", "machine": "here"})
     assert "unknown" in table
     assert "nan" not in table.lower()

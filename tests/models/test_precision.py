@@ -41,3 +41,14 @@ def test_large_models_compute_in_what_their_weights_are_stored_in_where_the_devi
     monkeypatch.setattr(devices, "ONE_THREAD_BELOW_PARAMETERS", 10 if large else 100)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: cpu_has_it)
     assert choose_dtype(checkpoint_at(tmp_path), device)[0] == chosen
+
+
+def test_products_that_this_cpu_has_no_instructions_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    said = devices.slow_products_note("--precision", "bfloat16", CPU)
+    assert said is not None
+    assert said.startswith("--precision bfloat16: this CPU has no instructions for products of bfloat16")
+    assert devices.slow_products_note("--precision", "float32", CPU) is None
+    assert devices.slow_products_note("--precision", "bfloat16", GPU) is None
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    assert devices.slow_products_note("--precision", "bfloat16", CPU) is None

@@ -18,9 +18,10 @@ from diagnostics.records.types import Grade
 from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 from trainers.checking import training_problems
-from trainers.config import TrainConfig
+from trainers.config import SftConfig, TrainConfig
 from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
+from trainers.sft import train_base
 from trainers.step import as_groups
 from trainers.warning_signs import NOTHING_CORRECT
 
@@ -153,6 +154,19 @@ def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -
     run = train(replace(config, problems=impossible, max_steps=2))
     assert weights(run, 0) == weights(run, 2)
     assert [(line["frac_zero_std"], line["grad_norm"]) for line in metrics(run)] == [(1.0, 0.0), (1.0, 0.0)]
+
+
+@pytest.mark.parametrize("has_them", [False, True])
+def test_a_precision_that_this_cpu_has_no_instructions_for_is_told_when_a_run_starts(
+    has_them: bool, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_them)
+    said = Notes()
+    train(replace(config, max_steps=1, precision="bfloat16"), said)
+    base = SftConfig(output_dir=tmp_path / "base", max_steps=1, batch_size=2, n_examples=10, precision="bfloat16")
+    train_base(base, said)
+    told = [note for note in said.notes if "this CPU has no instructions for products of bfloat16" in note]
+    assert len(told) == (0 if has_them else 2)
 
 
 def test_a_part_with_a_caution_says_it_when_the_run_starts(config: TrainConfig) -> None:

@@ -49,6 +49,10 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
     return 0
 
 
+#: Of a CPU that is of another kind than the measured one.
+_SLOWER = "this CPU has no instructions for bfloat16, which the measured one has: expect several times as many hours"
+
+
 def hours_text(hours: float) -> str:
     """Hours to two digits, or to the hour from ten on.
 
@@ -64,8 +68,11 @@ def _machine_words(plan: CostPlan) -> tuple[str, ...]:
             "nothing was measured on a GPU: these are operations and bytes over the data sheet's rates, which no "
             "program reaches; what the CPU does meanwhile, and starting the engine, come on top",
         )
+    from diagnostics.models.devices import has_products_of  # brings torch
+
     cores = os.cpu_count() or 1
     return (
+        *(() if has_products_of("bfloat16") else (_SLOWER,)),
         f"at best {hours_text(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if they are "
         "as fast and all busy; --gpu says what a GPU's data sheet allows",
     )
