@@ -241,9 +241,9 @@ class Database:
         """Make the tables of a new store; refuse one of another schema."""
         found = self._schema_of(self._own_name(), self.path)
         if found in (SCHEMA_VERSION, NEARLY_TODAYS):
-            with self.transaction():
-                tables = self._columns_of(self._own_name())
-                self._connection.execute(lacking(found, tables, _script("tables.sql"), read_only=read_only))
+            if lacked := lacking(found, self._tables_of(self._own_name()), _script("tables.sql"), read_only=read_only):
+                with self.transaction():
+                    self._connection.execute(lacked)
             return
         if found:
             raise StoreError(
@@ -259,11 +259,13 @@ class Database:
                 [SCHEMA_VERSION, version()],
             )
 
+    def _tables_of(self, database: str) -> frozenset[str]:
+        rows = self.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database])
+        return frozenset(row[0] for row in rows)
+
     def _schema_of(self, database: str, path: Path) -> int:
         """The schema of an attached store, 0 of an empty file; ``StoreError`` if it is no store, or a newer one."""
-        tables = {
-            row[0] for row in self.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database])
-        }
+        tables = self._tables_of(database)
         if not tables:
             return 0
         if "schema_version" not in tables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from diagnostics.measures import FORMER_NAMES
@@ -42,8 +42,11 @@ FORMER_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType(
 )
 
 
-def lacking(found: int, there: Columns, script: str, *, read_only: bool) -> str:
-    """The statements that add what a store of schema ``found`` lacks: who may not write has young tables for itself."""
+def lacking(found: int, there: Collection[str], script: str, *, read_only: bool) -> str:
+    """The statements that add what a store of schema ``found`` with these tables lacks; empty where it lacks nothing.
+
+    Who may not write has young tables for itself.
+    """
     statements = [] if read_only or found != NEARLY_TODAYS else [_COLUMN]
     for table in _YOUNG:
         made = re.search(rf"^CREATE TABLE {table} \(.*?^\);$", script, re.MULTILINE | re.DOTALL)
@@ -51,7 +54,7 @@ def lacking(found: int, there: Columns, script: str, *, read_only: bool) -> str:
             statements.append(
                 made.group().replace("CREATE TABLE", "CREATE TEMP TABLE" if read_only else "CREATE TABLE")
             )
-    return "; ".join(statements) or "SELECT 1"
+    return "; ".join(statements)
 
 
 def as_today(today: Columns, there: Columns) -> Iterator[tuple[str, str]]:
