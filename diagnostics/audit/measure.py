@@ -163,7 +163,7 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
     assert measure.sql is not None  # Measure holds exactly one of the two
     if _is_vain(store, key, measure):
         return _unknown(measure, _expected(measure, evidence))
-    available = {"series": key.series, "strategy_regex": key.strategy_regex}
+    available = {"series": key.series, "strategy_regex": key.strategy_regex, "ks": list(evidence.ks)}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
     with store.kept.hidden() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
         rows = store.frame(measure.sql, **used)

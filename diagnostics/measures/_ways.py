@@ -15,7 +15,7 @@ from diagnostics.measures.contract import Evidence, View
 from diagnostics.ways.contract import MOST_SAMPLES
 
 #: From fine to coarse. The way itself is what a measure means without further words.
-LEVELS = ("way", "written", "operations", "strategy")
+LEVELS = ("way", "written", "operations", "final", "strategy")
 NEEDS: tuple[View, ...] = ("problem_counts", "way_counts")
 MISSING = f"no correct sample was read for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
 NO_PAIR = "no problem has two correct samples with a known way"

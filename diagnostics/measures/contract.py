@@ -20,6 +20,7 @@ View = Literal[
     "sampled_counts",
     "greedy_grades",
     "answer_counts",
+    "strategy_counts",
     "way_counts",
     "control_counts",
     "base_responses",
@@ -103,7 +104,7 @@ class Measure:
     """One measure of the audit.
 
     Exactly one of ``compute`` (pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public
-    views with the bound parameters ``$series`` and ``$strategy_regex`` and returns the columns
+    views with the bound parameters ``$series``, ``$ks`` and ``$strategy_regex`` and returns the columns
     ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
     ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
     ``also`` are views that it reads where they hold anything.

@@ -169,6 +169,57 @@ Source: sample health; finish reasons as the sampler reports them.
 """,
     ),
     _rate(
+        "looped_rate",
+        "Responses cut off in a loop",
+        condition="g.looped",
+        counted="g.looped",
+        missing="no graded sample tells why it ended",
+        y_label="share of samples cut off while repeating themselves",
+        doc="""
+Looped rate: the share of samples that were cut off at the token limit while they repeated one passage.
+
+Meaning: degenerate repetition. The last 60 characters or more are one passage of at most 200 characters, three times or
+more. A higher token limit does not help such a response: what ``truncation_rate`` counts beyond these ran out of room.
+Unit: share of the samples that tell why they ended; n counts them. No interval: it describes the samples at hand.
+Limits: a loop of longer passages, or one that changes a number each time round, is not seen; nor one that ended by
+itself.
+Source: sample health; greedy failures of [C] (The Reasoning Boundary Paradox), tables 6 and 7.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "looped": pd.array([False, True, False, None], dtype="boolean")})
+>>> [(row[3], row[6]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
+[(0.3333333333333333, 3)]
+""",
+    ),
+    _rate(
+        "self_correction",
+        "Responses that take something back",
+        scopes="('all', NULL), ('correct with', true), ('correct without', false)",
+        condition="CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN g.correct END",
+        counted="CASE WHEN c.told IS NULL OR g.reconsiders = c.told THEN 1 END",
+        missing="no graded samples",
+        y_label="share of samples",
+        doc="""
+Self-correction: the share of samples that take something back ("wait, …", "let me re-check", "that is wrong").
+
+Meaning: scope ``all`` is their share; ``correct with`` is how many of them are correct, ``correct without`` how many of
+the others. Training that rewards whole trajectories may drop the habit, or reward a wrong start together with its
+mending; a share that rises while ``correct with`` falls is doubt without use.
+Unit: share of samples; n counts those it is a share of. No interval: it describes the samples at hand.
+Limits: English words alone; who corrects without saying so is not seen, and who only says "wait" is. Harder problems
+may bring more of it, and so fewer right ones: look at how the two move, not at which is higher.
+Source: [B] (the two-stage dynamic view), case study of section 4.3; [C] (The Reasoning Boundary Paradox), tables 6 and
+7.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "reconsiders": [True, True, False, False], "correct": [True, False, True, True]})
+>>> [(row[1], row[3], row[6]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
+[('all', 0.5, 4), ('correct with', 0.5, 2), ('correct without', 1.0, 2)]
+""",
+    ),
+    _rate(
         "verifier_disagreement",
         "Disagreement of two verifiers",
         view="regraded_samples",

@@ -3,7 +3,7 @@
 Meaning: scope ``code`` and ``prose``: the mean over problems of ρ(x), the share of correct samples among those of that
 strategy. A strategy that training gives up for a less accurate one costs pass@1. Scope ``same_mixture`` is pass@1 as it
 would be if every problem still had the base's mixture α(x) of the two: beside ``pass_at_k`` at k = 1 it tells what the
-switch alone changed.
+switch alone changed. The view ``strategy_counts`` has α(x) and ρ(x) of every problem.
 Unit: share of samples. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts problems
 with a sample of that strategy, for ``same_mixture`` those with a sample of every strategy that the base has there.
 Limits: strategies as the audit's pattern tells them, as in ``strategy_share``. Problems that left a strategy altogether
@@ -11,10 +11,10 @@ are no longer in its mean, so that means of different problems are compared; n s
 Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixture kept at the base's is ours.
 
 >>> import duckdb, pandas as pd
->>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 4 + ["late"] * 4,
-...     "step": [0] * 4 + [9] * 4, "is_base": [True] * 4 + [False] * 4, "greedy": False, "problem_id": "q",
-...     "strategy": ["code", "code", "prose", "prose", "code", "prose", "prose", "prose"],
-...     "correct": [True, True, True, False, True, True, False, False]})
+>>> strategy_counts = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 2 + ["late"] * 2,
+...     "step": [0] * 2 + [9] * 2, "is_base": [True] * 2 + [False] * 2, "problem_id": "q",
+...     "strategy": ["code", "prose"] * 2, "n": [2, 2, 1, 3], "n_correct": [2, 1, 1, 1],
+...     "share": [0.5, 0.5, 0.25, 0.75]})
 >>> [(row[0], row[1], round(row[3], 3)) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()][3:]
 [('late', 'code', 1.0), ('late', 'prose', 0.333), ('late', 'same_mixture', 0.667)]
 """
@@ -30,11 +30,11 @@ WITH rates AS (
         step,
         is_base,
         problem_id,
-        count(*) FILTER (strategy = 'code') / count(*) AS alpha,
-        avg(correct::INTEGER) FILTER (strategy = 'code') AS rho_code,
-        avg(correct::INTEGER) FILTER (strategy = 'prose') AS rho_prose
-    FROM graded_samples
-    WHERE series = $series AND NOT greedy
+        coalesce(any_value(share) FILTER (strategy = 'code'), 0) AS alpha,
+        any_value(n_correct / n) FILTER (strategy = 'code') AS rho_code,
+        any_value(n_correct / n) FILTER (strategy = 'prose') AS rho_prose
+    FROM strategy_counts
+    WHERE series = $series
     GROUP BY ALL
 ),
 beside_base AS (
@@ -93,7 +93,7 @@ MEASURE = Measure(
     title="Accuracy of each strategy",
     unit="share of samples",
     section="modes",
-    needs=("graded_samples",),
+    needs=("strategy_counts",),
     missing="no graded samples",
     plot=Plot(x="step", group="scope", y_label="share of samples that are correct", y_range=(0.0, 1.0)),
     sql=SQL,

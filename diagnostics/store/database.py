@@ -225,10 +225,8 @@ class Database:
         rows = self.rows(
             """
             SELECT c.table_name, c.column_name, c.data_type
-            FROM duckdb_columns() AS c
-            SEMI JOIN duckdb_tables() AS t USING (database_name, table_name)
-            WHERE c.database_name = ?
-            ORDER BY c.table_name, c.column_index
+            FROM duckdb_columns() AS c SEMI JOIN duckdb_tables() AS t USING (database_name, table_name)
+            WHERE c.database_name = ? ORDER BY c.table_name, c.column_index
             """,
             [database],
         )
@@ -259,9 +257,9 @@ class Database:
                 [SCHEMA_VERSION, version()],
             )
 
-    def _tables_of(self, database: str) -> frozenset[str]:
+    def _tables_of(self, database: str) -> set[str]:
         rows = self.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database])
-        return frozenset(row[0] for row in rows)
+        return {row[0] for row in rows}
 
     def _schema_of(self, database: str, path: Path) -> int:
         """The schema of an attached store, 0 of an empty file; ``StoreError`` if it is no store, or a newer one."""
@@ -285,7 +283,7 @@ class Database:
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
         if self._read_only:
-            self._connection.execute(kept.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
+            self._connection.execute(kept.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
             return
         with self.transaction():
             self._connection.execute(kept)

@@ -23,10 +23,11 @@ SAMPLES_PER_PART = 3_000_000
 #: What the kept ``graded_samples`` has: nothing that is as long as a response.
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
-    "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "strategy", "common", "n_planned", "n_common",
+    "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "strategy", "looped", "reconsiders", "common",
+    "n_planned", "n_common", "reward",
 )  # fmt: skip
 #: What it has not.
-NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reward", "reason")
+NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reason")
 #: Views that stand on the kept ones as they do on the others.
 _ON_TOP = ("problem_counts", "sampled_counts")
 
@@ -48,7 +49,7 @@ _TABLES = """
 CREATE TABLE {samples} (
     cell INTEGER, greedy BOOLEAN, sample_index INTEGER, n_tokens INTEGER, finish_reason ENUM ('stop', 'length'),
     mode VARCHAR, correct BOOLEAN, state ENUM ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error'), n_boxed INTEGER,
-    is_code BOOLEAN
+    is_code BOOLEAN, looped BOOLEAN, reconsiders BOOLEAN, reward DOUBLE
 );
 CREATE TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOLEAN, n BIGINT);
 CREATE TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
@@ -60,7 +61,9 @@ CREATE OR REPLACE TEMP TABLE kept_part AS
 WITH said AS (
     SELECT
         c.cell, c.is_base, c.n_common, c.verifier, s.problem_id, s.response_id, s.greedy, s.sample_index, s.n_tokens,
-        s.finish_reason, s.logp_sum_raw, regexp_matches(s.text, {pattern}) AS is_code
+        s.finish_reason, s.logp_sum_raw, regexp_matches(s.text, {pattern}) AS is_code,
+        CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
+        takes_something_back(s.text) AS reconsiders
     FROM samples AS s
     JOIN {cells} AS c
         ON c.checkpoint_id = s.checkpoint_id
@@ -70,7 +73,7 @@ WITH said AS (
     WHERE s.problem_id BETWEEN $first AND $last
 )
 SELECT
-    s.* EXCLUDE (problem_id, verifier), g.answer, g.mode, g.correct, g.n_boxed,
+    s.* EXCLUDE (problem_id, verifier), g.answer, g.mode, g.correct, g.n_boxed, g.reward,
     CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN g.state END AS state
 FROM said AS s
 JOIN grades AS g
@@ -82,7 +85,9 @@ WHERE g.problem_id BETWEEN $first AND $last
 _FROM_PART = (
     """
     INSERT INTO {samples}
-    SELECT cell, greedy, sample_index, n_tokens, finish_reason, mode, correct, state, n_boxed, is_code
+    SELECT
+        cell, greedy, sample_index, n_tokens, finish_reason, mode, correct, state, n_boxed, is_code, looped,
+        reconsiders, reward
     FROM kept_part
     """,
     """

@@ -39,6 +39,15 @@ _OF_A_SAMPLE: Mapping[str, Meaning] = {
     "entropy_samples": _means("the first of them that token entropy is taken from", "samples"),
 }
 
+#: Of a response that two verifiers graded.
+_OF_TWO_VERIFIERS = {
+    "verifier": _means("who grades in this series"),
+    "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of that grading"),
+    "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
+    "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
+    "own_correct": _means("whether the problem's own verifier accepted it"),
+    "own_state": _means("what became of that grading"),
+}
 RELATIONS: tuple[Relation, ...] = (
     Relation(
         name="findings",
@@ -168,6 +177,8 @@ RELATIONS: tuple[Relation, ...] = (
             "reason": _means("why the state is not ok"),
             "n_boxed": _means(_BOXED, "answers"),
             "strategy": _means("code where the text matches the audit's strategy pattern, else prose"),
+            "looped": _means("whether it was cut off while it repeated a passage; NULL if nobody tells how it ended"),
+            "reconsiders": _means("whether it takes something back, in English words"),
             "common": _means("whether it is one of the first n_common: as many at every checkpoint"),
             "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
             "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),
@@ -177,24 +188,15 @@ RELATIONS: tuple[Relation, ...] = (
         name="regraded_samples",
         row="a sampled response of a series that grades samples again, with both grades",
         columns={
-            "verifier": _means("who grades in this series"),
-            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of that grading"),
-            "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
-            "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
-            "own_correct": _means("whether the problem's own verifier accepted it"),
-            "own_state": _means("what became of that grading"),
+            **_OF_TWO_VERIFIERS,
+            "own_reward": _means("what the problem's own verifier, or tool, gave", "reward"),
         },
     ),
     Relation(
         name="grade_disagreements",
         row="a response that one of two verifiers calls correct and the other does not",
         columns={
-            "verifier": _means("who grades in this series"),
-            "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of that grading"),
-            "own_verifier": _means("the problem's own: whose grades the first series uses; recorded:TOOL is a tool's"),
-            "own_answer": _means("canonical final answer by the problem's own verifier; NA where none was found"),
-            "own_correct": _means("whether the problem's own verifier accepted it"),
-            "own_state": _means("what became of that grading"),
+            **_OF_TWO_VERIFIERS,
             "n": _means("how often the checkpoint gave it", "samples"),
         },
     ),

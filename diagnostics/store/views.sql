@@ -1,6 +1,25 @@
 -- The public views: what users, measures and the report read; diagnostics/store/views.py says what every column means.
 -- All but those at the end are kept in the store and made anew when this file has changed.
 
+-- ---------------------------------------------------------------- what is read of a text
+
+-- Whether it ends in one passage of at most 200 characters, three times or more, and for 60 characters at least.
+CREATE OR REPLACE MACRO ends_in_a_loop(text) AS list_transform(
+    -- the period, if there is one: where the last 20 characters stood before
+    [(reverse(right(text, 600)), instr(substr(reverse(right(text, 600)), 2), left(reverse(right(text, 600)), 20)))],
+    lambda t: t[2] BETWEEN 1 AND 200
+        AND length(t[1]) >= greatest(60, 3 * t[2])
+        AND left(t[1], greatest(60, 3 * t[2]) - t[2]) = substr(t[1], t[2] + 1, greatest(60, 3 * t[2]) - t[2])
+)[1];
+
+-- Whether it takes something back, in English words.
+CREATE OR REPLACE MACRO takes_something_back(text) AS regexp_matches(
+    text,
+    '(?i)\b(wait|hold on)\b[ ,.!-]|\blet me (re-?check|double[- ]check|re-?consider|re-?think|re-?calculate|try again)\b'
+        || '|\bi (made|see) (a|an|my) (mistake|error)\b|\b(that|this)(''s| is) (wrong|incorrect|not right|not correct)\b'
+        || '|\bactually, '
+);
+
 -- ---------------------------------------------------------------- what the audits want
 
 -- The latest audit of every series: what the report shows.
@@ -136,6 +155,8 @@ SELECT
     s.reason,
     s.n_boxed,
     CASE WHEN regexp_matches(s.text, s.strategy_regex) THEN 'code' ELSE 'prose' END AS strategy,
+    CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
+    takes_something_back(s.text) AS reconsiders,
     s.sample_index < s.n_common AS common,  -- one of the first n_common: as many at every checkpoint
     s.n_planned,
     s.n_common
@@ -240,14 +261,35 @@ FROM graded_samples
 WHERE NOT greedy AND common
 GROUP BY ALL;
 
+-- Samples and correct samples per problem, checkpoint and strategy: the mixture of a problem and how right each is.
+CREATE OR REPLACE VIEW strategy_counts AS
+WITH counted AS (
+    SELECT
+        series,
+        checkpoint,
+        step,
+        is_base,
+        checkpoint_id,
+        problem_id,
+        strategy,
+        count(*) AS n,
+        count(*) FILTER (correct) AS n_correct
+    FROM graded_samples
+    WHERE NOT greedy
+    GROUP BY ALL
+)
+SELECT *, n / sum(n) OVER (PARTITION BY series, checkpoint_id, step, problem_id) AS share
+FROM counted;
+
 -- How often each way was gone among the correct samples, as many samples of a problem at every checkpoint. Levels, from
--- fine to coarse: written (every different set of steps), way, operations, strategy.
+-- fine to coarse: written (every different set of steps), way, operations, final (the last step), strategy.
 CREATE OR REPLACE VIEW way_counts AS
 WITH solved AS (
     -- every correct response once, before the many samples are joined
     SELECT
         a.audit_id, g.problem_id, g.response_id,
         r.way, r.strategy, r.strategy || ': ' || r.written AS written, r.strategy || ': ' || r.operations AS operations,
+        r.strategy || ': ' || r.final_step AS final,
         coalesce(r.why, 'not read yet') AS why
     FROM current_audits AS a
     JOIN audit_problems AS ap USING (audit_id)
@@ -264,7 +306,7 @@ told AS (
     SELECT
         w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, w.problem_id, w.n_common,
         s.sample_index < w.n_common // 2 AS first_half,
-        v.way, v.strategy, v.written, v.operations, v.why,
+        v.way, v.strategy, v.written, v.operations, v.final, v.why,
         count(*) AS n
     FROM planned_samples AS w
     JOIN samples AS s
@@ -285,6 +327,8 @@ levels AS (
     SELECT *, 'written' AS level, written AS class FROM told
     UNION ALL
     SELECT *, 'operations' AS level, operations AS class FROM told
+    UNION ALL
+    SELECT *, 'final' AS level, final AS class FROM told
     UNION ALL
     SELECT *, 'strategy' AS level, strategy AS class FROM told
 )
@@ -324,6 +368,7 @@ SELECT
     s.own_verifier,
     own.answer AS own_answer,
     own.correct AS own_correct,
+    own.reward AS own_reward,
     own.state AS own_state
 FROM own_samples AS s
 JOIN grades AS own

@@ -23,6 +23,10 @@ _ENDINGS = (
         r"; `oversharp regrade` grades the same samples by another, as a series of its own",
         "`oversharp regrade STORE --verifier NAME`, NAME being another",
     ),
+    (
+        r"; `oversharp regrade` does that",
+        "`oversharp import` of a dump that has rewards, then `oversharp regrade STORE --verifier math`",
+    ),
     (r"; draw more samples", "AUDIT with a larger --n"),
     (r"; (?P<what>give them a field .*? unrelated)", r"\g<what>"),
 )
@@ -38,6 +42,7 @@ _BESIDES = (
     ("correct mode", "problems whose verifier tells correct answers apart, as countdown's does"),
     ("named mode", "problems whose verifier tells correct answers apart, as countdown's does"),
     ("was read for its way", f"AUDIT with a larger --n, or of no more than {MOST_SAMPLES:,} samples"),
+    ("recorded rewards", "`oversharp import` of a dump that has rewards"),
     ("no graded samples", "AGAIN, to its end"),
     ("holds no finding of", "AGAIN, which computes what its findings lack"),
 )

@@ -40,6 +40,7 @@ SAMPLE = {
     "panel": False,  # drawn from the base for the panel
     "n_boxed": None,  # different boxes in the response, where the verifier looks at them
     "own_correct": None,  # by the problem's own verifier, where the audit grades by another
+    "reward": None,  # that a tool recorded: of its own verifier where there is one, else instead of grading
 }
 BASE = "base"
 
@@ -203,10 +204,16 @@ class World:
             db.execute("UPDATE audits SET verifier = 'exact'")
             db.execute("""
                 INSERT INTO grades
-                SELECT problem, response_id, 'recorded:tool', answer, NULL, own_correct::DOUBLE, own_correct, 'ok', '',
-                       NULL, NULL
+                SELECT problem, response_id, 'recorded:tool', answer, NULL, coalesce(reward, own_correct::DOUBLE),
+                       own_correct, 'ok', '', NULL, NULL
                 FROM rows
                 WHERE own_correct IS NOT NULL""")
+        elif rows["reward"].notna().any():
+            db.execute("UPDATE problems SET verifier = 'recorded:tool'")
+            db.execute("""
+                INSERT INTO grades
+                SELECT problem, response_id, 'recorded:tool', answer, NULL, reward, reward >= 1, 'ok', '', NULL, NULL
+                FROM rows""")
         db.execute("""
             INSERT INTO grades
             SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '', n_boxed, 1
@@ -253,7 +260,7 @@ class World:
     def sql_rows(self, measure: Measure) -> list[dict]:
         """The rows of a SQL measure, bound as the audit binds them."""
         assert measure.sql is not None
-        bound = {"series": "run", "strategy_regex": self.strategy_regex}
+        bound = {"series": "run", "strategy_regex": self.strategy_regex, "ks": list(self.ks)}
         used = {name: value for name, value in bound.items() if f"${name}" in measure.sql}
         result = self.db.execute(measure.sql, used)
         columns = [column[0] for column in result.description]

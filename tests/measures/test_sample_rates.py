@@ -72,3 +72,46 @@ def test_samples_that_one_verifier_graded_alone_say_nothing(world):
     assert world([{"sample_index": i} for i in range(4)], n=4).sql_rows(measure) == []
     half = drawn("base", own_correct=[False, False, None, None])
     assert {row["n"] for row in world(half, n=4).sql_rows(measure)} == {2}
+
+
+LOOP = "so we add them again. "
+
+
+@pytest.mark.parametrize(
+    ("text", "looped"),
+    [
+        ("We begin, and " + 9 * LOOP, True),
+        ("We begin, and " + 9 * LOOP + "so we ad", True),
+        ("0" * 60, True),
+        ("0" * 59, False),
+        ("a price of 1,000,000", False),
+        (2 * LOOP, False),
+        (9 * LOOP + "Therefore the sum of both is forty-two.", False),
+        (4 * "".join(f"line {i}; " for i in range(40)), False),  # a passage of more than 200 characters
+        ("", False),
+    ],
+)
+def test_only_what_ends_in_one_passage_again_and_again_is_a_loop(world, text, looped):
+    samples = drawn("base", text=[text, text, "fine"], finish_reason=["length", "stop", None])
+    (row,) = world(samples, n=3).sql_rows(get_measure("looped_rate"))
+    assert (row["value"], row["n"]) == (0.5 if looped else 0.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "reconsiders"),
+    [
+        ("Wait, that is 12.", True),
+        ("Hold on. 3 + 4", True),
+        ("so 12. Let me double-check this", True),
+        ("But that's wrong, so", True),
+        ("He waits. They awaited 3 guests; the waiter left.", False),
+        ("Check: 3 + 4 = 7", False),
+        ("the wrong answer would be 12", False),
+    ],
+)
+def test_words_that_take_something_back_are_counted(world, text, reconsiders):
+    samples = drawn("base", text=[text, "7", "8"], correct=[True, True, False])
+    values = world(samples, n=3).values(get_measure("self_correction"))
+    assert values["base", "all"] == pytest.approx(1 / 3 if reconsiders else 0)
+    assert values["base", "correct with"] == (1.0 if reconsiders else None)
+    assert values["base", "correct without"] == pytest.approx(0.5 if reconsiders else 2 / 3)

@@ -1,4 +1,4 @@
-"""The relations of ways, for whoever writes SQL on them."""
+"""The relations of ways and strategies, for whoever writes SQL on them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from diagnostics.store.columns import Relation, means
 
 WAYS_RELATIONS = (
     Relation(
+        name="strategy_counts",
+        row="a strategy of a problem at a checkpoint, code or prose: how often it is taken, and how often it is right",
+        columns={
+            "strategy": means("code where the text matches the audit's strategy pattern, else prose"),
+            "share": means("of this problem's samples: the mixture of strategies", "share of samples"),
+        },
+    ),
+    Relation(
         name="way_counts",
         row="a way of solving a problem at a checkpoint, among as many samples at every checkpoint",
         columns={
-            "level": means("way, the finer written, or the coarser operations or strategy: each has the same samples"),
+            "level": means(
+                "way, the finer written, or the coarser operations, final (last step) or strategy; each has all samples"
+            ),
             "way": means("the class at that level, by name; NULL where it is not known"),
             "why": means("why it is not known; NULL if it is"),
             "first_half": means("whether these are samples of the first half, which chooses the leading way"),
