@@ -197,7 +197,7 @@ Source: sample health; greedy failures of [C] (The Reasoning Boundary Paradox), 
         "Responses that take something back",
         scopes="('all', NULL), ('correct with', true), ('correct without', false)",
         condition="CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN g.correct END",
-        counted="CASE WHEN c.told IS NULL OR g.reconsiders = c.told THEN 1 END",
+        counted="CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN true END",
         missing="no graded samples",
         y_label="share of samples",
         doc="""
@@ -206,7 +206,8 @@ Self-correction: the share of samples that take something back ("wait, …", "le
 Meaning: scope ``all`` is their share; ``correct with`` is how many of them are correct, ``correct without`` how many of
 the others. Training that rewards whole trajectories may drop the habit, or reward a wrong start together with its
 mending; a share that rises while ``correct with`` falls is doubt without use.
-Unit: share of samples; n counts those it is a share of. No interval: it describes the samples at hand.
+Unit: share of the first 32 samples of each problem; n counts those it is a share of. No interval: it describes the
+samples at hand.
 Limits: English words alone; who corrects without saying so is not seen, and who only says "wait" is. Harder problems
 may bring more of it, and so fewer right ones: look at how the two move, not at which is higher.
 Source: [B] (the two-stage dynamic view), case study of section 4.3; [C] (The Reasoning Boundary Paradox), tables 6 and

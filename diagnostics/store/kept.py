@@ -63,7 +63,7 @@ WITH said AS (
         c.cell, c.is_base, c.n_common, c.verifier, s.problem_id, s.response_id, s.greedy, s.sample_index, s.n_tokens,
         s.finish_reason, s.logp_sum_raw, regexp_matches(s.text, {pattern}) AS is_code,
         CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
-        takes_something_back(s.text) AS reconsiders
+        CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders
     FROM samples AS s
     JOIN {cells} AS c
         ON c.checkpoint_id = s.checkpoint_id

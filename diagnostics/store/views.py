@@ -178,7 +178,7 @@ RELATIONS: tuple[Relation, ...] = (
             "n_boxed": _means(_BOXED, "answers"),
             "strategy": _means("code where the text matches the audit's strategy pattern, else prose"),
             "looped": _means("whether it was cut off while it repeated a passage; NULL if nobody tells how it ended"),
-            "reconsiders": _means("whether it takes something back, in English words"),
+            "reconsiders": _means("whether it takes something back; NULL beyond a problem's first 32"),
             "common": _means("whether it is one of the first n_common: as many at every checkpoint"),
             "n_planned": _means("samples of this problem that the audit wants from this checkpoint", "samples"),
             "n_common": _means("samples of this problem that it wants from every checkpoint", "samples"),

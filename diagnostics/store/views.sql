@@ -156,7 +156,7 @@ SELECT
     s.n_boxed,
     CASE WHEN regexp_matches(s.text, s.strategy_regex) THEN 'code' ELSE 'prose' END AS strategy,
     CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
-    takes_something_back(s.text) AS reconsiders,
+    CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders,  -- of all it would take long
     s.sample_index < s.n_common AS common,  -- one of the first n_common: as many at every checkpoint
     s.n_planned,
     s.n_common

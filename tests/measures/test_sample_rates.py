@@ -115,3 +115,10 @@ def test_words_that_take_something_back_are_counted(world, text, reconsiders):
     assert values["base", "all"] == pytest.approx(1 / 3 if reconsiders else 0)
     assert values["base", "correct with"] == (1.0 if reconsiders else None)
     assert values["base", "correct without"] == pytest.approx(0.5 if reconsiders else 2 / 3)
+
+
+def test_of_many_samples_of_a_problem_the_first_32_are_read_for_words(world):
+    samples = drawn("base", text=["Wait, no"] * 16 + ["7"] * 16 + ["Wait, no"] * 8, correct=[True] * 40)
+    rows = {row["scope"]: row for row in world(samples, n=40).sql_rows(get_measure("self_correction"))}
+    assert (rows["all"]["value"], rows["all"]["n"]) == (0.5, 32)
+    assert rows["correct with"]["n"] == rows["correct without"]["n"] == 16
