@@ -50,7 +50,7 @@ class Graded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class Gradings:
     """What one checkpoint said, as it was graded, and by a second grader where there is one."""
 
     own: Graded
@@ -68,7 +68,7 @@ class Drawn:
         return pass_at_k_each(n_P, correct_P, np.minimum(k, n_P))
 
 
-def change_with(base: Drawn, late: Drawn, undone: frozenset[Undoable], k: int) -> PerProblem:
+def change_with(base: Gradings, late: Gradings, undone: frozenset[Undoable], k: int) -> PerProblem:
     """Change of pass@k with these undone; where fewer than k samples of a problem are left, of as many as both have."""
     (n_base_P, base_P), (n_late_P, late_P) = base.counts(undone), late.counts(undone)
     k_P = _shared(n_base_P, n_late_P, k)
@@ -143,7 +143,8 @@ def shapley(change: Callable[[frozenset[Undoable]], PerProblem], causes: Sequenc
     {'cut_off': array([-3.]), 'unread': array([-2.])}
     """
     seen = {undone: change(undone) for undone in _subsets(causes)}
-    n, parts = len(causes), {}
+    n = len(causes)
+    parts: dict[str, PerProblem] = {}
     for cause in causes:
         others = [one for one in seen if cause not in one]
         weights = [factorial(len(one)) * factorial(n - len(one) - 1) / factorial(n) for one in others]
@@ -196,7 +197,7 @@ def guessed_at_most(n_P: Int[np.ndarray, " problem"], guess_rate: float) -> Int[
     >>> guessed_at_most(np.array([32, 128]), 0.005).tolist()
     [2, 3]
     """
-    return binom.ppf(_GUESSED, n_P, guess_rate).astype(np.int64) if guess_rate > 0 else np.zeros_like(n_P)
+    return np.asarray(binom.ppf(_GUESSED, n_P, guess_rate), dtype=np.int64) if guess_rate > 0 else np.zeros_like(n_P)
 
 
 def _telling(n_P: np.ndarray, k_P: np.ndarray) -> Int[np.ndarray, " problem"]:
@@ -205,8 +206,8 @@ def _telling(n_P: np.ndarray, k_P: np.ndarray) -> Int[np.ndarray, " problem"]:
 
 
 def piece_of(
-    base: Drawn,
-    late: Drawn,
+    base: Gradings,
+    late: Gradings,
     k: int,
     *,
     causes: Sequence[Undoable],

@@ -40,8 +40,8 @@ import pandas as pd
 from diagnostics.measures._budget import (
     GROUPS,
     Colder,
-    Drawn,
     Graded,
+    Gradings,
     Undoable,
     WaysGone,
     budgets,
@@ -73,7 +73,7 @@ class _Sharper:
     """The base drawn sharper: pass@1 and pass@k of it at each point, up to ``k``."""
 
     sharpness_S: np.ndarray
-    drawn: tuple[Drawn, ...] = ()  # of each point but the first, which is the base as it is
+    drawn: tuple[Gradings, ...] = ()  # of each point but the first, which is the base as it is
     rate_SP: np.ndarray | None = None  # where each point is known by its success rates
     k: int = 0
     why: str = ""
@@ -123,10 +123,10 @@ def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> It
 # ---------------------------------------------------------------- what was drawn
 
 
-def _drawn(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> Drawn:
+def _drawn(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> Gradings:
     rows = _of_checkpoint(evidence, "read_counts", checkpoint_id)
     own = _graded(rows.set_index("problem_id").reindex(counts.problem_ids))
-    return Drawn(own=own, second=_second(evidence, counts.problem_ids, checkpoint_id, own))
+    return Gradings(own=own, second=_second(evidence, counts.problem_ids, checkpoint_id, own))
 
 
 def _graded(rows: pd.DataFrame) -> Graded:
@@ -197,14 +197,14 @@ def _at_temperatures(evidence: Evidence, counts: CorrectCounts, k: int, *, secon
         other = _second(evidence, counts.problem_ids, evidence.base_id, own, float(temperature))
         if second and other is None:
             return _Sharper(sharpness_S=np.zeros(1), why=_BY_FIRST)
-        drawn.append(Drawn(own=own, second=other))
+        drawn.append(Gradings(own=own, second=other))
         colder.append(float(temperature))
     if not drawn:
         return _Sharper(sharpness_S=np.zeros(1), why="the base was not drawn at a lower temperature: --controls does")
     return _Sharper(sharpness_S=1.0 - np.array([own_temperature, *colder]) / own_temperature, drawn=tuple(drawn), k=k)
 
 
-def _colder(base: Drawn, late: Drawn, sharper: _Sharper, k: int, causes: Sequence[Undoable]) -> Colder | None:
+def _colder(base: Gradings, late: Gradings, sharper: _Sharper, k: int, causes: Sequence[Undoable]) -> Colder | None:
     """The base beside its sharper draws, with all causes undone; None where they do not reach this k."""
     if sharper.k < max(2, k):
         return None
@@ -219,7 +219,7 @@ def _colder(base: Drawn, late: Drawn, sharper: _Sharper, k: int, causes: Sequenc
     )
 
 
-def _values(base: Drawn, sharper: _Sharper, k: int, undone: frozenset[Undoable]) -> np.ndarray:
+def _values(base: Gradings, sharper: _Sharper, k: int, undone: frozenset[Undoable]) -> np.ndarray:
     if sharper.rate_SP is not None:
         return np.vstack([base.pass_at_k(undone, k), 1.0 - (1.0 - sharper.rate_SP) ** k])
     return np.stack([one.pass_at_k(undone, k) for one in (base, *sharper.drawn)])

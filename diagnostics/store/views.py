@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from diagnostics.store.columns import COMMON as COMMON
+from diagnostics.store.columns import COUNT_RELATIONS, Meaning, Relation
 from diagnostics.store.columns import NO_UNIT as NO_UNIT
-from diagnostics.store.columns import Meaning, Relation
 from diagnostics.store.columns import means as _means
 from diagnostics.store.ways.relations import WAYS_RELATIONS
 
 _BOXED = "different contents of its \\boxed{}; NULL where the verifier does not look at boxes"
-
-_UNREAD = "not correct, not cut off, and without an answer that could be read"
 
 _OF_A_SAMPLE: Mapping[str, Meaning] = {
     "role": _means("own (drawn from this checkpoint), panel (of the base, under settings of its own) or control"),
@@ -200,52 +198,7 @@ RELATIONS: tuple[Relation, ...] = (
             "n": _means("how often the checkpoint gave it", "samples"),
         },
     ),
-    Relation(
-        name="problem_counts",
-        row="a problem at a checkpoint, with as many samples of it at every checkpoint: what a comparison needs",
-    ),
-    Relation(
-        name="sampled_counts",
-        row="a problem at a checkpoint, with all its samples (the base has more): what pass@k rests on",
-    ),
-    Relation(
-        name="read_counts",
-        row="the same, with what became of the samples that are not correct",
-        columns={
-            "n_cut": _means("not correct and cut off; NULL where one of the samples does not tell", "samples"),
-            "n_unread": _means(f"{_UNREAD}; NULL where one of the samples does not tell", "samples"),
-        },
-    ),
-    Relation(
-        name="control_counts",
-        row="a problem at a temperature other than the audit's own: of the base sharper, of a checkpoint hotter",
-        columns={
-            "temperature": _means("what it was drawn at", "temperature"),
-            "own_temperature": _means("what the audit's own samples were drawn at", "temperature"),
-            "n_cut": _means("not correct and cut off", "samples"),
-            "n_unread": _means(_UNREAD, "samples"),
-            "n_planned": _means("samples of this problem that the audit wants at this temperature", "samples"),
-        },
-    ),
-    Relation(
-        name="second_gradings",
-        row="a series that `oversharp regrade` graded again",
-        columns={
-            "second_series": _means("the series with the second grades; of several verifiers, of the one asked last"),
-            "verifier": _means("the second verifier"),
-        },
-    ),
-    Relation(
-        name="second_counts",
-        row="a problem at a checkpoint and temperature, as the verifier of second_gradings grades its samples",
-        columns={
-            "temperature": _means("what it was drawn at; NULL where that is the audit's own", "temperature"),
-            "verifier": _means("the second verifier"),
-            "n_cut": _means("not correct and cut off", "samples"),
-            "n_unread": _means(_UNREAD, "samples"),
-            "n_planned": _means("samples of this problem that the audit wants at this temperature", "samples"),
-        },
-    ),
+    *COUNT_RELATIONS,
     Relation(
         name="base_responses",
         row="a different response of the base to a problem, among its own samples",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.measures._budget import Drawn, Graded, change_with, guessed_at_most, split_at_guesses
+from diagnostics.measures._budget import Graded, Gradings, change_with, guessed_at_most, split_at_guesses
 from diagnostics.measures.change_budget import PARTS, SCOPES, compute
 from diagnostics.measures.contract import Evidence
 from diagnostics.records.types import Finding
@@ -110,7 +110,7 @@ def test_two_causes_that_take_the_same_samples_share_what_either_would_give_back
     half, none = np.full(50, 32), np.zeros(50, dtype=np.int64)
     graded = Graded(n_P=np.full(50, N), correct_P=half, cut_P=none, unread_P=none)
     late = Graded(n_P=np.full(50, N), correct_P=np.full(50, 16), cut_P=np.full(50, 16), unread_P=np.full(50, 16))
-    base, after = Drawn(own=graded), Drawn(own=late)
+    base, after = Gradings(own=graded), Gradings(own=late)
     assert change_with(base, after, frozenset({"cut_off"}), 1).mean() == pytest.approx(16 / 48 - 0.5)
     values = values_at(evidence_of(half, np.full(50, 16), cut=16, unread=16), 1)
     assert values["cut_off"] == pytest.approx(values["unread"]) == pytest.approx(-0.125)
