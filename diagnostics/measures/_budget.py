@@ -32,6 +32,7 @@ from diagnostics.statistics.units import Interval, effective_clusters, few_clust
 Undoable = Literal["cut_off", "unread", "grader"]
 #: Problems that carry the rest, by how often they were solved before and are now; ``ways`` are taken out of the last.
 GROUPS = ("guesses", "lost", "gained", "ways", "unexplained")
+_TAKEN = frozenset({"lost", "ways"})
 #: Guesses alone give more correct samples than a problem may have to count as guessed in one of a hundred problems.
 _GUESSED = 0.99
 _DRAWS, _CONFIDENCE = 999, 0.95
@@ -83,21 +84,6 @@ def _shared(n_base_P: np.ndarray, n_late_P: np.ndarray, k: int) -> Int[np.ndarra
 
 
 @dataclass(frozen=True, kw_only=True)
-class Colder:
-    """pass@1 and pass@k of the base as it is and at every sharper point, and of the checkpoint.
-
-    ``at_one``: whether the budget is of pass@1, or of that pass@k.
-    """
-
-    sharpness_S: Float[np.ndarray, " point"]
-    x_SP: Float[np.ndarray, "point problem"]
-    y_SP: Float[np.ndarray, "point problem"]
-    x_P: PerProblem
-    y_P: PerProblem
-    at_one: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class WaysGone:
     """Problems of which a way that the base went is gone, and of all problems the samples that did not tell so.
 
@@ -123,12 +109,26 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What a budget of one checkpoint and one k is made of; ``base`` has a row for every sharper point."""
+    """What a budget of one checkpoint and one k is made of, of every problem or of every draw of them.
+
+    ``late`` and ``base`` are by group of problems; ``base`` has a row for the base as it is, and one for every sharper
+    point where these are known at this k.
+    """
 
     undone: Mapping[str, PerProblem]
     late: Mapping[str, PerProblem]
     base: Mapping[str, Float[np.ndarray, "point problem"]]
-    colder: Colder | None
+
+    @property
+    def kept(self) -> tuple[PerProblem, Float[np.ndarray, "point problem"]]:
+        """Late values and those of the base, where problems were not lost, nor a way of solving them."""
+        groups = [group for group in self.late if group not in _TAKEN]
+        return np.asarray(sum(self.late[one] for one in groups)), np.asarray(sum(self.base[one] for one in groups))
+
+    @property
+    def is_beside_sharper(self) -> bool:
+        """Whether the sharper base is known at this k."""
+        return len(self.base["unexplained"]) > 1
 
 
 def shapley(change: Callable[[frozenset[Undoable]], PerProblem], causes: Sequence[Undoable]) -> dict[str, PerProblem]:
@@ -212,10 +212,10 @@ def piece_of(
     *,
     causes: Sequence[Undoable],
     guess_rate: float,
-    colder: Colder | None,
+    sharper_SP: Float[np.ndarray, "point problem"],
     ways: WaysGone | None,
 ) -> Piece:
-    """The parts of one checkpoint at one k, problem by problem."""
+    """The parts of one checkpoint at one k, problem by problem. ``sharper_SP``: pass@k of the base drawn sharper."""
     all_undone = frozenset(causes)
     undone = shapley(lambda those: change_with(base, late, those, k), causes)
     (n_base_P, _), (n_late_P, _) = base.counts(all_undone), late.counts(all_undone)
@@ -244,12 +244,10 @@ def piece_of(
     change_P = change_with(base, late, all_undone, k)
     late_of["unexplained"] = base.pass_at_k(all_undone, k) + change_P - sum(late_of.values())
     shares["unexplained"] = 1.0 - sum(shares.values())
-    sharper_SP = np.empty((0, len(k_P))) if colder is None else (colder.x_SP if colder.at_one else colder.y_SP)[1:]
     return Piece(
         undone=undone,
         late=late_of,
         base={group: np.vstack([base_of[group], shares[group] * sharper_SP]) for group in late_of},
-        colder=colder,
     )
 
 
@@ -261,56 +259,68 @@ def _of_ways(ways: WaysGone, k: int) -> tuple[PerProblem, PerProblem]:
 
 
 def budgets(
-    pieces: Sequence[Piece], *, rng: np.random.Generator, cluster_P: Int[np.ndarray, " problem"] | None
+    pieces: Sequence[Piece],
+    *,
+    sharpness_S: Float[np.ndarray, " point"],
+    rng: np.random.Generator,
+    cluster_P: Int[np.ndarray, " problem"] | None,
 ) -> list[dict[str, Interval]]:
     """Of each piece the whole change (``all``) and its parts, means over problems, which add up to it.
 
-    One bootstrap over problems, or their clusters, draws all of them together; the intervals of a piece hold together
-    with 95 %: the largest deviation of any part over its standard error. A variance floor as of
-    ``intervals.share_interval``, and Student's t for the normal.
+    The first piece is of pass@1. One bootstrap over problems, or their clusters, draws all of them together; the
+    intervals of a piece hold together with 95 %: the largest deviation of any part over its standard error. A variance
+    floor as of ``intervals.share_interval``, and Student's t for the normal.
     """
     columns_PX = np.concatenate([_columns(one) for one in pieces]).T
     unit_UX = by_cluster(columns_PX, named_clusters(cluster_P))
     mean_DX = np.vstack([unit_UX.mean(axis=0)[None], resampled_means(unit_UX, rng=rng, draws=_DRAWS)])
     ends = np.cumsum([len(_columns(one)) for one in pieces])[:-1]
+    means = [_means(one, own_DX) for one, own_DX in zip(pieces, np.split(mean_DX, ends, axis=1), strict=True)]
     made = []
-    for one, own_DX in zip(pieces, np.split(mean_DX, ends, axis=1), strict=True):
-        drawn = _parts(one, own_DX)
-        drawn = {"all": np.asarray(sum(drawn.values())), **drawn}
+    for one, weight_SD in zip(means, _weights(means, sharpness_S), strict=True):
+        parts = _parts(one, weight_SD)
+        drawn = {"all": np.asarray(sum(parts.values())), **parts}
         made.append(_together(drawn, len(columns_PX), len(unit_UX), cluster_P))
     return made
 
 
 def _columns(piece: Piece) -> Float[np.ndarray, "column problem"]:
-    rows = [*piece.undone.values(), *piece.late.values(), *piece.base.values()]
-    if piece.colder is not None:
-        rows += [piece.colder.x_SP, piece.colder.y_SP, piece.colder.x_P, piece.colder.y_P]
-    return np.vstack(rows)
+    return np.vstack([*piece.undone.values(), *piece.late.values(), *piece.base.values()])
 
 
-def _parts(piece: Piece, mean_DX: Float[np.ndarray, "draw column"]) -> dict[str, Float[np.ndarray, " draw"]]:
-    n_undone, n_groups = len(piece.undone), len(piece.late)
-    n_points = len(next(iter(piece.base.values())))
-    sizes = [n_undone, n_groups, *(n_points for _ in piece.base)]
-    undone_DX, late_DX, *base_DS, match_DX = np.split(mean_DX, np.cumsum(sizes), axis=1)
-    weight_DS = _weights(piece.colder, match_DX, n_points)
-    sharpened = [(weight_DS * one_DS).sum(axis=1) for one_DS in base_DS]
-    parts = dict(zip(piece.undone, undone_DX.T, strict=True))
-    if piece.colder is not None:
-        parts["sharpening"] = np.asarray(
-            sum(cold_D - one_DS[:, 0] for cold_D, one_DS in zip(sharpened, base_DS, strict=True))
-        )
-    return parts | {
-        group: late_D - cold_D for group, late_D, cold_D in zip(piece.late, late_DX.T, sharpened, strict=True)
-    }
+def _means(piece: Piece, mean_DX: Float[np.ndarray, "draw column"]) -> Piece:
+    """The same of every draw of the problems."""
+    n_points = len(piece.base["unexplained"])
+    sizes = [len(piece.undone), len(piece.late), *(n_points for _ in piece.base)]
+    undone_XD, late_XD, *base_SD = np.split(mean_DX.T, np.cumsum(sizes)[:-1])
+    return Piece(
+        undone=dict(zip(piece.undone, undone_XD, strict=True)),
+        late=dict(zip(piece.late, late_XD, strict=True)),
+        base=dict(zip(piece.base, base_SD, strict=True)),
+    )
 
 
-def _weights(colder: Colder | None, match_DX: np.ndarray, n_points: int) -> Float[np.ndarray, "draw point"]:
-    if colder is None:
-        return np.ones((len(match_DX), 1))
-    x_DS, y_DS, place_D2 = np.split(match_DX, [n_points, 2 * n_points], axis=1)
-    of_one, of_k = colder_weights(colder.sharpness_S, x_DS, y_DS, place_D2[:, 0], place_D2[:, 1])
-    return of_one if colder.at_one else of_k
+def _weights(means: Sequence[Piece], sharpness_S: Float[np.ndarray, " point"]) -> list[Float[np.ndarray, "point draw"]]:
+    """Shares of the sharper points in each piece: where they are known, by pass@1 and by pass@k at the other k.
+
+    A checkpoint is matched on problems that it has not lost, nor a way of solving them: these say nothing of how sharp
+    it is elsewhere, and a base as sharp as it has its rates on any problems that are chosen by other samples.
+    """
+    beside = [one for one in means if one.is_beside_sharper]
+    as_it_is = [np.ones((1, len(one.late["unexplained"]))) for one in means]
+    if len(beside) != 2:
+        return as_it_is
+    (x_D, x_SD), (y_D, y_SD) = (one.kept for one in beside)
+    found = iter(colder_weights(sharpness_S, x_SD.T, y_SD.T, x_D, y_D))
+    return [next(found).T if one.is_beside_sharper else own for one, own in zip(means, as_it_is, strict=True)]
+
+
+def _parts(piece: Piece, weight_SD: Float[np.ndarray, "point draw"]) -> dict[str, Float[np.ndarray, " draw"]]:
+    sharpened = {group: (weight_SD * one_SD).sum(axis=0) for group, one_SD in piece.base.items()}
+    parts = dict(piece.undone)
+    if piece.is_beside_sharper:
+        parts["sharpening"] = np.asarray(sum(sharpened[group] - one_SD[0] for group, one_SD in piece.base.items()))
+    return parts | {group: late_D - sharpened[group] for group, late_D in piece.late.items()}
 
 
 def _together(

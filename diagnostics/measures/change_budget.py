@@ -4,9 +4,9 @@ Meaning: scope ``all`` is the change of pass@k; the other scopes are its parts, 
 What is no ability, each undone on paper: ``cut_off`` (samples that the token limit ended would be as often right as the
 problem's others), ``unread`` (so would those without an answer that could be read), ``grader`` (the grades of a second
 verifier would count, after `oversharp regrade`). Their parts are Shapley values: undone alone and together.
-``sharpening``: what the base does that is drawn so cold that it has the checkpoint's pass@1 (at k = 1: its pass@k), or
-as cold as it was drawn. At lower temperatures where these were drawn (--controls), else reweighted to p^α, else by
-answers of several draws that agree, up to the k that these reach.
+``sharpening``: what the base does that is drawn as cold as can be with no more pass@1 and no less pass@k than the
+checkpoint has, on problems that this has not lost; or as cold as it was drawn. At lower temperatures where these were
+drawn (--controls), else reweighted to p^α, else by answers of several draws that agree, up to the k that these reach.
 The rest is told by the problems that carry it: ``lost`` were solved, and are no more often than accepted guesses would
 be; ``gained`` the other way round; ``guesses`` are so rarely solved at both that luck would look the same; ``ways``
 are solved by both, but a way of solving that the base went is gone; ``unexplained`` is what moved on the others.
@@ -39,7 +39,6 @@ import pandas as pd
 
 from diagnostics.measures._budget import (
     GROUPS,
-    Colder,
     Graded,
     Gradings,
     Undoable,
@@ -98,7 +97,6 @@ def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> It
     read = tuple(one.counts(frozenset(causes))[0] / one.own.n_P for one in (base, late))
     ways = _BY_FIRST if "grader" in causes else _ways_gone(evidence, counts, checkpoint_id, (read[0], read[1]))
     ks = sorted({1, k_most} | ({sharper.k} if sharper.k else set()))
-    colder = {k: _colder(base, late, sharper, k, causes) for k in ks}
     pieces = [
         piece_of(
             base,
@@ -106,12 +104,13 @@ def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> It
             k,
             causes=causes,
             guess_rate=evidence.guess_rate,
-            colder=colder[k],
+            sharper_SP=_sharper_values(sharper, k, causes, len(counts.problem_ids)),
             ways=None if isinstance(ways, str) else ways,
         )
         for k in ks
     ]
-    made = budgets(pieces, rng=np.random.default_rng(SEED), cluster_P=counts.cluster_P)
+    rng = np.random.default_rng(SEED)
+    made = budgets(pieces, sharpness_S=sharper.sharpness_S, rng=rng, cluster_P=counts.cluster_P)
     for k, parts in zip(ks, made, strict=True):
         if isinstance(ways, str):
             why["ways"] = ways
@@ -204,25 +203,13 @@ def _at_temperatures(evidence: Evidence, counts: CorrectCounts, k: int, *, secon
     return _Sharper(sharpness_S=1.0 - np.array([own_temperature, *colder]) / own_temperature, drawn=tuple(drawn), k=k)
 
 
-def _colder(base: Gradings, late: Gradings, sharper: _Sharper, k: int, causes: Sequence[Undoable]) -> Colder | None:
-    """The base beside its sharper draws, with all causes undone; None where they do not reach this k."""
-    if sharper.k < max(2, k):
-        return None
-    undone = frozenset(causes)
-    return Colder(
-        sharpness_S=sharper.sharpness_S,
-        x_SP=_values(base, sharper, 1, undone),
-        y_SP=_values(base, sharper, sharper.k, undone),
-        x_P=late.pass_at_k(undone, 1),
-        y_P=late.pass_at_k(undone, sharper.k),
-        at_one=k == 1,
-    )
-
-
-def _values(base: Gradings, sharper: _Sharper, k: int, undone: frozenset[Undoable]) -> np.ndarray:
+def _sharper_values(sharper: _Sharper, k: int, causes: Sequence[Undoable], n_problems: int) -> np.ndarray:
+    """pass@k of the base at each sharper point, with all causes undone; no row at a k where it is not known."""
+    if sharper.k < 2 or k not in {1, sharper.k}:
+        return np.empty((0, n_problems))
     if sharper.rate_SP is not None:
-        return np.vstack([base.pass_at_k(undone, k), 1.0 - (1.0 - sharper.rate_SP) ** k])
-    return np.stack([one.pass_at_k(undone, k) for one in (base, *sharper.drawn)])
+        return 1.0 - (1.0 - sharper.rate_SP) ** k
+    return np.stack([one.pass_at_k(frozenset(causes), k) for one in sharper.drawn])
 
 
 # ---------------------------------------------------------------- ways
