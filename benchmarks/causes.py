@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from causes_dumps import dump_rows
-from causes_worlds import CAUSES, DIFFICULTIES, base_laws, drawn_evidence, plant, true_parts
+from causes_worlds import CAUSES, DIFFICULTIES, base_laws, drawn_evidence, ordered_parts, plant, true_parts
 from speed.results import circumstances
 
 from diagnostics.measures.change_budget import PARTS, compute
@@ -27,7 +27,7 @@ from diagnostics.records.types import Finding
 RESULTS = Path(__file__).parent / "results"
 #: Problems and samples of each.
 SIZES = ((100, 128), (300, 64), (300, 256), (500, 128))
-ALONE, PAIRS, TWINS = 4, 1, 25
+ALONE, PAIRS, TWINS = 5, 1, 25
 #: Least change that somebody would ask a cause of; in probability.
 LEAST = 0.03
 WITHIN = 0.10
@@ -38,8 +38,9 @@ class Row:
     """One series at the k of its larger true change; ``true`` and ``found`` are the parts of what was planted.
 
     ``named``: the largest part is the cause that truly made the largest; None in a clean twin. ``off``: the largest
-    error of a planted part over the summed size of the true parts. ``held``: whether the intervals of all planted parts
-    hold what is true. ``claimed``: parts that were not planted whose interval leaves out 0, at any k.
+    error of a planted part over the summed size of the true parts; ``off_in_order``: against what is true in the order
+    of the budget. ``held``: whether the intervals of all planted parts hold what is true. ``claimed``: parts that were
+    not planted whose interval leaves out 0, at any k.
     """
 
     causes: tuple[str, ...]
@@ -52,6 +53,7 @@ class Row:
     leading: str
     named: bool | None
     off: float | None
+    off_in_order: float | None
     held: bool | None
     claimed: tuple[str, ...]
     path: str = "counts"
@@ -72,17 +74,24 @@ def simulated() -> Iterator[Row]:
                 ks = (1, n // 2)
                 true = {k: true_parts(law_PR, causes, planted, k) for k in ks}
                 k = max(ks, key=lambda k, true=true: abs(sum(true[k].values())))
-                row = row_of(causes, findings, true[k], k)
+                row = row_of(causes, findings, true[k], k, ordered_parts(law_PR, causes, planted, k))
                 yield replace(row, difficulty=difficulty, n_problems=n_problems, n=n)
 
 
-def row_of(causes: Sequence[str], findings: Sequence[Finding], true: dict[str, float], k: int) -> Row:
+def row_of(
+    causes: Sequence[str],
+    findings: Sequence[Finding],
+    true: dict[str, float],
+    k: int,
+    ordered: dict[str, float] | None = None,
+) -> Row:
     """What the budget at ``k`` says of the planted causes, and at any k of others."""
     at_k = {one.scope: one for one in findings if one.k == k}
     value = {part: at_k[part].value for part in PARTS if part in at_k}
     leading = max(PARTS, key=lambda part: abs(value.get(part) or 0.0))
     size = sum(map(abs, true.values()))
     errors = [abs((value.get(cause) or 0.0) - true[cause]) for cause in causes]
+    in_order = [abs((value.get(cause) or 0.0) - part) for cause, part in (ordered or {}).items()]
     sure = {one.scope for one in findings if one.low is not None and one.low * (one.high or 0.0) > 0}
     return Row(
         causes=tuple(causes),
@@ -95,6 +104,7 @@ def row_of(causes: Sequence[str], findings: Sequence[Finding], true: dict[str, f
         leading=leading,
         named=leading == max(true, key=lambda cause: abs(true[cause])) if causes else None,
         off=max(errors) / size if causes and size else None,
+        off_in_order=max(in_order) / size if in_order and size else None,
         held=all(_holds(at_k[cause], true[cause]) for cause in causes) if causes else None,
         claimed=tuple(sorted(sure - {*causes, "all"} if causes else sure)),
     )
@@ -119,7 +129,9 @@ def page(rows: Sequence[Row], made: dict) -> str:
         f"by {100 * LEAST:.0f} points or more ({small} more change it less, and are left out), at the k, 1 or n / 2, "
         f"with the larger change; {len(twins)} clean twins, both sides of one law. *Named*: the largest part is the "
         "cause that truly made the largest one. *Within 10*: every planted part is within 10 points of its true share, "
-        "of the summed size of the true parts. *Held*: the intervals of all planted parts hold what is true. *Others*: "
+        "of the summed size of the true parts. *In order*: the same, true "
+        "being what each is in the order of the budget: what is no ability first, then the colder base, then problems "
+        "and ways. *Held*: the intervals of all planted parts hold what is true. *Others*: "
         "a part that was not planted is told as surely not 0, at any k. What is true of a pair are Shapley values over "
         "the laws with and without each.",
         "",
@@ -166,11 +178,15 @@ def _by(rows: Sequence[Row], key, names: dict | None = None) -> list[tuple[str, 
 
 
 def _table(title: str, groups: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
-    lines = [f"| {title} | series | named, % | within 10, % | held, % | others, % |", "|---|---:|---:|---:|---:|---:|"]
+    lines = [
+        f"| {title} | series | named, % | within 10, % | in order, % | held, % | others, % |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
     for name, rows in groups:
         counts = (
             sum(bool(row.named) for row in rows),
             sum(row.off is not None and row.off <= WITHIN for row in rows),
+            sum(row.off_in_order is not None and row.off_in_order <= WITHIN for row in rows),
             sum(bool(row.held) for row in rows),
             sum(bool(row.claimed) for row in rows),
         )

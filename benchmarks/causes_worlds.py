@@ -22,6 +22,8 @@ N_WAYS, N_WRONG = 4, 20
 #: The base is also drawn at these, of 1.
 COLDER = (0.6, 0.3, 0.15)
 CAUSES = ("cut_off", "unread", "grader", "sharpening", "guesses", "lost", "ways")
+#: In the order in which a budget takes them; those of one layer at once.
+LAYERS = (("cut_off", "unread", "grader"), ("sharpening",), ("guesses", "lost", "ways"))
 GUESS_RATE = 0.005
 Laws = Float[np.ndarray, "problem response"]
 Rates = Float[np.ndarray, " problem"]
@@ -115,11 +117,13 @@ def accepted_rates(law_PR: Laws, causes: Sequence[str], planted: Planted) -> tup
     return 1 - missed_P * (1 - planted.accepted * ("grader" in causes and planted.accepts)), late_P
 
 
-def true_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) -> dict[str, float]:
-    """What each cause makes of the change of pass@k, in probability; they add up to it."""
+def true_parts(
+    law_PR: Laws, causes: Sequence[str], planted: Planted, k: int, *, besides: Sequence[str] = ()
+) -> dict[str, float]:
+    """What each cause makes of the change of pass@k, in probability, ``besides`` others; they add up to all of it."""
 
     def change(those: Sequence[str]) -> float:
-        base_P, late_P = accepted_rates(law_PR, those, planted)
+        base_P, late_P = accepted_rates(law_PR, [*those, *besides], planted)
         return float(np.mean((1 - base_P) ** k - (1 - late_P) ** k))
 
     n, parts = len(causes), {}
@@ -131,6 +135,18 @@ def true_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) ->
             for those in combinations(others, size)
         )
     return parts
+
+
+def ordered_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) -> dict[str, float]:
+    """The same in the order of the budget: what is no ability first, then the colder base, then problems and ways."""
+    graded, colder, problems = ([one for one in layer if one in causes] for layer in LAYERS)
+    beside = ((graded, [*colder, *problems]), (colder, []), (problems, colder))  # each with what is still there
+    parts = {
+        cause: part
+        for layer, others in beside
+        for cause, part in true_parts(law_PR, layer, planted, k, besides=others).items()
+    }
+    return {cause: parts[cause] for cause in causes}
 
 
 # ---------------------------------------------------------------- what an audit would count

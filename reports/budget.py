@@ -23,7 +23,7 @@ NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cut_off": ("cut off", "samples that were cut off"),
         "unread": ("no answer read", "samples without an answer that could be read"),
         "grader": ("second grader", "grades that the second verifier does not share"),
-        "sharpening": ("a sharper base", "what sharpening the base does, without any training"),
+        "sharpening": ("a sharper base", "what sharpening the base alone does"),
         "guesses": ("rarely solved", "problems so rarely solved that luck would look the same"),
         "lost": ("problems lost", "problems that are no longer solved"),
         "gained": ("problems gained", "problems that were not solved before"),

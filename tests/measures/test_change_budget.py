@@ -125,12 +125,22 @@ def test_a_second_grader_takes_what_the_first_rejected_wrongly() -> None:
 
 
 def test_a_base_that_was_drawn_colder_is_told_as_sharpening() -> None:
-    rate = random_rates(problems=400)
-    cool, cold = (rate**a / (rate**a + (1 - rate) ** a) for a in (1 / 0.6, 1 / 0.3))
+    rate = np.random.default_rng(0).beta(1.0, 0.8, 400)
+    cool, cold = (rate**a / (rate**a + (0.6 * (1 - rate)) ** a) for a in (1 / 0.6, 1 / 0.3))
     evidence = evidence_of(drawn(rate, 1), drawn(cool, 2))
-    values = values_at(with_colder(evidence, cool=drawn(cool, 3), cold=drawn(cold, 4)), 32)
-    assert values["all"] < -0.05
+    values = values_at(with_colder(evidence, cool=drawn(cool, 3), cold=drawn(cold, 4)), 1)
+    assert values["all"] > 0.05
     assert values["sharpening"] == pytest.approx(values["all"], abs=0.02)
+
+
+def test_problems_that_were_lost_do_not_hide_how_sharp_a_run_is() -> None:
+    rate = np.random.default_rng(0).beta(1.0, 0.8, 400)
+    cool, cold = (rate**a / (rate**a + (0.6 * (1 - rate)) ** a) for a in (1 / 0.6, 1 / 0.3))
+    late = np.where(np.arange(400) % 5, cool, 0.0)
+    evidence = evidence_of(drawn(rate, 1), drawn(late, 2))
+    values = values_at(with_colder(evidence, cool=drawn(cool, 3), cold=drawn(cold, 4)), 1)
+    assert values["sharpening"] == pytest.approx((cool - rate).mean(), abs=0.02)
+    assert values["lost"] == pytest.approx((late - cool).mean(), abs=0.03)
 
 
 def test_a_run_whose_pass_at_1_fell_is_no_colder_base() -> None:
