@@ -19,6 +19,7 @@ from reports.numbers import MINUS, NARROW
 from reports.pictures import palette
 from reports.pictures.drawing import figure_svgs, swatch_svg
 from reports.pictures.sparkline import sparkline_svg
+from reports.pictures.waterfall import Waterfall
 from reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
 from reports.sections.downloads import packed
 
@@ -225,8 +226,9 @@ def _coded(text: str) -> Markup:
 
 
 def _pictures(decision: Decision) -> int:
-    """How many panels stand side by side on the first screen."""
-    return sum(len(figure.panels) for figure in decision.figures)
+    """How many panels stand side by side on the first screen; waterfalls have a row of their own."""
+    panels = [panel for figure in decision.figures for panel in figure.panels]
+    return sum(not isinstance(panel, Waterfall) for panel in panels)
 
 
 def _sparkline(courses: tuple[Course, ...]) -> Markup:

@@ -45,6 +45,11 @@ _OF_VERIFIERS = """verifier IN (
     JOIN audit_problems AS ap USING (audit_id)
     JOIN problems AS p USING (problem_id)
     WHERE a.audit_id = $audit_id
+    UNION ALL
+    SELECT g.verifier
+    FROM second_gradings AS g
+    JOIN audits AS a USING (series)
+    WHERE a.audit_id = $audit_id
 )"""
 #: Which rows of each table findings and verdict may rest on: a view joins them, and would be hashed for longer.
 EVIDENCE: Mapping[str, str] = MappingProxyType(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts
+from diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts, stored_guess_rate
 from diagnostics.audit.shipping import settle_shipping
 from diagnostics.engine.ways import read_ways
 from diagnostics.measures import all_measures
@@ -85,6 +85,7 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
         n=key.n,
         ks=key.ks,
         cluster_of={} if cluster_P is None else dict(zip(problems["problem_id"], cluster_P.tolist(), strict=True)),
+        guess_rate=stored_guess_rate(store, key).share,
     )
     recorded = is_recorded(store, key.series)
     n_listed = frames["mode_logps"]["problem_id"].nunique()
@@ -135,12 +136,18 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
         chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
         in_vain = view == _LARGEST and all(_lacks(one, frames) for one in asking)
         in_vain |= view == "way_counts" and not store.ways.has_any()
+        in_vain |= view == "second_counts" and not _is_regraded(store, key)
         limit = " LIMIT 0" if in_vain else ""
         with store.kept.hidden() if view == _LARGEST and chosen == "*" else nullcontext():
             frames[view] = store.frame(
                 f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL{limit}", series=key.series
             )
     return frames
+
+
+def _is_regraded(store: Store, key: AuditKey) -> bool:
+    """Whether another series holds what a second verifier says of the same samples."""
+    return bool(len(store.frame("SELECT 1 FROM second_gradings WHERE series = $series", series=key.series)))
 
 
 def _is_vain(store: Store, key: AuditKey, measure: Measure) -> bool:

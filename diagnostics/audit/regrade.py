@@ -104,7 +104,9 @@ def regrade(
         store.end_audit(key, provenance(command, left_out_labels, {"regraded": regraded}))
         n_samples, n_disagreed = _disagreement(store, key.series)
         own = sorted({problem.verifier for problem in stored_problems(store, [p.problem_id for p in problems])})
-        of_verdict = store.verdict(first.series)
+        of_verdict = findings_and_verdict(
+            store, first, failed, skipped, progress
+        )  # what of its changes the grader makes
     return RegradeResult(
         series=key.series,
         of_series=first.series,

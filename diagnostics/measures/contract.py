@@ -18,6 +18,8 @@ T = TypeVar("T")
 View = Literal[
     "problem_counts",
     "sampled_counts",
+    "read_counts",
+    "second_counts",
     "greedy_grades",
     "answer_counts",
     "strategy_counts",
@@ -60,7 +62,8 @@ class Evidence:
     ``frames`` holds the views that the measure asked for (columns: see ``docs/views.md``), this series only.
     ``n`` is the number of samples per problem and checkpoint (an adaptive audit draws fewer of some problems, and the
     base has more: column ``n_planned``), ``ks`` the values of k the user asked for. ``cluster_of`` numbers the
-    cluster of every problem of the audit; empty where each stands for itself.
+    cluster of every problem of the audit; empty where each stands for itself. ``guess_rate`` is the share of wrong
+    responses that the graders are reckoned to accept.
     """
 
     checkpoints: pd.DataFrame
@@ -68,6 +71,7 @@ class Evidence:
     n: int
     ks: tuple[int, ...]
     cluster_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    guess_rate: float = 0.0
     _made: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[[Evidence], T]) -> T:

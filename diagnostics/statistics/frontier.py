@@ -138,6 +138,57 @@ def against_frontier(
     return found if few_clusters(cluster_P) is None else [_without_intervals(one) for one in found]
 
 
+def colder_weights(
+    sharpness_S: Float[np.ndarray, " point"],
+    x_DS: Float[np.ndarray, "draw point"],
+    y_DS: Float[np.ndarray, "draw point"],
+    x_D: Float[np.ndarray, " draw"],
+    y_D: Float[np.ndarray, " draw"],
+) -> tuple[Float[np.ndarray, "draw point"], Float[np.ndarray, "draw point"]]:
+    """Shares of the drawn points that stand for the coldest base that has no more than a checkpoint, and no less.
+
+    No more pass@1 than the checkpoint's ``x_D``, no less pass@k than its ``y_D``; not colder than the sharpest point
+    that was drawn. Where drawing colder lowers pass@1, and the checkpoint's is lower, two standard errors are allowed.
+    The first shares give the frontier's pass@1 there, the second its pass@k: at most two neighbouring points have one.
+
+    >>> x, y, s = np.array([[0.2, 0.4, 0.5]]), np.array([[0.9, 0.8, 0.6]]), np.array([0.0, 0.4, 0.7])
+    >>> [one.round(2).tolist() for one in colder_weights(s, x, y, np.array([0.4]), np.array([0.3]))]  # lost more
+    [[[0.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]
+    >>> [one.round(2).tolist() for one in colder_weights(s, x, y, np.array([0.1]), np.array([0.3]))]  # pass@1 fell
+    [[[1.0, 0.0, 0.0]], [[1.0, 0.0, 0.0]]]
+    """
+    points = FrontierPoints(sharpness_S=sharpness_S, x_SP=x_DS.T, y_SP=y_DS.T, limit_P=None)
+    curve = _curve(points, x_DS, y_DS, np.zeros(len(x_DS)))
+    first_D = x_DS[:, 0]
+    allowed_D = np.where(x_D < first_D, np.minimum(x_D + 2.0 * (x_D - first_D).std(), first_D), x_D)
+    place_D = _last_place(np.minimum(allowed_D[:, None] - curve.least_DR, curve.y_DR - y_D[:, None]))
+    rising_DS = np.maximum(_in_order(x_DS), x_DS[:, :1])
+    return _shares_at(place_D, curve.x_DR, rising_DS), _shares_at(place_D, -curve.y_DR, _in_order(-y_DS))
+
+
+def _last_place(left_DR: Float[np.ndarray, "draw place"]) -> Float[np.ndarray, " draw"]:
+    """The last place of every row up to which something is left, between two places by the line through them; or 0."""
+    holds_DR = left_DR >= 0.0
+    last_D = np.where(holds_DR.any(axis=1), left_DR.shape[1] - 1 - holds_DR[:, ::-1].argmax(axis=1), 0)
+    rows, next_D = np.arange(len(left_DR)), np.minimum(last_D + 1, left_DR.shape[1] - 1)
+    here_D, there_D = np.maximum(left_DR[rows, last_D], 0.0), np.minimum(left_DR[rows, next_D], 0.0)
+    return last_D + np.where(here_D > there_D, here_D / np.maximum(here_D - there_D, 1e-300), 0.0) * (next_D > last_D)
+
+
+def _shares_at(
+    place_D: Float[np.ndarray, " draw"], value_DR: np.ndarray, value_DS: Float[np.ndarray, "draw point"]
+) -> Float[np.ndarray, "draw point"]:
+    """Of the points, whose values ascend, what makes up the value at a place of the curve."""
+    weight_DS = np.zeros_like(value_DS)
+    point_S, place_R = np.arange(value_DS.shape[1], dtype=np.float64), np.arange(value_DR.shape[1])
+    for weight_S, place, value_R, value_S in zip(weight_DS, place_D, value_DR, value_DS, strict=True):
+        value = np.interp(place, place_R, value_R)
+        point = float(np.interp(value, value_S, point_S)) if value > value_S[0] else 0.0
+        before = min(int(point), len(point_S) - 2)
+        weight_S[before], weight_S[before + 1] = before + 1 - point, point - before
+    return weight_DS
+
+
 def frontier_curve(
     points: FrontierPoints,
 ) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " place"]]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from scipy.special import gammaln
 from scipy.stats import hypergeom
 
 
@@ -36,6 +37,26 @@ def _pass_at_k_table(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct 
     table_CK = -np.expm1(_log_miss_table(n, ks)) + 0.0  # + 0.0 turns the −0.0 of row 0 into 0.0
     table_CK.setflags(write=False)
     return table_CK
+
+
+def pass_at_k_each(
+    n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k_P: Int[np.ndarray, " problem"]
+) -> Float[np.ndarray, " problem"]:
+    """h(c) of problems that each have their own n and k: probability. 0 where k is 0.
+
+    By log-gamma, to 1e-9 up to n = 4096: a table for every n that occurs would be larger than the problems are many.
+    Raises ``ValueError`` unless 0 ≤ k ≤ n and 0 ≤ c ≤ n.
+
+    >>> pass_at_k_each(np.array([4, 4, 2, 0]), np.array([1, 3, 0, 0]), np.array([2, 2, 1, 0])).round(4).tolist()
+    [0.5, 1.0, 0.0, 0.0]
+    """
+    if ((k_P < 0) | (k_P > n_P) | (correct_P < 0) | (correct_P > n_P)).any():
+        raise ValueError("pass@k needs 0 <= k <= n and 0 <= correct <= n of every problem")
+    wrong_P = n_P - correct_P
+    log_miss_P = (gammaln(wrong_P + 1.0) - gammaln(np.maximum(wrong_P - k_P, 0) + 1.0) - gammaln(n_P + 1.0)) + gammaln(
+        n_P - k_P + 1.0
+    )
+    return np.where(correct_P == 0, 0.0, np.where(wrong_P < k_P, 1.0, -np.expm1(np.minimum(log_miss_P, 0.0))))
 
 
 def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:

@@ -1,4 +1,4 @@
-"""What a documented relation and its columns are, and the columns that mean the same in all of them."""
+"""What a documented relation and its columns are, the columns that mean the same in all of them, and the counts."""
 
 from __future__ import annotations
 
@@ -65,6 +65,50 @@ COMMON: Mapping[str, Meaning] = MappingProxyType(
         "token_entropies": means("entropy of the distribution of each token", "nats"),
         "n": means("samples, without the greedy one", "samples"),
         "n_correct": means("correct ones among them", "samples"),
+        "n_cut": means("not correct and cut off; NULL where one of the samples does not tell", "samples"),
+        "n_unread": means(
+            "not correct, not cut off, and no answer could be read; NULL where one of the samples does not tell",
+            "samples",
+        ),
         "n_planned": means("samples that the audit wants here; fewer are there while it runs", "samples"),
     }
+)
+
+#: Samples of problems, counted: views and their columns, from what pass@k rests on to what a second verifier says.
+COUNT_RELATIONS: tuple[Relation, ...] = (
+    Relation(
+        name="problem_counts",
+        row="a problem at a checkpoint, with as many samples of it at every checkpoint: what a comparison needs",
+    ),
+    Relation(
+        name="sampled_counts",
+        row="a problem at a checkpoint, with all its samples (the base has more): what pass@k rests on",
+    ),
+    Relation(name="read_counts", row="the same, with what became of the samples that are not correct"),
+    Relation(
+        name="control_counts",
+        row="a problem at a temperature other than the audit's own: of the base sharper, of a checkpoint hotter",
+        columns={
+            "temperature": means("what it was drawn at", "temperature"),
+            "own_temperature": means("what the audit's own samples were drawn at", "temperature"),
+            "n_planned": means("samples of this problem that the audit wants at this temperature", "samples"),
+        },
+    ),
+    Relation(
+        name="second_gradings",
+        row="a series that `oversharp regrade` graded again",
+        columns={
+            "second_series": means("the series with the second grades; of several verifiers, of the one asked last"),
+            "verifier": means("the second verifier"),
+        },
+    ),
+    Relation(
+        name="second_counts",
+        row="a problem at a checkpoint and temperature, as the verifier of second_gradings grades its samples",
+        columns={
+            "temperature": means("what it was drawn at; NULL where that is the audit's own", "temperature"),
+            "verifier": means("the second verifier"),
+            "n_planned": means("samples of this problem that the audit wants at this temperature", "samples"),
+        },
+    ),
 )

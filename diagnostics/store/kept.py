@@ -29,7 +29,7 @@ KEPT_COLUMNS = (
 #: What it has not.
 NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reason")
 #: Views that stand on the kept ones as they do on the others.
-_ON_TOP = ("problem_counts", "sampled_counts")
+_ON_TOP = ("problem_counts", "sampled_counts", "read_counts")
 
 _CELLS = """
 CREATE TABLE {cells} AS

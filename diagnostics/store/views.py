@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from diagnostics.store.columns import COMMON as COMMON
+from diagnostics.store.columns import COUNT_RELATIONS, Meaning, Relation
 from diagnostics.store.columns import NO_UNIT as NO_UNIT
-from diagnostics.store.columns import Meaning, Relation
 from diagnostics.store.columns import means as _means
 from diagnostics.store.ways.relations import WAYS_RELATIONS
 
@@ -200,23 +200,7 @@ RELATIONS: tuple[Relation, ...] = (
             "n": _means("how often the checkpoint gave it", "samples"),
         },
     ),
-    Relation(
-        name="problem_counts",
-        row="a problem at a checkpoint, with as many samples of it at every checkpoint: what a comparison needs",
-    ),
-    Relation(
-        name="sampled_counts",
-        row="a problem at a checkpoint, with all its samples (the base has more): what pass@k rests on",
-    ),
-    Relation(
-        name="control_counts",
-        row="a problem at a temperature other than the audit's own: of the base sharper, of a checkpoint hotter",
-        columns={
-            "temperature": _means("what it was drawn at", "temperature"),
-            "own_temperature": _means("what the audit's own samples were drawn at", "temperature"),
-            "n_planned": _means("samples of this problem that the audit wants at this temperature", "samples"),
-        },
-    ),
+    *COUNT_RELATIONS,
     Relation(
         name="base_responses",
         row="a different response of the base to a problem, among its own samples",

@@ -197,6 +197,28 @@ FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
 
+-- The same, with what became of the samples that are not correct: so many were cut off, and of the others so many gave no
+-- answer that could be read. NULL where a sample does not tell.
+CREATE OR REPLACE VIEW read_counts AS
+SELECT
+    series,
+    checkpoint,
+    step,
+    is_base,
+    checkpoint_id,
+    task,
+    problem_id,
+    count(*) AS n,
+    count(*) FILTER (correct) AS n_correct,
+    CASE WHEN count(finish_reason) = count(*)
+        THEN count(*) FILTER (NOT correct AND finish_reason = 'length') END AS n_cut,
+    CASE WHEN count(state) = count(*)
+        THEN count(*) FILTER (NOT correct AND finish_reason IS DISTINCT FROM 'length' AND state <> 'ok') END AS n_unread,
+    n_planned
+FROM graded_samples
+WHERE NOT greedy
+GROUP BY ALL;
+
 -- Samples and correct samples per problem of what was drawn at other temperatures: the base sharper, a checkpoint hotter.
 CREATE OR REPLACE VIEW control_counts AS
 SELECT
@@ -211,12 +233,48 @@ SELECT
     s.problem_id,
     count(*) AS n,
     count(*) FILTER (s.correct) AS n_correct,
+    count(*) FILTER (NOT s.correct AND s.finish_reason = 'length') AS n_cut,
+    count(*) FILTER (NOT s.correct AND s.finish_reason IS DISTINCT FROM 'length' AND s.state <> 'ok') AS n_unread,
     s.n_planned
 FROM audit_samples AS s
 JOIN settings AS t USING (settings_id)
 JOIN current_audits AS a USING (audit_id)
 JOIN settings AS own ON own.settings_id = a.settings_id
 WHERE s.role = 'control' AND s.correct IS NOT NULL
+GROUP BY ALL;
+
+-- The series that hold what `oversharp regrade` says of the samples of another: of several verifiers the one asked last.
+CREATE OR REPLACE VIEW second_gradings AS
+SELECT a.series, b.series AS second_series, b.verifier
+FROM current_audits AS a
+JOIN current_audits AS b
+    ON b.settings_id = a.settings_id
+    AND b.series = a.series || ' (' || b.verifier || ')'
+WHERE a.verifier IS NULL
+QUALIFY row_number() OVER (PARTITION BY a.series ORDER BY b.updated_at DESC, b.audit_id) = 1;
+
+-- What the second verifier says, problem by problem: of own samples, and with their temperature of what was drawn at
+-- others.
+CREATE OR REPLACE VIEW second_counts AS
+SELECT
+    r.series,
+    s.checkpoint,
+    s.step,
+    s.is_base,
+    s.checkpoint_id,
+    CASE WHEN s.role = 'control' THEN t.temperature END AS temperature,  -- NULL: the audit's own
+    s.task,
+    s.problem_id,
+    s.verifier,
+    count(*) AS n,
+    count(*) FILTER (s.correct) AS n_correct,
+    count(*) FILTER (NOT s.correct AND s.finish_reason = 'length') AS n_cut,
+    count(*) FILTER (NOT s.correct AND s.finish_reason IS DISTINCT FROM 'length' AND s.state <> 'ok') AS n_unread,
+    s.n_planned
+FROM second_gradings AS r
+JOIN audit_samples AS s ON s.series = r.second_series
+JOIN settings AS t USING (settings_id)
+WHERE s.role <> 'panel' AND NOT s.greedy AND s.correct IS NOT NULL
 GROUP BY ALL;
 
 -- The base's different responses, how often it drew each, and how likely each is under it.

@@ -10,6 +10,7 @@ from diagnostics.verdict.record import SharpeningLabel
 from diagnostics.verdict.sentence import sharpening_text
 from diagnostics.verdict.shipping.words import alternatives_text, step_text
 from reports import citations, numbers
+from reports.budget import budget_figure, budget_sentence
 from reports.context import Context
 from reports.decision.choices import Choice, choices, groups
 from reports.evidence.source import SeriesSource
@@ -193,12 +194,14 @@ def _sentences(context: Context) -> tuple[str, ...]:
         return ()
     (series,) = context.series
     said = "" if series.verdict is None else sharpening_text(series.verdict)
+    budget = budget_sentence(context, series)
+    made_of = (budget,) if budget else ()
     if said:
-        return (said,)
-    return () if series.recorded or series.base_step == series.last_step else (HOW,)
+        return (said, *made_of)
+    return made_of if series.recorded or series.base_step == series.last_step else (HOW, *made_of)
 
 
 def _figures(context: Context) -> tuple[Figure, ...]:
-    """The run beside its base drawn sharper, where one picture holds all series, and the map of checkpoints and k."""
-    found = (first_figure(context)[0], change_map(context))
+    """The run beside its base drawn sharper, where one picture holds all series, the map, and what the change is of."""
+    found = (first_figure(context)[0], change_map(context), budget_figure(context))
     return tuple(one for one in found if isinstance(one, Figure))

@@ -36,6 +36,7 @@ _BESIDES = (
     ("another tool graded", "`oversharp regrade STORE --verifier math`"),
     ("graded by one verifier", "`oversharp regrade STORE --verifier NAME`, NAME being another"),
     ("tells why it ended", "a dump that tells it (`oversharp import --map …,finish_reason=FIELD`), or AUDIT"),
+    ("colder base reaches k =", "AUDIT with a larger --control-n"),
     ("tells how many tokens", "a dump that tells it (`oversharp import --map …,n_tokens=FIELD`), or AUDIT"),
     ("greedy response", "AUDIT, which draws a greedy response of every problem"),
     ("holds no rollouts", "AUDIT of a run directory that holds them"),

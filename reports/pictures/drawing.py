@@ -31,6 +31,7 @@ from reports.pictures.maps import (
 from reports.pictures.palette import PLACEHOLDERS
 from reports.pictures.plane import draw_plane, plane_height_pt
 from reports.pictures.points import points_text
+from reports.pictures.waterfall import Waterfall, draw_waterfall, waterfall_height_pt
 from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
@@ -84,6 +85,10 @@ def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
         case Plane():
             with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:
                 draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
+                yield canvas
+        case Waterfall():
+            with empty_canvas(WIDTH_PT, waterfall_height_pt(panel)) as canvas:
+                draw_waterfall(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
                 yield canvas
         case _:
             with empty_canvas(WIDTH_PT, HEIGHT_PT) as canvas:

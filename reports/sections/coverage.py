@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reports.budget import MEASURE as BUDGET
 from reports.context import Context, told_once
 from reports.evidence.source import SeriesSource
 from reports.findings.tables import POINTS
@@ -20,8 +21,8 @@ from reports.sections.coverage_figures import (
 from reports.wording import Change, bound, known
 
 TASK = "task:"
-#: The map of both is on the first screen.
-PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS)
+#: The map of both, and the budget of the change, are on the first screen.
+PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS, BUDGET)
 #: Figures without a place of their own, after the curves, the changes and the map.
 MEASURES = (
     "k_star",

@@ -121,6 +121,22 @@ def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_
     assert rates[2] == pytest.approx(result.n_disagreed / (PROBLEMS * REPEATS))
 
 
+def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regraded: RegradeResult) -> None:
+    with Store.open(regraded.store_path) as store:
+        rows = store.frame(
+            """
+            SELECT scope, value
+            FROM findings
+            WHERE series = $series AND measure = 'change_budget' AND step = 20 AND k = 1 AND value IS NOT NULL
+            """,
+            series=regraded.of_series,
+        )
+    value = dict(zip(rows["scope"], rows["value"], strict=True))
+    assert value["all"] < -0.2
+    assert value["grader"] == pytest.approx(value["all"], abs=1e-9)
+    assert "unread" not in value  # the tool that graded first does not tell
+
+
 def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RegradeResult, tmp_path: Path) -> None:
     result, store = regraded, regraded.store_path
     found = table(store, "FROM grade_disagreements ORDER BY problem_id, response_id")

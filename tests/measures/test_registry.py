@@ -33,7 +33,7 @@ def test_sections_come_in_reading_order_and_names_in_alphabetical():
 def test_a_misspelt_name_gets_the_nearest():
     with pytest.raises(ConfigError, match="no measure is called 'answer_entrpy'; did you mean answer_entropy"):
         get_measure("answer_entrpy")
-    with pytest.raises(ConfigError, match="known: best_at_k, best_of_k, control_pass_at_k"):
+    with pytest.raises(ConfigError, match="known: best_at_k, best_of_k, change_budget"):
         get_measure("zzz")
 
 

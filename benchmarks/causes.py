@@ -1,0 +1,228 @@
+"""Causes of a change of pass@k, planted alone and in pairs: is the leading one named, and are the parts right?
+
+``python benchmarks/causes.py`` draws the series of ``causes_worlds`` and puts the shipped measure ``change_budget`` to
+them, with clean twins in which both sides have one law; then it writes dumps with the same causes and lets the real
+import, grading, regrading and measuring say of them (``causes_dumps``). The tables go to ``results/causes.json`` and
+``.md``. Seeded; some minutes on one core.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from causes_dumps import dump_rows
+from causes_worlds import CAUSES, DIFFICULTIES, base_laws, drawn_evidence, ordered_parts, plant, true_parts
+from speed.results import circumstances
+
+from diagnostics.measures.change_budget import PARTS, compute
+from diagnostics.records.types import Finding
+
+RESULTS = Path(__file__).parent / "results"
+#: Problems and samples of each.
+SIZES = ((100, 128), (300, 64), (300, 256), (500, 128))
+ALONE, PAIRS, TWINS = 5, 1, 25
+#: Least change that somebody would ask a cause of; in probability.
+LEAST = 0.03
+WITHIN = 0.10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One series at the k of its larger true change; ``true`` and ``found`` are the parts of what was planted.
+
+    ``named``: the largest part is the cause that truly made the largest; None in a clean twin. ``off``: the largest
+    error of a planted part over the summed size of the true parts; ``off_in_order``: against what is true in the order
+    of the budget. ``held``: whether the intervals of all planted parts hold what is true. ``claimed``: parts that were
+    not planted whose interval leaves out 0, at any k.
+    """
+
+    causes: tuple[str, ...]
+    difficulty: str
+    n_problems: int
+    n: int
+    k: int
+    true: dict[str, float]
+    found: dict[str, float | None]
+    leading: str
+    named: bool | None
+    off: float | None
+    off_in_order: float | None
+    held: bool | None
+    claimed: tuple[str, ...]
+    path: str = "counts"
+
+
+def simulated() -> Iterator[Row]:
+    """Every size, law of difficulties and set of causes."""
+    pairs = tuple(combinations(CAUSES, 2))
+    cases = [((cause,), ALONE) for cause in CAUSES] + [(pair, PAIRS) for pair in pairs] + [((), TWINS)]
+    for place, (n_problems, n) in enumerate(SIZES):
+        for number, (causes, times) in enumerate(cases):
+            for one in range(times):
+                difficulty = list(DIFFICULTIES)[(one + number + place) % len(DIFFICULTIES)]
+                rng = np.random.default_rng([20, place, number, one])
+                law_PR = base_laws(DIFFICULTIES[difficulty](n_problems, rng), rng)
+                planted = plant(law_PR, rng)
+                findings = compute(drawn_evidence(law_PR, causes, planted, n, rng))
+                ks = (1, n // 2)
+                true = {k: true_parts(law_PR, causes, planted, k) for k in ks}
+                k = max(ks, key=lambda k, true=true: abs(sum(true[k].values())))
+                row = row_of(causes, findings, true[k], k, ordered_parts(law_PR, causes, planted, k))
+                yield replace(row, difficulty=difficulty, n_problems=n_problems, n=n)
+
+
+def row_of(
+    causes: Sequence[str],
+    findings: Sequence[Finding],
+    true: dict[str, float],
+    k: int,
+    ordered: dict[str, float] | None = None,
+) -> Row:
+    """What the budget at ``k`` says of the planted causes, and at any k of others."""
+    at_k = {one.scope: one for one in findings if one.k == k}
+    value = {part: at_k[part].value for part in PARTS if part in at_k}
+    leading = max(PARTS, key=lambda part: abs(value.get(part) or 0.0))
+    size = sum(map(abs, true.values()))
+    errors = [abs((value.get(cause) or 0.0) - true[cause]) for cause in causes]
+    in_order = [abs((value.get(cause) or 0.0) - part) for cause, part in (ordered or {}).items()]
+    sure = {one.scope for one in findings if one.low is not None and one.low * (one.high or 0.0) > 0}
+    return Row(
+        causes=tuple(causes),
+        difficulty="",
+        n_problems=0,
+        n=0,
+        k=k,
+        true=true,
+        found={cause: value.get(cause) for cause in causes},
+        leading=leading,
+        named=leading == max(true, key=lambda cause: abs(true[cause])) if causes else None,
+        off=max(errors) / size if causes and size else None,
+        off_in_order=max(in_order) / size if in_order and size else None,
+        held=all(_holds(at_k[cause], true[cause]) for cause in causes) if causes else None,
+        claimed=tuple(sorted(sure - {*causes, "all"} if causes else sure)),
+    )
+
+
+def _holds(found: Finding, true: float) -> bool:
+    return found.low is not None and found.high is not None and found.low <= true <= found.high
+
+
+# ---------------------------------------------------------------- tables
+
+
+def page(rows: Sequence[Row], made: dict) -> str:
+    planted = [one for one in rows if one.path == "counts" and one.causes and _size(one) >= LEAST]
+    small = sum(1 for one in rows if one.path == "counts" and one.causes) - len(planted)
+    twins = [one for one in rows if one.path == "counts" and not one.causes]
+    lines = [
+        "# What a change of pass@k is made of: planted causes",
+        "",
+        f"Made by `python benchmarks/causes.py` in {made['cpu_s'] / 60:.0f} minutes of one core; machine and versions "
+        f"are in `causes.json`. {len(planted)} series with causes planted alone and in pairs that truly change pass@k "
+        f"by {100 * LEAST:.0f} points or more ({small} more change it less, and are left out), at the k, 1 or n / 2, "
+        f"with the larger change; {len(twins)} clean twins, both sides of one law. *Named*: the largest part is the "
+        "cause that truly made the largest one. *Within 10*: every planted part is within 10 points of its true share, "
+        "of the summed size of the true parts. *In order*: the same, true "
+        "being what each is in the order of the budget: what is no ability first, then the colder base, then problems "
+        "and ways. *Held*: the intervals of all planted parts hold what is true. *Others*: "
+        "a part that was not planted is told as surely not 0, at any k. What is true of a pair are Shapley values over "
+        "the laws with and without each.",
+        "",
+        *_table("planted", [*_by(planted, lambda row: len(row.causes), {1: "alone", 2: "in pairs"}), ("all", planted)]),
+        "",
+        *_table("problems × samples", _by(planted, lambda row: f"{row.n_problems} × {row.n}")),
+        "",
+        *_table("alone", _by([one for one in planted if len(one.causes) == 1], lambda row: row.causes[0])),
+        "",
+        *_table(
+            "in a pair with others",
+            [(cause, [one for one in planted if len(one.causes) == 2 and cause in one.causes]) for cause in CAUSES],
+        ),
+        "",
+        "Clean twins in which any part is told as surely not 0, at k = 1 or at n / 2:",
+        "",
+        "| problems × samples | series | any claim, % |",
+        "|---|---:|---:|",
+        *(
+            f"| {name} | {len(own)} | {_percent(sum(bool(one.claimed) for one in own), len(own))} |"
+            for name, own in [*_by(twins, lambda row: f"{row.n_problems} × {row.n}"), ("all", twins)]
+        ),
+        "",
+        "## Through the real path",
+        "",
+        "Dumps with the causes written into their responses, imported, graded by `math`, measured; the grader's "
+        "corrupted rewards come with the dump, and `oversharp regrade --verifier math` grades again. The colder base "
+        "is planted as the answers of two draws that agree, at k = n / 16.",
+        "",
+        "| planted | problems × samples | k | true, points | found, points | leading part |",
+        "|---|---|---:|---|---|---|",
+        *(_real(one) for one in rows if one.path == "dump"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _size(row: Row) -> float:
+    return abs(sum(row.true.values()))
+
+
+def _by(rows: Sequence[Row], key, names: dict | None = None) -> list[tuple[str, list[Row]]]:
+    found = sorted({key(row) for row in rows}, key=str)
+    return [(str((names or {}).get(one, one)), [row for row in rows if key(row) == one]) for one in found]
+
+
+def _table(title: str, groups: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
+    lines = [
+        f"| {title} | series | named, % | within 10, % | in order, % | held, % | others, % |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, rows in groups:
+        counts = (
+            sum(bool(row.named) for row in rows),
+            sum(row.off is not None and row.off <= WITHIN for row in rows),
+            sum(row.off_in_order is not None and row.off_in_order <= WITHIN for row in rows),
+            sum(bool(row.held) for row in rows),
+            sum(bool(row.claimed) for row in rows),
+        )
+        lines.append(f"| {name} | {len(rows)} | {' | '.join(_percent(one, len(rows)) for one in counts)} |")
+    return lines
+
+
+def _percent(count: int, of: int) -> str:
+    return f"{100 * count / of:.1f}" if of else "–"
+
+
+def _real(row: Row) -> str:
+    true = ", ".join(f"{cause} {100 * value:+.1f}" for cause, value in row.true.items()) or "nothing"
+    found = ", ".join(
+        f"{cause} " + ("unknown" if value is None else f"{100 * value:+.1f}") for cause, value in row.found.items()
+    )
+    claims = f"; surely not 0: {', '.join(row.claimed)}" if row.claimed else ""
+    return (
+        f"| {' + '.join(row.causes) or 'clean twin'} | {row.n_problems} × {row.n} | {row.k} | {true} | {found or '–'} "
+        f"| {row.leading if row.causes else 'none' if not row.claimed else ''}{claims} |"
+    ).replace("-", "−")
+
+
+def _said(row: Row) -> Row:
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+def main() -> None:
+    start = time.process_time()
+    rows = [_said(row) for made_of in (simulated(), dump_rows(row_of)) for row in made_of]
+    made = {"cpu_s": time.process_time() - start, **circumstances(("oversharp", "numpy", "scipy", "duckdb"))}
+    kept = [{**asdict(row), "causes": list(row.causes)} for row in rows]
+    (RESULTS / "causes.json").write_text(json.dumps({**made, "rows": kept}, indent=1) + "\n")
+    (RESULTS / "causes.md").write_text(page(rows, made))
+
+
+if __name__ == "__main__":
+    main()

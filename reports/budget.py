@@ -1,0 +1,178 @@
+"""What a change of pass@k is made of, in a figure and a sentence: the measure ``change_budget`` at the last step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from diagnostics.measures.change_budget import PARTS
+from reports import numbers
+from reports.context import Context
+from reports.evidence.source import SeriesSource
+from reports.findings.tables import POINTS
+from reports.pictures.waterfall import Waterfall, WaterfallPart
+from reports.records import Cell, Figure, Table, columns
+from reports.wording import bound
+
+MEASURE = "change_budget"
+TITLE = "What the change is made of"
+#: Part → its name beside a bar, and what it is in a sentence.
+NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "cut_off": ("cut off", "samples that were cut off"),
+        "unread": ("no answer read", "samples without an answer that could be read"),
+        "grader": ("second grader", "grades that the second verifier does not share"),
+        "sharpening": ("a sharper base", "what sharpening the base alone does"),
+        "guesses": ("rarely solved", "problems so rarely solved that luck would look the same"),
+        "lost": ("problems lost", "problems that are no longer solved"),
+        "gained": ("problems gained", "problems that were not solved before"),
+        "ways": ("ways gone", "problems of which a way of solving is gone"),
+        "unexplained": ("unexplained", "unexplained, on problems that both solve"),
+    }
+)
+#: Bars that would show as nothing are left to the table, in points.
+_LEAST = 0.05
+_MOST_PANELS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The parts of the change of pass@``k`` of the last checkpoint, those that are known, and the whole of it."""
+
+    series: SeriesSource
+    k: int
+    whole: WaterfallPart
+    parts: Mapping[str, WaterfallPart]
+    unknown: Mapping[str, str]
+
+
+def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> Budget | None:
+    """Of the last checkpoint at the largest k, or at ``k``; None where the store has none."""
+    findings = context.source.findings
+    at = (findings["measure"] == MEASURE) & (findings["series"] == series.name)
+    rows = findings[at & (findings["step"] == series.last_step) & findings["k"].notna()]
+    if rows.empty or series.last_step == series.base_step:
+        return None
+    k = int(rows["k"].max()) if k is None else k
+    by_scope = {str(row["scope"]): row for row in rows[rows["k"] == k].to_dict("records")}
+    known = {
+        scope: _part(scope, float(row["value"]), bound(row["low"]), bound(row["high"]))
+        for scope, row in by_scope.items()
+        if bound(row["value"]) is not None
+    }
+    if "all" not in known:
+        return None
+    return Budget(
+        series=series,
+        k=k,
+        whole=known["all"],
+        parts={part: known[part] for part in PARTS if part in known},
+        unknown={part: str(by_scope[part]["why"]) for part in PARTS if part in by_scope and part not in known},
+    )
+
+
+def _part(scope: str, value: float, low: float | None, high: float | None) -> WaterfallPart:
+    return WaterfallPart(
+        name=NAMES[scope][0] if scope in NAMES else "whole change",
+        value=100.0 * value,
+        low=None if low is None else 100.0 * low,
+        high=None if high is None else 100.0 * high,
+        sure=low is not None and high is not None and (low > 0 or high < 0),
+    )
+
+
+def budget_sentence(context: Context, series: SeriesSource) -> str:
+    """What is surely a part of the change at the largest k, and the rest; empty where nothing is sure."""
+    budget = budget_of(context, series)
+    if budget is None:
+        return ""
+    sure = sorted(
+        (part for part, one in budget.parts.items() if one.sure), key=lambda part: -abs(budget.parts[part].value)
+    )
+    if not (sure or budget.whole.sure):
+        return ""
+    start = (
+        f"Of the {_points(budget.whole.value)} points of pass@{budget.k} from the base to "
+        f"{series.step_text(series.last_step)}"
+    )
+    if not sure:
+        return f"{start}, no single part is surely other than 0."
+    named = [f"{_points(budget.parts[part].value)} are {NAMES[part][1]}" for part in sure]
+    rest = budget.whole.value - sum(budget.parts[part].value for part in sure)
+    ending = f"; the other parts, each of which may be 0, add up to {_points(rest)}" if abs(rest) >= _LEAST else ""
+    return f"{start}, {numbers.listing(tuple(named))}{ending}."
+
+
+def _points(value: float) -> str:
+    return numbers.fixed(value, 1, signed=True)
+
+
+def budget_figure(context: Context) -> Figure | None:
+    """Of a single series pass@1 and the largest k, of several the largest k each; None without a budget."""
+    if len(context.series) == 1:
+        found = [budget_of(context, context.series[0], k) for k in (1, None)]
+    else:
+        found = [budget_of(context, series) for series in context.series]
+    made = [one for one in found if one is not None][:_MOST_PANELS]
+    shown = [one for place, one in enumerate(made) if one not in made[:place]]
+    if not shown:
+        return None
+    return Figure(
+        figure_id="budget",
+        title=TITLE,
+        caption=(
+            "Parts of the change of pass@k from the base to the last checkpoint, from top to bottom, each beginning "
+            f"where the one above ends; they add up to the whole. Thin lines: {numbers.NINETY_FIVE} intervals that "
+            "hold for all parts of one picture together; pale: the interval holds 0. A part says what would be "
+            "otherwise, not what was done to the model (oversharp explain change_budget)."
+        ),
+        notes=_notes(shown),
+        x_label="points",
+        y_label="",
+        panels=tuple(_panel(one, is_alone=len(context.series) == 1) for one in shown),
+        table=_table(shown),
+        finding=budget_sentence(context, context.series[0]) if len(context.series) == 1 else "",
+    )
+
+
+def _panel(budget: Budget, *, is_alone: bool) -> Waterfall:
+    shown = tuple(one for one in budget.parts.values() if one.sure or abs(one.value) >= _LEAST)
+    title = f"pass@{budget.k}" if is_alone else f"{budget.series.name}: pass@{budget.k}"
+    told = ", ".join(f"{one.name} {_points(one.value)}" for one in shown)
+    return Waterfall(
+        title=title,
+        lines=(),
+        description=f"{title}, {_points(budget.whole.value)} points in all: {told or 'no part'}.",
+        parts=shown,
+        whole=budget.whole,
+    )
+
+
+def _notes(shown: Sequence[Budget]) -> tuple[str, ...]:
+    """What no picture could show, once for each part and reason."""
+    told = {(part, why): None for one in shown for part, why in one.unknown.items()}
+    return tuple(f"Not known: {NAMES[part][0]} ({why})." for part, why in told)
+
+
+def _table(shown: Sequence[Budget]) -> Table:
+    rows = [
+        (
+            Cell(text=one.series.name),
+            Cell(text=part.name),
+            Cell.count(one.k),
+            POINTS.cell(part.value / 100.0, _share(part.low), _share(part.high)),
+        )
+        for one in shown
+        for part in (*one.parts.values(), one.whole)
+    ]
+    return Table(
+        title="What the change is made of: data",
+        columns=columns("series", "part", numbers=("k", "points")),
+        rows=tuple(rows),
+        folded=True,
+    )
+
+
+def _share(points: float | None) -> float | None:
+    return None if points is None else points / 100.0

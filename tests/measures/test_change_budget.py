@@ -1,0 +1,259 @@
+"""The budget of a change: it adds up, names what was planted, and claims nothing of two draws of one law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagnostics.measures._budget import Graded, Gradings, change_with, guessed_at_most, split_at_guesses
+from diagnostics.measures.change_budget import PARTS, SCOPES, compute
+from diagnostics.measures.contract import Evidence
+from diagnostics.records.types import Finding
+from diagnostics.statistics.pass_at_k import pass_at_k_each
+
+N = 64
+COLUMNS = ["checkpoint_id", "problem_id", "n", "n_correct", "n_cut", "n_unread"]
+
+
+def evidence_of(base: np.ndarray, late: np.ndarray, *, cut: object = 0, unread: object = 0, n: int = N) -> Evidence:
+    """Two checkpoints with so many correct samples of each problem; ``cut`` and ``unread`` are of the late one."""
+    made = []
+    for name, correct, own_cut, own_unread in (("base", base, 0, 0), ("late", late, cut, unread)):
+        problems = [f"q{i:03d}" for i in range(len(base))]
+        made.append(
+            pd.DataFrame(
+                {
+                    "checkpoint_id": name,
+                    "problem_id": problems,
+                    "task": "task",
+                    "n": n,
+                    "n_correct": correct,
+                    "n_cut": own_cut,
+                    "n_unread": own_unread,
+                    "n_planned": n,
+                }
+            )
+        )
+    frame = pd.concat(made, ignore_index=True)
+    ids = ["base", "late"]
+    checkpoints = pd.DataFrame({"checkpoint_id": ids, "checkpoint": ids, "step": [0, 1], "is_base": [True, False]})
+    frames = {"read_counts": frame, "sampled_counts": frame, "problem_counts": frame}
+    return Evidence(checkpoints=checkpoints, frames=frames, n=n, ks=(1,), guess_rate=0.005)
+
+
+def with_second(evidence: Evidence, **correct: np.ndarray) -> Evidence:
+    """A second verifier accepts so many samples of each checkpoint."""
+    frame = evidence.frames["read_counts"].assign(temperature=np.nan)
+    for name, hits in correct.items():
+        frame.loc[frame["checkpoint_id"] == name, "n_correct"] = hits
+    return replace(evidence, frames={**evidence.frames, "second_counts": frame})
+
+
+def with_colder(evidence: Evidence, **correct: np.ndarray) -> Evidence:
+    """The base at T = 0.6 and 0.3."""
+    base = evidence.frames["read_counts"].query("checkpoint_id == 'base'")
+    rows = [
+        base.assign(temperature=temperature, own_temperature=1.0, n_correct=correct[name])
+        for temperature, name in ((0.6, "cool"), (0.3, "cold"))
+    ]
+    return replace(evidence, frames={**evidence.frames, "control_counts": pd.concat(rows, ignore_index=True)})
+
+
+def parts_at(evidence: Evidence, k: int) -> dict[str, Finding]:
+    found = {one.scope: one for one in compute(evidence) if one.k == k}
+    assert tuple(found) == SCOPES
+    return found
+
+
+def values_at(evidence: Evidence, k: int) -> dict[str, float]:
+    return {scope: one.value for scope, one in parts_at(evidence, k).items() if one.value is not None}
+
+
+def random_rates(seed: int = 0, problems: int = 200) -> np.ndarray:
+    return np.random.default_rng(seed).beta(0.4, 0.6, problems)
+
+
+def drawn(rate: np.ndarray, seed: int, n: int = N) -> np.ndarray:
+    return np.random.default_rng(seed).binomial(n, rate)
+
+
+def test_the_parts_add_up_to_the_change_at_every_k() -> None:
+    rate = random_rates()
+    late = drawn(rate * 0.6, 2)
+    evidence = evidence_of(drawn(rate, 1), late, cut=(N - late) // 3, unread=(N - late) // 4)
+    evidence = with_colder(evidence, cool=drawn(rate**0.8, 3), cold=drawn(rate**0.6, 4))
+    for k in (1, 32):
+        values = values_at(evidence, k)
+        assert sum(values[part] for part in values.keys() & set(PARTS)) == pytest.approx(values["all"], abs=1e-12)
+
+
+def test_the_whole_is_the_mean_change_of_pass_at_k() -> None:
+    base, late = drawn(random_rates(), 1), drawn(random_rates(), 2)
+    n_P, k_P = np.full(len(base), N), np.full(len(base), 32)
+    expected = (pass_at_k_each(n_P, late, k_P) - pass_at_k_each(n_P, base, k_P)).mean()
+    assert values_at(evidence_of(base, late), 32)["all"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_samples_that_were_cut_off_at_random_carry_the_whole_fall() -> None:
+    rate = np.full(200, 0.5)
+    late = drawn(rate * 0.5, 2)
+    values = values_at(evidence_of(drawn(rate, 1), late, cut=drawn(np.full(200, 0.5), 3).clip(max=N - late)), 1)
+    assert values["cut_off"] == pytest.approx(-0.25, abs=0.02)
+    assert abs(values["all"] - values["cut_off"]) < 0.02
+    assert values["unread"] == 0.0
+
+
+def test_two_causes_that_take_the_same_samples_share_what_either_would_give_back() -> None:
+    half, none = np.full(50, 32), np.zeros(50, dtype=np.int64)
+    graded = Graded(n_P=np.full(50, N), correct_P=half, cut_P=none, unread_P=none)
+    late = Graded(n_P=np.full(50, N), correct_P=np.full(50, 16), cut_P=np.full(50, 16), unread_P=np.full(50, 16))
+    base, after = Gradings(own=graded), Gradings(own=late)
+    assert change_with(base, after, frozenset({"cut_off"}), 1).mean() == pytest.approx(16 / 48 - 0.5)
+    values = values_at(evidence_of(half, np.full(50, 16), cut=16, unread=16), 1)
+    assert values["cut_off"] == pytest.approx(values["unread"]) == pytest.approx(-0.125)
+
+
+def test_a_second_grader_takes_what_the_first_rejected_wrongly() -> None:
+    truth = drawn(random_rates(), 1)
+    evidence = with_second(evidence_of(truth, truth // 2), base=truth, late=truth)
+    values = values_at(evidence, 1)
+    assert values["grader"] == pytest.approx(values["all"], abs=1e-12)
+    assert "ways" not in values
+
+
+def test_a_base_that_was_drawn_colder_is_told_as_sharpening() -> None:
+    rate = np.random.default_rng(0).beta(1.0, 0.8, 400)
+    cool, cold = (rate**a / (rate**a + (0.6 * (1 - rate)) ** a) for a in (1 / 0.6, 1 / 0.3))
+    evidence = evidence_of(drawn(rate, 1), drawn(cool, 2))
+    values = values_at(with_colder(evidence, cool=drawn(cool, 3), cold=drawn(cold, 4)), 1)
+    assert values["all"] > 0.05
+    assert values["sharpening"] == pytest.approx(values["all"], abs=0.02)
+
+
+def test_problems_that_were_lost_do_not_hide_how_sharp_a_run_is() -> None:
+    rate = np.random.default_rng(0).beta(1.0, 0.8, 400)
+    cool, cold = (rate**a / (rate**a + (0.6 * (1 - rate)) ** a) for a in (1 / 0.6, 1 / 0.3))
+    late = np.where(np.arange(400) % 5, cool, 0.0)
+    evidence = evidence_of(drawn(rate, 1), drawn(late, 2))
+    values = values_at(with_colder(evidence, cool=drawn(cool, 3), cold=drawn(cold, 4)), 1)
+    assert values["sharpening"] == pytest.approx((cool - rate).mean(), abs=0.02)
+    assert values["lost"] == pytest.approx((late - cool).mean(), abs=0.03)
+
+
+def test_a_run_whose_pass_at_1_fell_is_no_colder_base() -> None:
+    rate = random_rates(problems=400)
+    cool, cold = (rate**a / (rate**a + (1 - rate) ** a) for a in (1 / 0.6, 1 / 0.3))
+    evidence = with_colder(evidence_of(drawn(rate, 1), drawn(rate * 0.5, 2)), cool=drawn(cool, 3), cold=drawn(cold, 4))
+    assert values_at(evidence, 1)["sharpening"] == 0.0
+    assert values_at(evidence, 32)["sharpening"] == 0.0
+
+
+def test_problems_that_are_never_solved_again_are_lost_and_new_ones_gained() -> None:
+    rate = np.repeat([0.5, 0.0, 0.5], 60)
+    late = np.repeat([0.0, 0.5, 0.5], 60)
+    values = values_at(evidence_of(drawn(rate, 1), drawn(late, 2)), 32)
+    assert values["lost"] == pytest.approx(-1 / 3, abs=0.01)
+    assert values["gained"] == pytest.approx(1 / 3, abs=0.01)
+    assert abs(values["unexplained"]) < 0.01
+
+
+def test_what_guesses_alone_would_solve_is_called_no_loss() -> None:
+    rate = np.repeat([0.005, 0.5], 100)
+    values = values_at(evidence_of(drawn(rate, 1, 256), drawn(np.repeat([0.0, 0.5], 100), 2, 256), n=256), 128)
+    assert values["guesses"] == pytest.approx(-0.24, abs=0.06)
+    assert abs(values["lost"]) < 0.03
+
+
+def ways_of(counts: dict[str, dict[str, int]], problems: int) -> pd.DataFrame:
+    rows = [
+        (checkpoint, f"q{i:03d}", way, half, n, "way")
+        for checkpoint, ways in counts.items()
+        for i in range(problems)
+        for way, n in ways.items()
+        for half in (True, False)
+    ]
+    return pd.DataFrame(rows, columns=["checkpoint_id", "problem_id", "way", "first_half", "n", "level"])
+
+
+def test_a_fall_where_a_way_is_gone_and_another_left_is_told_as_ways() -> None:
+    evidence = evidence_of(np.full(100, 32), np.full(100, 16))
+    frame = ways_of({"base": {"sum": 8, "product": 8}, "late": {"product": 8}}, 100)
+    evidence = replace(evidence, frames={**evidence.frames, "way_counts": frame})
+    values = values_at(evidence, 1)
+    assert values["ways"] == pytest.approx(-0.25, abs=0.01)
+    kept = ways_of({"base": {"sum": 8, "product": 8}, "late": {"sum": 4, "product": 4}}, 100)
+    assert values_at(replace(evidence, frames={**evidence.frames, "way_counts": kept}), 1)["ways"] == 0.0
+
+
+def test_late_samples_of_unknown_way_may_be_of_any_way() -> None:
+    evidence = evidence_of(np.full(100, 32), np.full(100, 16))
+    frame = ways_of({"base": {"sum": 8, "product": 8}, "late": {"product": 4}}, 100)
+    unknown = ways_of({"late": {"?": 4}}, 100).assign(way=None)
+    evidence = replace(evidence, frames={**evidence.frames, "way_counts": pd.concat([frame, unknown])})
+    assert values_at(evidence, 1)["ways"] == 0.0
+
+
+def test_two_draws_of_one_law_have_parts_of_mean_zero() -> None:
+    """At few samples: a group told by the samples that it is measured on would lose what it had by luck."""
+    rate = random_rates(problems=150)
+    sums = {part: [] for part in ("guesses", "lost", "gained", "unexplained")}
+    for seed in range(40):
+        values = values_at(evidence_of(drawn(rate, 2 * seed, 16), drawn(rate, 2 * seed + 1, 16), n=16), 8)
+        for part, own in sums.items():
+            own.append(values[part])
+    for part, own in sums.items():
+        assert abs(np.mean(own)) < 4 * np.std(own) / np.sqrt(len(own)), part
+
+
+def test_a_clean_twin_claims_nothing() -> None:
+    rate, claimed = random_rates(problems=200), 0
+    for seed in range(20):
+        cut = drawn(np.full(200, 0.3), 100 + seed)
+        late = drawn(rate, 2 * seed + 1)
+        evidence = evidence_of(drawn(rate, 2 * seed), late, unread=np.minimum(cut, N - late) * 0)
+        found = parts_at(evidence, 32)
+        claimed += any(one.low * one.high > 0 for one in found.values() if one.low is not None)
+    assert claimed <= 2
+
+
+def test_where_nothing_is_left_to_read_nothing_is_undone() -> None:
+    values = values_at(evidence_of(np.full(50, 32), np.zeros(50, dtype=np.int64), cut=N), 1)
+    assert values["cut_off"] == 0.0
+    assert values["unexplained"] == pytest.approx(-0.5)
+
+
+def test_a_part_that_cannot_be_known_says_what_would_make_it_known() -> None:
+    evidence = evidence_of(np.full(50, 32), np.full(50, 16), cut=None, unread=None)
+    found = parts_at(evidence, 1)
+    assert {scope: one.why for scope, one in found.items() if one.value is None} == {
+        "cut_off": "not every graded sample tells why it ended",
+        "unread": "another tool graded, which does not tell what it could not read",
+        "grader": "graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its "
+        "own",
+        "sharpening": "the base was not drawn at a lower temperature: --controls does",
+        "ways": "no correct sample was read for its way: there is none, or there are more than 3,000,000 samples",
+    }
+
+
+def test_intervals_are_over_clusters_where_problems_are_related() -> None:
+    rate = random_rates(problems=60)
+    evidence = evidence_of(drawn(rate, 1), drawn(rate * 0.5, 2))
+    problems = sorted(set(evidence.frames["read_counts"]["problem_id"]))
+    few = replace(evidence, cluster_of={problem: i // 20 for i, problem in enumerate(problems)})
+    some = replace(evidence, cluster_of={problem: i // 3 for i, problem in enumerate(problems)})
+    assert {one.interval_over for one in parts_at(some, 1).values() if one.value is not None} == {"clusters"}
+    assert all(one.low is None and one.why_no_interval for one in parts_at(few, 1).values() if one.value is not None)
+
+
+def test_halves_that_tell_and_halves_that_count_are_apart() -> None:
+    """Mean over draws of the product of share and pass@k, against the share times pass@k of the law."""
+    rng = np.random.default_rng(0)
+    hits = rng.binomial(16, 0.1, 20_000)
+    found = split_at_guesses(np.full(20_000, 16), hits, np.full(20_000, 8), 0.005)
+    assert guessed_at_most(np.array([8]), 0.005).tolist() == [1]
+    share, value = 0.9**8 + 8 * 0.1 * 0.9**7, 1 - 0.9**8
+    assert found.at_P.mean() == pytest.approx(share, abs=0.01)
+    assert found.value_at_P.mean() == pytest.approx(share * value, abs=0.01)
