@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, plan_cost
+from diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
 from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
+from diagnostics.audit.cost.measured import MEASURED
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.records.errors import CheckpointError, ConfigError
@@ -123,3 +125,26 @@ def test_an_adapter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="an adapter; name the model that it lies on"):
         read_shape(str(tmp_path))
+
+
+def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer()
+    model = build_model(0)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    shape = read_shape(str(tmp_path))
+    flop = [tokens * shape.token_flop(40 + tokens / 2) for tokens in (5.0, 20.0)]
+    n_samples = round(
+        MEASURED.sampling_flop * 600 / flop[0]
+    )  # a quarter takes ten minutes of the one core of a small model
+    said = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
+    most = guess_text(600, 600 * flop[1] / flop[0], max_tokens=20, gpu=None)
+    assert said == most
+    assert "about 10 min if responses take a quarter of their 20 tokens" in said
+    assert MEASURED.hardware in said
+    assert sampling_guess(str(tmp_path / "no"), n_samples=1, max_tokens=1, prompt_tokens=1, device="cpu") == ""
+
+
+def test_a_guess_for_a_gpu_is_the_least_that_its_data_sheet_allows() -> None:
+    # 6,000 bytes of cache less 2,000 of weights hold 1 row of 60 tokens of 40 bytes; a step reads 2,000 + 50 * 40 bytes
+    assert _gpu_seconds(SHAPE, GPU, 10, 20.0, 40.0) == pytest.approx(10 * 20 / 1 * 0.4)
