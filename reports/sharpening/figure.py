@@ -73,8 +73,7 @@ def _by_base(context: Context) -> list[list[Points]]:
     groups: dict[tuple[object, ...], list[Points]] = {}
     for series in context.series:
         if (points := points_of(context, series)) is not None:
-            alone = () if len(points.colder) > 1 else (series.name,)
-            groups.setdefault((*_base(points), *alone), []).append(points)
+            groups.setdefault(_base(points), []).append(points)
     return list(groups.values())
 
 
@@ -115,7 +114,7 @@ def _notes_of(context: Context, group: Sequence[Points]) -> tuple[str, ...]:
 
 
 def shared_figure(context: Context) -> Figure | None:
-    """All series that were audited from one base beside it; None for fewer than two, or where it was not drawn sharper.
+    """All series that were audited from one base beside it, or one that is not drawn sharper; None for fewer than two.
 
     Their frontiers are one: the base's samples and controls are shared by all series of a store that were drawn alike.
     At the largest k that all of them are seen at.
@@ -123,12 +122,12 @@ def shared_figure(context: Context) -> Figure | None:
     ks = [k for series in context.series if (k := k_of(context, series)) is not None]
     at = min(ks, default=None)
     found = [points for series in context.series if (points := points_of(context, series, at)) is not None]
-    shared = [one for one in found if _base(one) == _base(found[0]) and len(one.colder) > 1]
-    if len(shared) < 2 or len(shared) < len(context.series):
+    if len(found) < 2 or len(found) < len(context.series) or any(_base(one) != _base(found[0]) for one in found):
         return None
-    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(shared)]
-    title = f"{numbers.listing(tuple(one.series.name for one in shared))}: {TITLE}"
-    return replace(_figure(shared, paths), figure_id="compare-sharpening", title=title, notes=_not_hotter(shared))
+    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(found)]
+    title = f"{numbers.listing(tuple(one.series.name for one in found))}: {TITLE}"
+    notes = tuple(dict.fromkeys(_notes_of(context, found)))
+    return replace(_figure(found, paths), figure_id="compare-sharpening", title=title, notes=notes)
 
 
 def _base(points: Points) -> tuple[object, ...]:
@@ -337,11 +336,12 @@ def _agreeing(context: Context, series: SeriesSource) -> tuple[str, ...]:
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
     interval = f" ({numbers.points_interval(low, high)})" if low is not None and high is not None else ""
     side = "above" if value >= 0 else "below"
-    return (
+    said = (
         f"Sharpening by agreement, from counts alone: with the same pass@{int(row['k'])}, pass@1 of the last "
         f"checkpoint is {numbers.points(abs(value), signed=False)} points{interval} {side} that of the base's answers "
-        "on which several draws agree.",
+        "on which several draws agree."
     )
+    return (context.named(series, said),)
 
 
 def _described(all_points: Sequence[Points]) -> str:

@@ -110,7 +110,7 @@ def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is
     lines = written.read_text(encoding="utf-8").splitlines()
     assert lines[1] == r"\begin{tabular}{llrr}"
     assert lines[3].startswith("series & checkpoint & pass@1 & pass@")
-    assert [line.split(" & ")[0] for line in lines[5:7]] == ["all", "all"]
+    assert [line.split(" & ")[1] for line in lines[5:8]] == ["base", "step 20", "step 40"]
     assert {line.split(" & ")[0] for line in lines[5:-2]} == {"all", "grpo", "iac, seed 1"}
     assert not list((tmp_path / "plots").glob("*.svg"))
     own = ("--series", "grpo", "--figure", "coverage-map", "--format", "latex,pdf")
