@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reports import numbers
 from reports.records import Figure
 
 #: What LaTeX reads otherwise than as itself, and signs that its fonts may lack.
@@ -28,9 +29,11 @@ def figure_latex(figure: Figure) -> str:
     table = figure.table
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     rows = [[cell.text for cell in row] for row in table.rows]
-    note = f" {table.note}" if table.note else ""
+    brackets = any("[" in text for row in rows for text in row)
+    note = table.note or (f"Brackets: {numbers.NINETY_FIVE} intervals." if brackets else "")
+    end = "" if figure.title.endswith("?") else "."
     lines = (
-        f"% {_line(figure.title)}. Needs \\usepackage{{booktabs}}. {_line(figure.caption + note)}",
+        f"% {_line(figure.title)}{end} Needs \\usepackage{{booktabs}}. {_line(note)}".rstrip(),
         f"\\begin{{tabular}}{{{aligned}}}",
         r"\toprule",
         _row([column.name for column in table.columns]),
