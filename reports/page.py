@@ -98,9 +98,8 @@ def read_context(
 def page_figures(page: Page) -> tuple[Figure, ...]:
     """The figures of a page in reading order, those in folded parts included."""
     of_decision = () if page.decision is None else page.decision.figures
-    of_cards = [card.figure for card in page.headline.cards if card.figure is not None]
     of_sections = (block for section in (*page.brief, *page.sections) for block in section.blocks)
-    return tuple(_figures([*of_decision, *of_cards, page.headline.figure, *of_sections]))
+    return tuple(_figures([*of_decision, page.headline.figure, *of_sections]))
 
 
 def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:

@@ -360,6 +360,7 @@ class Section:
     lead: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
     sources: tuple[str, ...] = ()
+    short: str = ""  # what the bar calls it, where that is not its title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,7 +403,6 @@ class Card:
     sentences: tuple[str, ...]
     tiles: tuple[Tile, ...]
     verdict: VerdictText | None = None
-    figure: Figure | None = None  # the run beside its base drawn sharper
 
 
 @dataclass(frozen=True, kw_only=True)

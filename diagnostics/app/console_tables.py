@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -70,9 +71,12 @@ _OUT: Mapping[OutBy | None, tuple[str, str]] = {
 
 
 def _place(one: ShippingStep) -> str | None:
-    """Where the weights are, and how to draw from them; None where nobody has seen them."""
+    """Where the weights were when they were audited, and how to draw from them; None where nobody has seen them."""
+    if one.path is None:
+        return None
     drawn = "" if one.temperature is None else f"  (draw it at temperature {one.temperature:g})"
-    return None if one.path is None else f"{one.path}{drawn}"
+    gone = "" if Path(one.path).exists() else "  (its place when it was audited; nothing is there now)"
+    return f"{one.path}{drawn}{gone}"
 
 
 def _shipping_table(said: Recommendation) -> Table:

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from diagnostics.export.contract import PictureFormat
+from diagnostics.export.contract import PICTURE_FORMATS, FigureFormat
+from diagnostics.export.tables import ENDINGS
 from diagnostics.measures import all_measures
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import slug, slugs
@@ -18,7 +19,7 @@ from diagnostics.records.progress import ProgressSink
 from diagnostics.store import Store
 
 if TYPE_CHECKING:
-    from reports.records import Figure
+    from reports.records import Figure, Table
 
 INDEX = "README.md"
 #: As unlike as a name may be to the one that was meant.
@@ -28,14 +29,15 @@ _LINKED = re.compile(r"- \[[^]]+\]")
 _NUMBERED = re.compile(r"(.+)-\d+")
 
 
-#: What pictures are called beside their own names: the one that answers whether a run is better or only sharper.
-_ALSO_CALLED = MappingProxyType({"frontier": "better-or-only-sharper"})
+#: What pictures are called beside their own names, the first of which that there is: the one that answers whether a run
+#: is better or only sharper, of all series where one picture holds them.
+_ALSO_CALLED = MappingProxyType({"frontier": ("compare-sharpening", "better-or-only-sharper")})
 
 
 def write_plots(
     store: Store,
     series: tuple[str, ...],
-    formats: Sequence[PictureFormat],
+    formats: Sequence[FigureFormat],
     folder: Path,
     progress: ProgressSink,
     *,
@@ -48,6 +50,7 @@ def write_plots(
     ``ConfigError`` for a name that no picture has, and where a file of it is there, unless ``replace``.
     """
     from reports.pictures.files import figure_pictures
+    from reports.pictures.latex import figure_latex
 
     every = pictures_of(store, series)
     names = [name for asked in figures for name in named(every, asked)] if figures else list(every)
@@ -57,23 +60,30 @@ def write_plots(
     with progress.stage("plots", len(names)) as advance:
         for name in dict.fromkeys(names):
             figure = every[name]
-            (picture,) = figure_pictures(figure, formats)
+            (picture,) = figure_pictures(figure, [form for form in PICTURE_FORMATS if form in formats])
             for kind, written in picture.files.items():
-                (folder / f"{name}.{kind}").write_bytes(written)
+                (folder / _file(name, kind)).write_bytes(written)
+            if "latex" in formats:
+                (folder / _file(name, "latex")).write_text(figure_latex(figure), encoding="utf-8")
             title = ": ".join(filter(None, (figure.title, picture.panel)))
             caption = " ".join(filter(None, (figure.finding, figure.caption, *figure.notes)))
             end = "" if title.endswith("?") else "."
-            lines.append(f"- [{name}.{formats[0]}]({name}.{formats[0]}) **{title}{end}** {caption}".rstrip())
+            file = _file(name, formats[0])
+            lines.append(f"- [{file}]({file}) **{title}{end}** {caption}".rstrip())
             advance(1)
     _write_index(folder / INDEX, lines)
     return len(names)
 
 
-def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[PictureFormat]) -> None:
+def _file(name: str, form: FigureFormat) -> str:
+    return f"{name}{ENDINGS['latex'] if form == 'latex' else f'.{form}'}"
+
+
+def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[FigureFormat]) -> None:
     for name in names:
         for form in formats:
-            if (folder / f"{name}.{form}").exists():
-                there = f"{name}.{form} is there already"
+            if (folder / _file(name, form)).exists():
+                there = f"{_file(name, form)} is there already"
                 raise ConfigError(f"--figure {name}: {there}; pass --replace to write it anew, or another --out")
 
 
@@ -86,17 +96,24 @@ def _write_index(path: Path, lines: Sequence[str]) -> None:
 
 
 def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
-    """Every picture of the report of ``series`` (None: all), by name: figures of a single panel."""
+    """Every picture of the report of ``series`` (None: all), by name: figures of one panel and its data."""
     from reports.page import build_page, page_figures, read_context  # they bring matplotlib
 
     context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
     figures = page_figures(build_page(context))
     names = slugs(_name(figure, panel.title) for figure in figures for panel in figure.panels)
     return {
-        names[_name(figure, panel.title)]: replace(figure, panels=(panel,))
+        names[_name(figure, panel.title)]: replace(figure, panels=(panel,), table=_table_of(figure, panel.title))
         for figure in figures
         for panel in figure.panels
     }
+
+
+def _table_of(figure: Figure, panel: str) -> Table:
+    """The data of one panel, where the panels are one per series and the table has a column of these."""
+    table, own = figure.table, [row for row in figure.table.rows if row[0].text == panel]
+    is_by_series = len(figure.panels) > 1 and table.columns[0].name == "series" and bool(own)
+    return replace(table, rows=tuple(own), states=(), search=()) if is_by_series else table
 
 
 def named(every: Collection[str], asked: str) -> list[str]:
@@ -108,8 +125,8 @@ def named(every: Collection[str], asked: str) -> list[str]:
     ['pass-at-k-grpo', 'pass-at-k-iac']
     """
     name = slug(asked).replace("_", "-")
-    name = _ALSO_CALLED.get(name, name)
-    found = [one for one in every if one == name] or [one for one in every if one.startswith(f"{name}-")]
+    meant = (_called(every, one) for one in _ALSO_CALLED.get(name, (name,)))
+    found = next(filter(None, meant), [])
     if not found:
         near = get_close_matches(name, every, n=3, cutoff=_NEAR)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -118,10 +135,15 @@ def named(every: Collection[str], asked: str) -> list[str]:
     return found
 
 
+def _called(every: Collection[str], name: str) -> list[str]:
+    return [one for one in every if one == name] or [one for one in every if one.startswith(f"{name}-")]
+
+
 def _name(figure: Figure, panel: str) -> str:
     """A name that says what the picture shows: figures that are only numbered are named by their title."""
     numbered = _NUMBERED.fullmatch(figure.figure_id)
     name = f"{numbered[1]} {figure.title}" if numbered else figure.figure_id.removeprefix("measure-")
-    if numbered and numbered[1] == "sharpening":
-        name = f"{_ALSO_CALLED['frontier']} {figure.title.partition(':')[0]}"
+    if (numbered[1] if numbered else name) == "sharpening":
+        of = figure.title.partition(":")[0] if numbered else ""
+        name = f"{_ALSO_CALLED['frontier'][-1]} {of}"
     return slug(f"{name} {panel}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -54,9 +54,17 @@ class ReportPicture:
     figure: Figure
 
     def save(self, path: Path | str) -> Path:
-        """Write it as SVG, PNG or PDF, as ``path`` ends. Raises ``ConfigError`` for another ending."""
+        """Write it as SVG, PNG or PDF, as ``path`` ends, or its numbers as LaTeX (.tex).
+
+        Raises ``ConfigError`` for another ending.
+        """
+        from reports.pictures.latex import figure_latex
+
         target = Path(path)
-        target.write_bytes(self._drawn(target.suffix.removeprefix("."), target))
+        if target.suffix == ".tex":
+            target.write_text(figure_latex(self.figure), encoding="utf-8")
+        else:
+            target.write_bytes(self._drawn(target.suffix.removeprefix("."), target))
         return target
 
     def _repr_svg_(self) -> str:
@@ -68,7 +76,7 @@ class ReportPicture:
 
         known: tuple[PictureFormat, ...] = tuple(one for one in PICTURE_FORMATS if one == form)
         if not known:
-            raise ConfigError(f"{target}: pictures are written as {', '.join(PICTURE_FORMATS)}; end the name in one")
+            raise ConfigError(f"{target}: pictures are written as {', '.join(PICTURE_FORMATS)} or tex; end it in one")
         (picture,) = figure_pictures(self.figure, known)
         return picture.files[known[0]]
 
@@ -144,11 +152,19 @@ class OpenStore:
 
     @errors_name_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
-        """Which checkpoint to ship, as ``oversharp.ship``, of all comparable series, with the steps of this one.
+        """Which checkpoint to ship of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
 
-        None without a verdict.
+        None without a verdict. Raises ``ConfigError`` where no series is named, and they have several answers.
         """
-        return self._store.ship(self._named(series))
+        if series is not None or len(self.series) < 2:
+            return self._store.ship(self._named(series))
+        found = [self._store.ship(name) for name in self.series]
+        answers = {None if one is None else (one.series, one.sentence) for one in found}
+        if len(answers) > 1:
+            names = ", ".join(self.series)
+            raise ConfigError(f"{self.path} holds series that are not compared; pass --series with one of: {names}")
+        steps = dict.fromkeys(step for one in found if one is not None for step in one.steps)
+        return None if found[0] is None else replace(found[0], steps=tuple(steps))
 
     @errors_name_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:

@@ -168,10 +168,28 @@ def pace_of(prepared: PreparedAudit) -> Pace:
 
 
 def tell_cost(prepared: PreparedAudit, pace: Pace) -> None:
-    """Say how much there is to draw, and what it takes as far as the store knows."""
+    """Say how much there is to draw, and what it takes as far as the store knows; else a rough guess."""
     store, key, note = prepared.open.store, prepared.open.key, prepared.open.progress.note
     note(pace.start_line(max_tokens=prepared.settings.max_tokens))
-    note(pace.cost_line(cost_before(store, key), free_bytes=shutil.disk_usage(store.path.parent).free))
+    cost = cost_before(store, key)
+    guess = _guessed(prepared, pace) if cost.n == 0 else ""
+    note(guess or pace.cost_line(cost, free_bytes=shutil.disk_usage(store.path.parent).free))
+
+
+def _guessed(prepared: PreparedAudit, pace: Pace) -> str:
+    """How long sampling may take, of the model that is the base; nothing of workers elsewhere."""
+    if prepared.config.ray is not None:
+        return ""
+    from diagnostics.audit.cost.guess import sampling_guess
+
+    prompts = [len(problem.prompt) for problem in prepared.open.problems]
+    return sampling_guess(
+        str(prepared.series.base.path),
+        n_samples=pace.total,
+        max_tokens=prepared.settings.max_tokens,
+        prompt_tokens=sum(prompts) / len(prompts) / _CHARACTERS_PER_TOKEN,
+        device=prepared.config.device,
+    )
 
 
 def _require_device(config: AuditConfig) -> None:

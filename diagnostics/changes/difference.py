@@ -89,8 +89,19 @@ def difference(store: Store, series: str, first: int, second: int) -> StepDiffer
         problems=tuple(sorted(changed, key=_surest)),
         lost_by_chance=lost_by_chance(pair.counts),
         gained_by_chance=lost_by_chance(pair.counts.swapped),
-        notes=pair.notes,
+        notes=(*_backwards(pair), *pair.notes),
         why_untested=pair.why_untested,
+    )
+
+
+def _backwards(pair: Pair) -> tuple[str, ...]:
+    """What to say where the later checkpoint was named first: lost and gained change places."""
+    first, second = pair.before, pair.after
+    if first.is_base or (not second.is_base and first.step < second.step):
+        return ()
+    return (
+        f"{first.name} comes after {second.name} in training: this is read backwards, and what training lost is called "
+        f"gained. --steps {second.step} {first.step} reads it forwards.",
     )
 
 

@@ -38,8 +38,12 @@ ORDER BY a.series
 """
 
 
-def dataset_card(store: Store, series: Sequence[str], schema: pa.Schema, n_samples: int) -> str:
+def dataset_card(
+    store: Store, series: Sequence[str], schema: pa.Schema, n_samples: int, *, name: str | None = None
+) -> str:
     """The text of ``README.md`` beside ``data/SERIES/*.parquet``, whose columns are those of ``schema``.
+
+    ``name`` is that of the dataset on the hub where it is made for one; else it is loaded from its own folder.
 
     Source: the Hugging Face hub's guide to dataset cards, the fields of its head. No licence is named: only who owns
     problems and models knows theirs.
@@ -62,7 +66,7 @@ def dataset_card(store: Store, series: Sequence[str], schema: pa.Schema, n_sampl
             "```python",
             "from datasets import load_dataset",
             "",
-            'samples = load_dataset("PATH/OF/THIS/FOLDER", split="samples")',
+            _loading(name),
             "```",
             "",
             *_verdicts(store, series),
@@ -78,6 +82,17 @@ def dataset_card(store: Store, series: Sequence[str], schema: pa.Schema, n_sampl
             "",
         ]
     )
+
+
+def _loading(name: str | None) -> str:
+    """How ``datasets`` loads it.
+
+    >>> _loading("me/samples")
+    'samples = load_dataset("me/samples", split="samples")'
+    """
+    if name is None:
+        return 'samples = load_dataset(".", split="samples")  # in the folder of this file'
+    return f'samples = load_dataset({json.dumps(name)}, split="samples")'
 
 
 def _head(series: Sequence[str], n_samples: int) -> list[str]:

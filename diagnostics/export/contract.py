@@ -14,6 +14,8 @@ FolderWhat = Literal["samples", "every_eval_ever", "plots"]
 What = TableWhat | FolderWhat
 TableFormat = Literal["csv", "parquet", "markdown", "latex"]
 Format = TableFormat | PictureFormat
+#: What a picture that is named is written as: itself, or its numbers as a table for a paper.
+FigureFormat = PictureFormat | Literal["latex"]
 #: What one may ask for: a kind of output, or all of them.
 Asked = What | Literal["all"]
 

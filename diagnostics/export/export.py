@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -24,9 +25,9 @@ from diagnostics.export.contract import (
     Asked,
     Exported,
     ExportResult,
+    FigureFormat,
     FolderWhat,
     Format,
-    PictureFormat,
     TableFormat,
     TableWhat,
     What,
@@ -52,7 +53,7 @@ class PlotWriter(Protocol):
         self,
         store: Store,
         series: tuple[str, ...],
-        formats: Sequence[PictureFormat],
+        formats: Sequence[FigureFormat],
         folder: Path,
         progress: ProgressSink,
         *,
@@ -88,8 +89,8 @@ def export(
     ``findings`` and ``verdicts`` are files, in every one of ``formats`` that is one of tables (default: all but LaTeX,
     which holds pass@k alone). With ``figures`` only those pictures are written, and nothing else by default.
     ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` one of records of that schema,
-    ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg). ``all``
-    is all of them.
+    ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg); those
+    that ``figures`` names in LaTeX too, as a table of their numbers. ``all`` is all of them.
     ``push`` names the dataset on the hub that the samples are for: they are what is written by default then, and the
     command that publishes them is told. Nothing is sent.
     Each appears whole or not at all. What is there already is an error, unless ``replace``; then what an earlier export
@@ -107,7 +108,7 @@ def export(
         raise ConfigError(f"--figure {figures[0]}: pictures are plots; add plots to --what")
     if push is not None:
         wanted = _to_push(push, wanted)
-    table_formats, picture_formats = _formats(formats, wanted)
+    table_formats, picture_formats = _formats(formats, wanted, figures)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
         store.bound_memory(memory_gib)
@@ -119,6 +120,7 @@ def export(
             table_formats=table_formats,
             picture_formats=picture_formats,
             figures=tuple(figures),
+            push=push,
             replace=replace,
             write_plots=write_plots,
             progress=progress or SilentProgress(),
@@ -138,8 +140,9 @@ class _ExportJob:
     series: tuple[str, ...]
     folder: Path
     table_formats: tuple[TableFormat, ...]
-    picture_formats: tuple[PictureFormat, ...]
+    picture_formats: tuple[FigureFormat, ...]
     figures: tuple[str, ...]
+    push: str | None
     replace: bool
     write_plots: PlotWriter
     progress: ProgressSink
@@ -163,14 +166,14 @@ class _ExportJob:
 
     def _in_folder(self, what: FolderWhat, fill: Callable[[Path], int], *, joins: bool = False) -> Exported:
         target = self.folder / what
-        with _landing(target) as partial:
+        with _landing(target) as landing:
             if joins and target.is_dir():
-                shutil.copytree(target, partial)
+                shutil.copytree(target, landing)
             else:
-                partial.mkdir()
-            n = fill(partial)
+                landing.mkdir()
+            n = fill(landing)
             made = {"what": what, "series": self.series, "store": self.store.path.name, "oversharp": version()}
-            (partial / MARKER).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+            (landing / MARKER).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
         return Exported(what=what, path=target, n=n)
 
     def _file(self, name: TableWhat, form: TableFormat) -> Path:
@@ -182,11 +185,11 @@ class _ExportJob:
         if frame.empty:
             raise self._nothing(what)
         for form in self.table_formats:
-            with _landing(self._file(what, form)) as partial:
+            with _landing(self._file(what, form)) as landing:
                 if form == "csv" or form == "parquet":
-                    write_table(frame, partial, form)
+                    write_table(frame, landing, form)
                 else:
-                    partial.write_text(texts[form](frame), encoding="utf-8")
+                    landing.write_text(texts[form](frame), encoding="utf-8")
         return [Exported(what=what, path=self._file(what, form), n=len(frame)) for form in self.table_formats]
 
     def _nothing(self, what: str) -> StoreError:
@@ -195,7 +198,7 @@ class _ExportJob:
     def _samples(self, folder: Path) -> int:
         from diagnostics.export.samples import write_samples
 
-        return self._from_samples("samples", write_samples, folder)
+        return self._from_samples("samples", partial(write_samples, name=self.push), folder)
 
     def _every_eval_ever(self, folder: Path) -> int:
         from diagnostics.export.every_eval_ever import write_evaluations
@@ -265,15 +268,22 @@ def _push_command(repository: str, folder: Path) -> str:
 
 
 def _formats(
-    named: Sequence[Format], wanted: Sequence[What]
-) -> tuple[tuple[TableFormat, ...], tuple[PictureFormat, ...]]:
-    """Formats of tables and of pictures. Raises ``ConfigError`` for one that fits nothing of what is ``wanted``."""
+    named: Sequence[Format], wanted: Sequence[What], figures: Sequence[str]
+) -> tuple[tuple[TableFormat, ...], tuple[FigureFormat, ...]]:
+    """Formats of tables and of pictures; LaTeX is one of both for pictures that are named.
+
+    Raises ``ConfigError`` for one that fits nothing of what is ``wanted``.
+    """
     known: tuple[Format, ...] = (*TABLE_FORMATS, *PICTURE_FORMATS)
     formats = _known(named, known, "--format") if named else ()
     tables = tuple(form for form in TABLE_FORMATS if form in formats)
-    pictures = tuple(form for form in PICTURE_FORMATS if form in formats)
-    if tables and not set(TABLES) & set(wanted):
-        raise ConfigError(f"--format {tables[0]}: only {' and '.join(TABLES)} come in it; add one to --what")
+    pictures: tuple[FigureFormat, ...] = tuple(form for form in PICTURE_FORMATS if form in formats)
+    if figures and "latex" in formats:
+        pictures = (*pictures, "latex")
+    unfit = [] if set(TABLES) & set(wanted) else [form for form in tables if form not in pictures]
+    if unfit:
+        named_too = " and pictures that --figure names" if unfit[0] == "latex" else ""
+        raise ConfigError(f"--format {unfit[0]}: only {' and '.join(TABLES)}{named_too} come in it; add one to --what")
     if pictures and "plots" not in wanted:
         raise ConfigError(f"--format {pictures[0]}: only plots come in it; add plots to --what")
     return tables or DEFAULT_TABLE_FORMATS, pictures or ("svg",)
@@ -306,17 +316,17 @@ def _require_free(target: Path, *, replace: bool) -> None:
 @contextmanager
 def _landing(target: Path) -> Iterator[Path]:
     """A place beside ``target`` to write to; what is there in the end replaces ``target``, an error leaves nothing."""
-    partial = target.with_name(f".{target.name}.partial")
+    landing = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)
+        _remove(landing)
         try:
-            yield partial
+            yield landing
             if target.is_dir():
                 _remove(target)
-            partial.replace(target)
+            landing.replace(target)
         finally:
-            _remove(partial)
+            _remove(landing)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise

@@ -144,11 +144,17 @@ def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
 
 
 def write_samples(
-    store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
+    store: Store,
+    planned: Mapping[str, Sequence[SampleFile]],
+    folder: Path,
+    advance: Callable[[int], None],
+    *,
+    name: str | None = None,
 ) -> int:
     """Write ``folder``: ``data/SERIES/step_N.parquet`` for every step, and the card. Returns the number of samples.
 
-    ``planned`` are the ``parts`` of every series; ``advance`` hears of samples that were read.
+    ``planned`` are the ``parts`` of every series; ``advance`` hears of samples that were read. ``name`` is
+    that of the dataset on the hub that they are for.
     """
     names = slugs(planned)
     n_written = 0
@@ -162,5 +168,6 @@ def write_samples(
                     writer.write_table(table)
                     n_written += len(table)
                     advance(part.n)
-    (folder / "README.md").write_text(dataset_card(store, tuple(planned), SCHEMA, n_written), encoding="utf-8")
+    card = dataset_card(store, tuple(planned), SCHEMA, n_written, name=name)
+    (folder / "README.md").write_text(card, encoding="utf-8")
     return n_written

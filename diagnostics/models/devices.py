@@ -37,6 +37,11 @@ def pick_device(wanted: str | None) -> torch.device:
     return device
 
 
+def gpu_name(index: int) -> str:
+    """What the GPU of that number is called, such as "NVIDIA H100 80GB HBM3"."""
+    return torch.cuda.get_device_name(index)
+
+
 def has_products_of(dtype: str) -> bool:
     """Whether this CPU multiplies matrices of ``dtype`` by instructions of its own; without, float32 is faster."""
     return dtype == "float32" or (dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported())
@@ -52,7 +57,11 @@ def slow_products_note(option: str, dtype: str, device: torch.device) -> str | N
 
 def default_threads(model: torch.nn.Module) -> int:
     """CPU threads that suit the model: one for small ones, else as many as torch would take."""
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return default_threads_of(sum(parameter.numel() for parameter in model.parameters()))
+
+
+def default_threads_of(n_parameters: int) -> int:
+    """The same of a model of that size."""
     return 1 if n_parameters < ONE_THREAD_BELOW_PARAMETERS else torch.get_num_threads()
 
 

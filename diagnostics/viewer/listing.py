@@ -37,15 +37,22 @@ WHERE series = $series AND (is_base OR step IN ($first, $second))
 
 
 def open_viewed(
-    path: Path, stage: Callable[[int], AbstractContextManager[Callable[[int], None]]], memory_gib: float = MEMORY_GIB
+    path: Path,
+    stage: Callable[[int], AbstractContextManager[Callable[[int], None]]],
+    memory_gib: float = MEMORY_GIB,
+    *,
+    series: str | None = None,
 ) -> Store:
     """The store at ``path``, for reading, with its samples counted: that takes seconds per million samples.
 
-    Raises ``StoreError`` where there is none, it is being written, or it holds no audit of any samples.
+    Raises ``StoreError`` where there is none, it is being written, or it holds no audit of any samples; of ``series``,
+    where that is named, before anything is counted.
     """
     store = open_for_reading(path)
     try:
         store.bound_memory(memory_gib)
+        if series is not None:
+            chosen_series(store, series)
         store.kept.count(stage)
         series_of(store)
     except BaseException:

@@ -20,7 +20,7 @@ from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, line_of, series_colour, step_ticks
 from reports.findings.tables import Display
 from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table, columns
-from reports.sharpening.figure import shared_figure, sharpening_figure
+from reports.sharpening.figure import figures_of_joined
 from reports.wording import known
 
 LEVELS = 4
@@ -47,7 +47,7 @@ def compare(context: Context) -> Section | None:
         return None  # the same samples under several verifiers: their cards, and Sample health, say what differs
     found = differences(context.series)
     if found and not context.allow:
-        return _refused(found)
+        return _refused(context, found)
     made = pairs(context)
     allowed = (_allowed(found),) if found else ()
     bases = [] if _one_base(context) else [BASES]
@@ -68,16 +68,8 @@ def compare(context: Context) -> Section | None:
         section_id="compare",
         title=TITLE,
         lead=(*lead, _lead(matched, k, exact=exact)),
-        blocks=(*blocks, *_beside_base(context), *_blocks(context, paths, matched, k, exact=exact)),
+        blocks=(*blocks, *figures_of_joined(context), *_blocks(context, paths, matched, k, exact=exact)),
     )
-
-
-def _beside_base(context: Context) -> tuple[Figure, ...]:
-    """Each series by itself beside the base drawn sharper, where the first screen shows all of them in one picture."""
-    if shared_figure(context) is None:
-        return ()
-    found = (sharpening_figure(context, series) for series in context.series)
-    return tuple(one for one in found if one is not None)
 
 
 def _one_base(context: Context) -> bool:
@@ -85,7 +77,7 @@ def _one_base(context: Context) -> bool:
     return len(bases) == 1
 
 
-def _refused(found: tuple[Difference, ...]) -> Section:
+def _refused(context: Context, found: tuple[Difference, ...]) -> Section:
     """What differs, with the values of all series, in place of a comparison."""
     mend = "audit them again with equal settings, or compare them all the same with oversharp report STORE --allow"
     names = numbers.listing(tuple(difference.field for difference in found))
@@ -93,7 +85,10 @@ def _refused(found: tuple[Difference, ...]) -> Section:
         section_id="compare",
         title=TITLE,
         lead=(f"The series were not audited alike and are not compared: {names} {_verb(found)}.",),
-        blocks=(Missing(title="Comparison", why=(*(difference.text for difference in found), mend)),),
+        blocks=(
+            Missing(title="Comparison", why=(*(difference.text for difference in found), mend)),
+            *figures_of_joined(context),
+        ),
     )
 
 

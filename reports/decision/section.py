@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.problem_changes import SURE
 from diagnostics.verdict.recommendation import BandedChange, Recommendation
-from diagnostics.verdict.record import SharpeningLabel
+from diagnostics.verdict.record import Sharpening, SharpeningLabel
+from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import sharpening_text
 from diagnostics.verdict.shipping.words import alternatives_text, step_text
 from reports import citations, numbers
@@ -30,6 +31,10 @@ _LOST = (
     f"test, with Holm's correction over the problems that have correct samples and wrong ones, has p ≤ {SURE:g}. Not "
     "counted at other temperatures."
 )
+_BEYOND = (
+    "Better, or only sharper: the last third of the checkpoints against the base drawn colder, in points; pass@1 at "
+    f"the same pass@k, or pass@k at the same pass@1. Brackets: {numbers.NINETY_FIVE} interval."
+)
 #: Of the late checkpoints, against the base drawn colder.
 _BESIDE: Mapping[SharpeningLabel, str] = {
     "better": "better",
@@ -51,7 +56,12 @@ def decision(context: Context) -> Decision:
         table_first=len(context.series) > 1,
         chosen=tuple(one.is_recommended for one in made),
         sentences=_sentences(context),
-        reading=(f"{DEFINITION} {citations.key('A')[0]}.", *_brackets(made), _LOST),
+        reading=(
+            f"{DEFINITION} {citations.key('A')[0]}.",
+            *_brackets(made),
+            *([_BEYOND] if len(context.series) > 1 and _is_compared_with_colder(context) else []),
+            _LOST,
+        ),
         figures=_figures(context),
     )
 
@@ -102,7 +112,7 @@ def _why_none(said: Recommendation | None, members: tuple[SeriesSource, ...]) ->
 
 def _table(context: Context, made: list[Choice]) -> Table:
     several = len(context.series) > 1
-    sharper = any(one.verdict is not None and one.verdict.sharpening is not None for one in context.series)
+    sharper = _is_compared_with_colder(context)
     columns = (
         *((Column(name="series", numeric=False),) if several else ()),
         Column(name="checkpoint", numeric=False),
@@ -125,6 +135,10 @@ def _table(context: Context, made: list[Choice]) -> Table:
         for one in made
     )
     return Table(title="What there is to ship, and what it costs", columns=columns, rows=rows)
+
+
+def _is_compared_with_colder(context: Context) -> bool:
+    return any(one.verdict is not None and one.verdict.sharpening is not None for one in context.series)
 
 
 def _series_text(context: Context, one: Choice) -> str:
@@ -185,11 +199,36 @@ def _beside_text(one: Choice) -> str:
     if not one.is_last or one.temperature is not None:
         return ""
     found = None if verdict is None else verdict.sharpening
-    return "not measured" if found is None else _BESIDE[found.label]
+    return "not measured" if found is None else f"{_BESIDE[found.label]}: {_beyond_text(found)}"
+
+
+def _beyond_text(found: Sharpening) -> str:
+    """How far beyond the colder base, in the quantity that the verdict's own sentence tells.
+
+    >>> from diagnostics.verdict.record import Estimate
+    >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in ((0.2, 0.1, 0.3), (0.04, -0.01, 0.09))]
+    >>> _beyond_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
+    'pass@1 +4.0 [−1.0, +9.0]'
+    """
+    is_of_loss = _is_told_by_loss(found)
+    name, change = (f"pass@{found.k}", found.loss) if is_of_loss else ("pass@1", found.gain)
+    if change.value is None:
+        return f"{name} below every colder base" if is_of_loss else f"no colder base has such pass@1 and pass@{found.k}"
+    value = f"{name} {numbers.points(change.value)}"
+    if change.low is not None and change.high is not None:
+        return f"{value} [{numbers.points(change.low)}, {numbers.points(change.high)}]"
+    return value if change.low is None else f"{value}, at worst {numbers.points(change.low)}"
+
+
+def _is_told_by_loss(found: Sharpening) -> bool:
+    """Whether the verdict's sentence compares pass@k at the same pass@1, rather than the other way round."""
+    no_gain = found.gain.value is None and found.loss.value is not None
+    is_open = found.gain.high is None or found.gain.high > MARGIN
+    return no_gain or (found.label == "sharpening_only" and is_open)
 
 
 def _sentences(context: Context) -> tuple[str, ...]:
-    """Of a single series whether it is better than its base drawn sharper; of several the table has it."""
+    """Of a single series whether it is better than its base drawn sharper; of several the table says it of each."""
     if len(context.series) > 1:
         return ()
     (series,) = context.series
@@ -202,6 +241,6 @@ def _sentences(context: Context) -> tuple[str, ...]:
 
 
 def _figures(context: Context) -> tuple[Figure, ...]:
-    """The run beside its base drawn sharper, where one picture holds all series, the map, and what the change is of."""
-    found = (first_figure(context)[0], change_map(context), budget_figure(context))
+    """The runs beside their bases drawn sharper, the map of checkpoints and k, and what the change is made of."""
+    found = (first_figure(context), change_map(context), budget_figure(context))
     return tuple(one for one in found if isinstance(one, Figure))

@@ -23,6 +23,7 @@ from reports.pictures.canvas import empty_canvas, label_axes, place_axes
 from reports.pictures.inline import inline_svg
 from reports.pictures.looks import MARKERS, line_look
 from reports.pictures.maps import (
+    SMALL_WIDTH_PT,
     change_map_height_pt,
     draw_change_map,
     draw_heat_map,
@@ -35,6 +36,8 @@ from reports.pictures.waterfall import Waterfall, draw_waterfall, waterfall_heig
 from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
+#: Maps of changes of more series than these are drawn small, to stand in one row.
+_MOST_LARGE_MAPS = 2
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
 _MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
 _LONG_MARKERS = 8
@@ -79,8 +82,10 @@ def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
                 draw_heat_map(canvas, panel)
                 yield canvas
         case ChangeMap():
-            with empty_canvas(WIDTH_PT, change_map_height_pt(panel)) as canvas:
-                draw_change_map(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
+            is_small = len(figure.panels) > _MOST_LARGE_MAPS
+            width_pt = SMALL_WIDTH_PT if is_small else WIDTH_PT
+            with empty_canvas(width_pt, change_map_height_pt(panel, is_small=is_small)) as canvas:
+                draw_change_map(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, is_small=is_small)
                 yield canvas
         case Plane():
             with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:

@@ -33,6 +33,8 @@ _STRIP_PT = 7.0  # the marks of correct responses, beside the rows and above the
 _MOST_LABELS = 20
 #: Of changes: the most a row is high, the most all of them are, and the page's width that names of rows share.
 _ROW_PT, _ALL_ROWS_PT, _MAP_PT = 24.0, 288.0, 366.0
+#: The same of one map among several, which has no key where its cells have numbers.
+_SMALL_ROW_PT, _SMALL_ROWS_PT, _SMALL_MAP_PT, SMALL_WIDTH_PT = 24.0, 234.0, 272.0, 284.0
 _LEAST_ROW_PT = 13.0  # for a number in a cell, and for a name beside each row
 _LEAST_FOR_NUMBERS_PT = 22.0  # of a cell's width, for a sign and two digits
 _DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # of a step below its column
@@ -55,13 +57,31 @@ def heat_map_height_pt() -> float:
     return _HEAD_PT + _SIDE_PT + 16.0 + _KEY_PT + 22.0
 
 
-def change_map_height_pt(panel: ChangeMap) -> float:
+def change_map_height_pt(panel: ChangeMap, *, is_small: bool = False) -> float:
     """Of the whole picture, which grows with the rows up to a screen's part."""
-    return _HEAD_PT + _row_pt(panel) * len(panel.rows) + 44.0 + _KEY_PT + 20.0
+    row_pt = _row_pt(panel, is_small=is_small)
+    key_pt = _KEY_PT + 20.0 if _has_key(panel, is_small=is_small) else 0.0
+    return _HEAD_PT + row_pt * len(panel.rows) + 44.0 + key_pt
 
 
-def _row_pt(panel: ChangeMap) -> float:
-    return min(_ROW_PT, _ALL_ROWS_PT / len(panel.rows))
+def _row_pt(panel: ChangeMap, *, is_small: bool) -> float:
+    most_pt, all_pt = (_SMALL_ROW_PT, _SMALL_ROWS_PT) if is_small else (_ROW_PT, _ALL_ROWS_PT)
+    return min(most_pt, all_pt / len(panel.rows))
+
+
+def _places_pt(panel: ChangeMap, *, is_small: bool) -> tuple[float, float]:
+    """Where the columns begin, and how wide each is."""
+    left = 12.0 + _DIGIT_PT * max(map(len, panel.rows))
+    return left, ((_SMALL_MAP_PT if is_small else _MAP_PT) - left) / len(panel.columns)
+
+
+def _has_numbers(panel: ChangeMap, *, is_small: bool) -> bool:
+    _, width = _places_pt(panel, is_small=is_small)
+    return width >= _LEAST_FOR_NUMBERS_PT and _row_pt(panel, is_small=is_small) >= _LEAST_ROW_PT
+
+
+def _has_key(panel: ChangeMap, *, is_small: bool) -> bool:
+    return not (is_small and _has_numbers(panel, is_small=is_small))
 
 
 def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
@@ -86,15 +106,17 @@ def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
     axes.tick_params(axis="y", pad=_STRIP_PT + 7.0)
 
 
-def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str) -> None:
+def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str, is_small: bool = False) -> None:
     """Numbers where they fit; a corner in ink where the band leaves out 0, up for a rise and down for a fall."""
-    row_pt = _row_pt(panel)
-    height, left = row_pt * len(panel.rows), 12.0 + _DIGIT_PT * max(map(len, panel.rows))
-    axes = place_axes(canvas, left, _HEAD_PT, _MAP_PT - left, height)
-    key = place_axes(canvas, left, _HEAD_PT + height + 44.0, _MAP_PT - left, _KEY_PT)
-    width = (_MAP_PT - left) / len(panel.columns)
+    row_pt = _row_pt(panel, is_small=is_small)
+    left, width = _places_pt(panel, is_small=is_small)
+    height, all_pt = row_pt * len(panel.rows), width * len(panel.columns)
+    axes = place_axes(canvas, left, _HEAD_PT, all_pt, height)
+    key = None
+    if _has_key(panel, is_small=is_small):
+        key = place_axes(canvas, left, _HEAD_PT + height + 44.0, all_pt, _KEY_PT)
     texts = None
-    if width >= _LEAST_FOR_NUMBERS_PT and row_pt >= _LEAST_ROW_PT:
+    if _has_numbers(panel, is_small=is_small):
         texts = [["–" if v is None else fixed(v, 0, signed=True) for v in row] for row in panel.cells]
     values = np.array([[0.0 if value is None else value for value in row] for row in panel.cells])
     _shades(axes, key, levels(values, panel.scale), CHANGE_OPACITY, scale=panel.scale, texts=texts)
@@ -122,14 +144,14 @@ def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: 
 
 def _shades(
     axes: Axes,
-    key: Axes,
+    key: Axes | None,
     cells: Int[np.ndarray, "row column"],
     opacity: Sequence[float],
     *,
     scale: float,
     texts: Any = None,
 ) -> None:
-    """The cells in a frame, and every shade once below them, from −scale to scale."""
+    """The cells in a frame, and where there is a ``key`` every shade once in it, from −scale to scale."""
     below = [to_rgba(PLACEHOLDERS[BELOW], alpha) for alpha in reversed(opacity)]
     above = [to_rgba(PLACEHOLDERS[ABOVE], alpha) for alpha in opacity]
     sns.heatmap(
@@ -143,13 +165,16 @@ def _shades(
         annot_kws={"color": PLACEHOLDERS["ink"], "fontsize": 10.5},
         xticklabels=False,
         yticklabels=False,
+        cbar=key is not None,
         cbar_ax=key,
         cbar_kws={"orientation": "horizontal"},
     )
+    axes.spines[:].set_visible(True)
+    axes.tick_params(length=0)
+    if key is None:
+        return
     bar = axes.collections[0].colorbar
     assert bar is not None
     bar.set_ticks((-_LAST, 0.0, _LAST), labels=[fixed(value, 0, signed=True) for value in (-scale, 0.0, scale)])
     bar.outline.set(linewidth=0.8, edgecolor=PLACEHOLDERS["muted"])  # type: ignore[operator]
-    axes.spines[:].set_visible(True)
-    for one in (axes, key):
-        one.tick_params(length=0)
+    key.tick_params(length=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -24,6 +24,8 @@ GOLD_CAP = 200
 FIRST_CASES = 6
 SHOWN_STEPS = 12
 SHOWN_MODES = 6
+#: From so many series on, the tables of a problem have one column for each, and fewer steps.
+MANY_SERIES, SHOWN_STEPS_OF_MANY = 3, 6
 
 
 def problem_cases(
@@ -94,26 +96,17 @@ def _course(context: Context, series: SeriesSource, counts: pd.DataFrame) -> Cou
 
 def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> Table:
     """Correct samples per checkpoint with the interval of the success rate."""
-    several = len(context.series) > 1
+    several, many = len(context.series) > 1, len(own) >= MANY_SERIES
     low, high = success_interval(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
     bounded = counts.assign(low=low, high=high)
     at = {(row["series"], row["step"]): row for row in bounded.to_dict("records")}
     steps = sorted({int(step) for step in counts["step"]})
-    shown = spread(steps, SHOWN_STEPS)
+    shown = spread(steps, SHOWN_STEPS_OF_MANY if many else SHOWN_STEPS)
     body = []
     for step in shown:
         cells = [Cell.count(step)]
         for series in own:
-            row = at.get((series.name, step))
-            if row is None:
-                cells += [Cell(text="–"), Cell(text="–")]
-                continue
-            share = row["n_correct"] / row["n"]
-            text = f"{share:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-            cells += [
-                Cell(text=f"{int(row['n_correct'])} / {int(row['n'])}", sort=share),
-                Cell(text=text, sort=share),
-            ]
+            cells += _success_cells(at.get((series.name, step)))[: 1 if many else 2]
         body.append(tuple(cells))
     names = [f"{series.name}: " if several else "" for series in own]
     left = f" {len(shown)} of {len(steps)} checkpoints shown." if len(shown) < len(steps) else ""
@@ -121,16 +114,28 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
         title="Correct samples per checkpoint",
         columns=(
             Column(name="step"),
-            *(Column(name=f"{name}{what}") for name in names for what in ("correct", "success")),
+            *(Column(name=series.name) for series in own if many),
+            *(Column(name=f"{name}{what}") for name in names if not many for what in ("correct", "success")),
         ),
         rows=tuple(body),
-        note=f"Brackets: exact {numbers.NINETY_FIVE} interval of this problem's success.{left}",
+        note=left.strip()
+        if many
+        else f"Brackets: exact {numbers.NINETY_FIVE} interval of this problem's success.{left}",
     )
+
+
+def _success_cells(row: Mapping[Hashable, Any] | None) -> list[Cell]:
+    """Correct samples of all, and their share with its interval."""
+    if row is None:
+        return [Cell(text="–"), Cell(text="–")]
+    share = row["n_correct"] / row["n"]
+    text = f"{share:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    return [Cell(text=f"{int(row['n_correct'])} / {int(row['n'])}", sort=share), Cell(text=text, sort=share)]
 
 
 def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> Table:
     """Counts of the most frequent answers at base and last checkpoint."""
-    several = len(context.series) > 1
+    several, many = len(context.series) > 1, len(own) >= MANY_SERIES
     modes = context.details.modes[context.details.modes["problem_id"] == problem_id]
     keys = _shown_modes(modes)
     at = {(row["series"], row["mode"], row["correct"]): row for row in modes.to_dict("records")}
@@ -139,7 +144,8 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
         cells = [Cell(text=str(mode), code=True), Cell(text="yes" if correct else "no")]
         for series in own:
             row = at.get((series.name, mode, correct))
-            cells += [Cell(text="–") if row is None else Cell.count(row[name]) for name in ("n_base", "n_late")]
+            ends = [Cell(text="–") if row is None else Cell.count(row[name]) for name in ("n_base", "n_late")]
+            cells += [Cell(text=" → ".join(end.text for end in ends), sort=ends[1].sort)] if many else ends
         body.append(tuple(cells))
     names = [f"{series.name}: " if several else "" for series in own]
     totals = modes.groupby("series", sort=False)["n_modes"].max()
@@ -152,10 +158,12 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
         columns=(
             Column(name="mode" if is_mode else "answer", numeric=False),
             Column(name="correct", numeric=False),
-            *(Column(name=f"{name}{side}") for name in names for side in ("base", "last")),
+            *(Column(name=series.name) for series in own if many),
+            *(Column(name=f"{name}{side}") for name in names if not many for side in ("base", "last")),
         ),
         rows=tuple(body),
-        note=f"Samples of the most frequent answers ({numbers.listing(parts)}); –: too rare to be listed."
+        note=f"Samples of the most frequent answers{', base → last' if many else ''} ({numbers.listing(parts)}); "
+        "–: too rare to be listed."
         if parts
         else "",
     )

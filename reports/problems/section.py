@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -36,8 +38,8 @@ _LEAST_CHANCE = 0.1
 def problems(context: Context) -> Section:
     """Problems lost and gained, some of them to read, and all of them to search."""
     trained, changes, held = _changes(context)
-    moved = [one for one in held if changes[one.name]["state"].isin(["lost", "gained"]).any()]
-    blocks: list[Block] = [lost_beside_gained(context, series, changes[series.name]) for series in moved]
+    moved = {one.name: changes[one.name] for one in held if changes[one.name]["state"].isin(["lost", "gained"]).any()}
+    blocks: list[Block] = [lost_beside_gained(context, moved)] if moved else []
     blocks += problem_cases(context, held, changes)
     if held:
         cap = SHOWN_ROWS // len(held)
@@ -49,7 +51,8 @@ def problems(context: Context) -> Section:
     return Section(
         section_id="problems",
         title="Problems lost and gained",
-        lead=tuple(context.named(series, _lead(context, series, changes[series.name])) for series in trained),
+        short="Problems",
+        lead=_leads(context, trained, changes),
         blocks=tuple(blocks),
     )
 
@@ -75,14 +78,43 @@ def _changes(
     return trained, changes, tuple(series for series in trained if len(changes[series.name]))
 
 
-def _lead(context: Context, series: SeriesSource, changes: pd.DataFrame) -> str:
+def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
+    """A sentence per series; of several what makes a loss sure, and that none is confirmed, is said once in the end."""
+    if len(context.series) < 2:
+        return tuple(_lead(one, changes[one.name], _confirmed(context, one)) for one in trained)
+    confirmed = {one.name: _confirmed(context, one) for one in trained if _any_moved(changes[one.name])}
+    is_drawn_again = not context.details.fresh.empty
+    alike = set(confirmed.values()) if len(set(confirmed.values())) == 1 and not is_drawn_again else set()
+    said = [
+        context.named(one, _lead(one, changes[one.name], "" if alike else confirmed.get(one.name, ""), how=""))
+        for one in trained
+    ]
+    tested = [_HOW_SURE] if any("surely" in sentence for sentence in said) else []
+    last = " ".join((*tested, *alike))
+    return (*said, last) if last else tuple(said)
+
+
+#: What makes a loss sure, by the counts of one draw.
+_HOW_SURE = "Surely: by Fisher's exact test with Holm's correction."
+
+
+def _any_moved(changes: pd.DataFrame) -> bool:
+    return bool(changes["state"].isin(["lost", "gained"]).any())
+
+
+def _lead(
+    series: SeriesSource,
+    changes: pd.DataFrame,
+    confirmed: str,
+    how: str = ", by Fisher's exact test with Holm's correction",
+) -> str:
     lost, gained = (int((changes["state"] == state).sum()) for state in ("lost", "gained"))
-    sure = _surely(changes) if lost and not series.why_untested else ""
+    sure = f" ({_surely(changes)} surely{how})" if lost and not series.why_untested else ""
     counted = (
         f"of {numbers.plural(len(changes), 'problem')} {lost} lost every correct sample{sure} and "
         f"{gained} won a first one; {_by_chance(series, changes)}."
     )
-    return f"{counted} {_confirmed(context, series)}" if lost or gained else counted
+    return f"{counted} {confirmed}".strip() if lost or gained else counted
 
 
 def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
@@ -93,10 +125,9 @@ def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
     return f"chance alone would make it {chance} of each"
 
 
-def _surely(changes: pd.DataFrame) -> str:
+def _surely(changes: pd.DataFrame) -> int:
     """How many of the lost ones are no chance, by the counts of this one draw."""
-    sure = int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
-    return f" ({sure} surely, by Fisher's exact test with Holm's correction)"
+    return int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
 
 
 def _confirmed(context: Context, series: SeriesSource) -> str:

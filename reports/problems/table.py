@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,10 @@ SHOWN_ROWS = 1000
 SHOWN_ENDS = 8
 PROMPT_CAP, NAME_CAP = 90, 24
 CONFIRMED = "confirmed"
+_P = (
+    "p: Fisher's exact test of base against last, one-sided, with Holm's correction over the problems that have "
+    f"correct samples and wrong ones; {SURE:g} or less shows a loss."
+)
 
 
 def cut(text: str, cap: int) -> str:
@@ -45,15 +50,30 @@ def hits(correct: float, n: float) -> Cell:
     return Cell(text=f"{int(correct)} / {int(n)}", sort=float(correct / n))
 
 
-def lost_beside_gained(context: Context, series: SeriesSource, changes: pd.DataFrame) -> SideBySide:
-    """The problems that lost every correct sample, and those that won a first one."""
-    lost, gained = changes[changes["state"] == "lost"], changes[changes["state"] == "gained"].iloc[::-1]
-    named = f": {series.name}" if len(context.series) > 1 else ""
+def lost_beside_gained(context: Context, moved: Mapping[str, pd.DataFrame]) -> SideBySide:
+    """The problems that lost every correct sample, and those that won a first one, of every series in ``moved``.
+
+    Of several series only the tables that have rows; their titles have both counts.
+    """
+    several, tables = len(context.series) > 1, []
+    for series in context.series:
+        if series.name not in moved:
+            continue
+        changes = moved[series.name]
+        lost, gained = changes[changes["state"] == "lost"], changes[changes["state"] == "gained"].iloc[::-1]
+        if not several:
+            tables += [_lost(context, series, lost), _gained(context, gained)]
+            continue
+        counted = f"{series.name}: {{}} ({len(lost)} lost, {len(gained)} gained)"
+        if len(lost):
+            tables.append(replace(_lost(context, series, lost), title=counted.format("lost")))
+        if len(gained):
+            tables.append(replace(_gained(context, gained), title=counted.format("gained")))
     return SideBySide(
-        title=f"Lost beside gained{named}",
+        title="Lost beside gained",
         note="Largest changes first. Rarely solved problems cross the line by chance in both directions, so that the "
-        "lost ones mean nothing without the gained ones beside them.",
-        tables=(_lost(context, series, lost), _gained(context, gained)),
+        f"lost ones mean nothing without the gained ones beside them.{f' {_P}' if several else ''}",
+        tables=tuple(tables),
     )
 
 
@@ -81,7 +101,7 @@ def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
             Column(name="p"),
         ),
         rows=body,
-        note=f"{_tested(series)}{_rest(shown, rows)}" if body else "None.",
+        note=f"{_tested(context, series)}{_rest(shown, rows)}".strip() if body else "None.",
     )
 
 
@@ -89,13 +109,11 @@ def _p(p: float) -> Cell:
     return Cell(text="–") if pd.isna(p) else Cell(text=numbers.number(float(p), "p-value"), sort=float(p))
 
 
-def _tested(series: SeriesSource) -> str:
+def _tested(context: Context, series: SeriesSource) -> str:
+    """What p is; of several series that is told once, above their tables."""
     if series.why_untested:
         return f"Not tested: {series.why_untested}."
-    return (
-        "p: Fisher's exact test of base against last, one-sided, with Holm's correction over the problems that have "
-        f"correct samples and wrong ones; {SURE:g} or less shows a loss."
-    )
+    return _P if len(context.series) == 1 else ""
 
 
 def _steps(series: SeriesSource) -> list[int]:

@@ -18,7 +18,6 @@ from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Pa
 from reports.sections.tiles import mode_tiles, pass_tile
 from reports.sections.verdict_card import verdict_text
 from reports.sections.verdict_tables import window_text
-from reports.sharpening.figure import first_figure, sharpening_figure
 from reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (
@@ -54,15 +53,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
             *mode_tiles(context, series),
         ),
         verdict=verdict_text(series, _first(context, series)),
-        figure=_own_figure(context, series),
     )
-
-
-def _own_figure(context: Context, series: SeriesSource) -> Figure | None:
-    """The run beside its base, where the first screen does not show that picture of this series."""
-    if series.name in first_figure(context)[1]:
-        return None
-    return sharpening_figure(context, series)
 
 
 def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:

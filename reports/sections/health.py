@@ -48,6 +48,7 @@ def health(context: Context) -> Section:
     return Section(
         section_id="health",
         title="Sample health",
+        short="Health",
         lead=tuple(lead),
         blocks=(
             *(block for series in context.series for block in _of_import(series)),

@@ -52,22 +52,69 @@ def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
     )
 
 
-def first_figure(context: Context) -> tuple[Figure | None, tuple[str, ...]]:
-    """What stands beside the decision, and of which series: of all if they share a base, else of the recommended."""
-    names = tuple(one.name for one in context.series)
-    if len(names) == 1:
-        return sharpening_figure(context, context.series[0]), names
-    shared = shared_figure(context)
-    if shared is not None:
-        return shared, names
-    said = (one.verdict.shipping.recommended for one in context.series if one.verdict and one.verdict.shipping)
-    trained = [one.series for one in said if one is not None and not one.is_base]
-    chosen = next((one for one in context.series if one.name in trained), None)
-    return (None, ()) if chosen is None else (sharpening_figure(context, chosen), (chosen.name,))
+def first_figure(context: Context) -> Figure | None:
+    """What stands beside the decision: one picture of all series if they share a base, else a panel per base."""
+    if len(context.series) == 1:
+        return sharpening_figure(context, context.series[0])
+    return shared_figure(context) or _side_by_side(context, _by_base(context))
+
+
+def figures_of_joined(context: Context) -> tuple[Figure, ...]:
+    """Each series by itself beside its base, of those that share a picture with others on the first screen."""
+    one_picture = shared_figure(context) is not None
+    groups = [[points.series for points in group] for group in _by_base(context)]
+    joined = context.series if one_picture else [one for group in groups if len(group) > 1 for one in group]
+    found = (sharpening_figure(context, series) for series in joined)
+    return tuple(one for one in found if one is not None)
+
+
+def _by_base(context: Context) -> list[list[Points]]:
+    """The series that have a path, in groups that share the base's draws and the k that they are seen at."""
+    groups: dict[tuple[object, ...], list[Points]] = {}
+    for series in context.series:
+        if (points := points_of(context, series)) is not None:
+            groups.setdefault(_base(points), []).append(points)
+    return list(groups.values())
+
+
+def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figure | None:
+    """A panel per base, each at its own k."""
+    if not groups:
+        return None
+    places = {one.name: place for place, one in enumerate(context.series)}
+    made = [_figure(group, [_path(one, places[one.series.name]) for one in group]) for group in groups]
+    titles = [f"{numbers.listing(tuple(one.series.name for one in group))}: pass@{group[0].k}" for group in groups]
+    rows = [
+        (*row[:3], Cell.count(group[0].k), row[3])
+        for group, figure in zip(groups, made, strict=True)
+        for row in figure.table.rows
+    ]
+    all_points = [one for group in groups for one in group]
+    return replace(
+        made[0],
+        title=f"{TITLE[0].upper()}{TITLE[1:]}",
+        caption=_caption(
+            all_points,
+            is_colder=any(len(one.colder) > 1 for one in all_points),
+            has_ring=any(isinstance(panel, Plane) and panel.ringed for one in made for panel in one.panels),
+        ),
+        y_label="pass@k (probability)",
+        panels=tuple(replace(one.panels[0], title=title) for one, title in zip(made, titles, strict=True)),
+        notes=tuple(dict.fromkeys(note for group in groups for note in _notes_of(context, group))),
+        table=replace(
+            made[0].table,
+            columns=columns("series", "checkpoint", numbers=("pass@1", "k", "pass@k")),
+            rows=tuple(rows),
+        ),
+    )
+
+
+def _notes_of(context: Context, group: Sequence[Points]) -> tuple[str, ...]:
+    return (*(note for one in group for note in _without(context, one)), *_not_hotter(group))
 
 
 def shared_figure(context: Context) -> Figure | None:
-    """All series that were audited from one base beside it; None for fewer than two, or where it was not drawn sharper.
+    """All series that were audited from one base beside it, or one that is not drawn sharper; None for fewer than two.
 
     Their frontiers are one: the base's samples and controls are shared by all series of a store that were drawn alike.
     At the largest k that all of them are seen at.
@@ -75,12 +122,12 @@ def shared_figure(context: Context) -> Figure | None:
     ks = [k for series in context.series if (k := k_of(context, series)) is not None]
     at = min(ks, default=None)
     found = [points for series in context.series if (points := points_of(context, series, at)) is not None]
-    shared = [one for one in found if _base(one) == _base(found[0]) and len(one.colder) > 1]
-    if len(shared) < 2 or len(shared) < len(context.series):
+    if len(found) < 2 or len(found) < len(context.series) or any(_base(one) != _base(found[0]) for one in found):
         return None
-    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(shared)]
-    title = f"{numbers.listing(tuple(one.series.name for one in shared))}: {TITLE}"
-    return replace(_figure(shared, paths), figure_id="compare-sharpening", title=title, notes=_not_hotter(shared))
+    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(found)]
+    title = f"{numbers.listing(tuple(one.series.name for one in found))}: {TITLE}"
+    notes = tuple(dict.fromkeys(_notes_of(context, found)))
+    return replace(_figure(found, paths), figure_id="compare-sharpening", title=title, notes=notes)
 
 
 def _base(points: Points) -> tuple[object, ...]:
@@ -242,11 +289,11 @@ def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -
         f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
         "what lies above it or to its right is more than they give."
     ]
-    if all_points[0].power:
+    if any(points.power for points in all_points):
         parts.append("Dotted, without names but the last: its sampled responses reweighted to p^α, ideal sharpening.")
     if any(points.hotter for points in all_points):
         parts.append("Hollow: the checkpoint at the other end of the dotted line, at higher temperatures.")
-    if _band(all_points[0]):
+    if any(_band(points) for points in all_points):
         parts.append(
             f"Band: {numbers.NINETY_FIVE} intervals of the base's points over problems; the comparison in words pairs "
             "run and base on each problem, which the band does not show."
@@ -289,11 +336,12 @@ def _agreeing(context: Context, series: SeriesSource) -> tuple[str, ...]:
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
     interval = f" ({numbers.points_interval(low, high)})" if low is not None and high is not None else ""
     side = "above" if value >= 0 else "below"
-    return (
+    said = (
         f"Sharpening by agreement, from counts alone: with the same pass@{int(row['k'])}, pass@1 of the last "
         f"checkpoint is {numbers.points(abs(value), signed=False)} points{interval} {side} that of the base's answers "
-        "on which several draws agree.",
+        "on which several draws agree."
     )
+    return (context.named(series, said),)
 
 
 def _described(all_points: Sequence[Points]) -> str:
@@ -319,15 +367,21 @@ def _at(point: Point) -> str:
 
 
 def _table(all_points: Sequence[Points]) -> Table:
-    rows = [(f"{COLDER}: {one.name}", one) for one in all_points[0].colder[1:]]
-    rows += [(f"{POWER}: {one.name}", one) for one in all_points[0].power]
-    for points in all_points:
-        rows += [(f"{points.series.name}: {one.name}", one) for one in points.run]
-        named = f"{points.series.name}: "
-        rows += [(f"{named}{points.series.step_text(one.step)} at {one.name}", one) for one in points.hotter]
+    """The base and what was made of it without training, then every series' checkpoints."""
+    first, names = all_points[0], [points.series.name for points in all_points]
+    of_all = names[0] if len(names) == 1 else "all"
+    rows = [(of_all, "base", first.run[0])]
+    rows += [(of_all, f"base at {one.name}", one) for one in first.colder[1:]]
+    rows += [(of_all, f"base reweighted, {one.name}", one) for one in first.power]
+    for name, points in zip(names, all_points, strict=True):
+        rows += [(name, one.name, one) for one in points.run[1:]]
+        rows += [(name, f"{points.series.step_text(one.step)} at {one.name}", one) for one in points.hotter]
     return Table(
         title="pass@1 and coverage, run and controls: data",
-        columns=columns("what", numbers=("pass@1", f"pass@{all_points[0].k}")),
-        rows=tuple((Cell(text=text), _PROBABILITY.cell(*one.one), _PROBABILITY.cell(*one.many)) for text, one in rows),
+        columns=columns("series", "checkpoint", numbers=("pass@1", f"pass@{first.k}")),
+        rows=tuple(
+            (Cell(text=name), Cell(text=text), _PROBABILITY.cell(*one.one), _PROBABILITY.cell(*one.many))
+            for name, text, one in rows
+        ),
         folded=True,
     )

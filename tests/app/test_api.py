@@ -87,6 +87,12 @@ def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_p
     store_path = shutil.copy(audited_store, tmp_path)
     with oversharp.open_store(store_path) as store:
         verdict = store.verdict("grpo")
+        every, one = store.ship(), store.ship("grpo")
+        assert every.sentence == one.sentence
+        assert {step.series for step in every.steps if not step.is_base} == {"grpo", "iac, seed 1"}
+        assert store.plot("frontier").name == "compare-sharpening"
+        with pytest.raises(ConfigError, match="holds several series; pass series= with one of: grpo, iac, seed 1"):
+            store.lost()
     assert isinstance(verdict, oversharp.Verdict)
     assert oversharp.report(store_path).name == "report.html"
     result = oversharp.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])

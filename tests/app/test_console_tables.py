@@ -75,6 +75,21 @@ def test_of_what_there_is_to_ship_no_cell_is_cut_and_a_long_reason_stands_below(
     assert f"not to choose: checkpoint-20 of another-run-with-a-name, {twin.why}" in lines
 
 
+def test_a_checkpoint_whose_folder_is_gone_is_told_so(tmp_path: Path) -> None:
+    chosen = ShippingStep(
+        series="run", step=20, checkpoint="checkpoint-20", is_base=False, role="recommended", pass_at_1=0.5, why=None
+    )
+    for path, is_gone in ((tmp_path, False), (tmp_path / "gone", True)):
+        said = Recommendation(
+            series=("run",), sentence="Ship it.", ks=(1, 32), n_problems=40, n_choosing=40,
+            recommended=replace(chosen, path=str(path)), steps=(),
+        )  # fmt: skip
+        out = io.StringIO()
+        print_shipping([said], Console(file=out, width=400, highlight=False))
+        line = next(line for line in out.getvalue().splitlines() if line.startswith(str(path)))
+        assert line.endswith("nothing is there now)") == is_gone
+
+
 def test_weights_that_come_again_change_no_shortlist(tmp_path: Path) -> None:
     def listed(name: str, same_weights: dict[int, int]) -> object:
         with Store.open(tmp_path / f"{name}.duckdb") as store:

@@ -8,7 +8,9 @@ import pytest
 
 from diagnostics.app.verbs.printed_cost import show_plan_cost
 from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, plan_cost
+from diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
 from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
+from diagnostics.audit.cost.measured import MEASURED, SLOWER
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.records.errors import CheckpointError, ConfigError
@@ -134,4 +136,34 @@ def test_a_cpu_without_instructions_for_bfloat16_is_told_that_it_takes_longer(
     size = AuditSize(problems=1, checkpoints=1, n=1, tokens=9, prompt_tokens=9)
     for gpu, slower in ((None, not has_them), ("h100", False)):
         show_plan_cost(plan_cost(model_folder, size, gpu=gpu), False)
-        assert ("expect several times as many hours" in capsys.readouterr().out) == slower
+        assert ("expect several times as long" in capsys.readouterr().out) == slower
+
+
+def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: True)
+    tokenizer = build_tokenizer()
+    model = build_model(0)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    shape = read_shape(str(tmp_path))
+    flop = [tokens * shape.token_flop(40 + tokens / 2) for tokens in (5.0, 20.0)]
+    n_samples = round(
+        MEASURED.sampling_flop * 600 / flop[0]
+    )  # a quarter takes ten minutes of the one core of a small model
+    said = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
+    most = guess_text(600, 600 * flop[1] / flop[0], max_tokens=20, gpu=None)
+    assert said == most
+    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: False)
+    slower = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
+    assert SLOWER in slower
+    assert SLOWER not in said
+    assert "about 10 min if responses take a quarter of their 20 tokens" in said
+    assert MEASURED.hardware in said
+    assert sampling_guess(str(tmp_path / "no"), n_samples=1, max_tokens=1, prompt_tokens=1, device="cpu") == ""
+
+
+def test_a_guess_for_a_gpu_is_the_least_that_its_data_sheet_allows() -> None:
+    # 6,000 bytes of cache less 2,000 of weights hold 1 row of 60 tokens of 40 bytes; a step reads 2,000 + 50 * 40 bytes
+    assert _gpu_seconds(SHAPE, GPU, 10, 20.0, 40.0) == pytest.approx(10 * 20 / 1 * 0.4)

@@ -276,11 +276,22 @@ def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
     assert not {name for name in public if name.startswith(("add", "begin", "end", "record", "write"))}
 
 
+def test_two_checkpoints_that_are_named_backwards_are_told_so(store_path: Path) -> None:
+    forwards, backwards = (oversharp.diff(store_path, steps=steps) for steps in ((10, 20), (20, 10)))
+    assert forwards.notes == ()
+    (note,) = backwards.notes
+    assert note.startswith("step 20 comes after step 10 in training: this is read backwards")
+    assert note.endswith("--steps 10 20 reads it forwards.")
+    assert len(oversharp.diff(store_path, steps=(20, 0)).notes) == 1
+    assert oversharp.diff(store_path, steps=(0, 20)).notes == ()
+
+
 def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp_path: Path) -> None:
     with oversharp.open_store(store_path) as store:
         plot = store.plot("headline_delta")
         assert "<svg" in plot._repr_svg_()
         assert plot.save(tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+        assert "\\toprule" in plot.save(tmp_path / "x.tex").read_text(encoding="utf-8")
         with pytest.raises(ConfigError, match=r"x\.jpg: pictures are written as svg, png, pdf"):
             plot.save(tmp_path / "x.jpg")
         with pytest.raises(ConfigError, match=r"did you mean headline-delta.*plots` writes all") as unknown:

@@ -99,6 +99,29 @@ def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
     assert written.count("tabular") == 2
 
 
+def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is_that_of_all_series(
+    run: Run, audited_store: Path, tmp_path: Path
+) -> None:
+    asked = ("export", str(audited_store), "--out", str(tmp_path), "--figure", "frontier", "--format", "latex")
+    code, _, err = run(*asked)
+    assert code == 0, err
+    (written,) = (tmp_path / "plots").glob("*.tex")
+    assert written.name == "compare-sharpening.tex"
+    lines = written.read_text(encoding="utf-8").splitlines()
+    assert lines[1] == r"\begin{tabular}{llrr}"
+    assert lines[3].startswith("series & checkpoint & pass@1 & pass@")
+    assert [line.split(" & ")[1] for line in lines[5:8]] == ["base", "step 20", "step 40"]
+    assert {line.split(" & ")[0] for line in lines[5:-2]} == {"all", "grpo", "iac, seed 1"}
+    assert not list((tmp_path / "plots").glob("*.svg"))
+    own = ("--series", "grpo", "--figure", "coverage-map", "--format", "latex,pdf")
+    assert run("export", str(audited_store), "--out", str(tmp_path), *own)[0] == 0
+    assert {one.suffix for one in (tmp_path / "plots").glob("coverage-map.*")} == {".tex", ".pdf"}
+    assert (
+        "only findings and verdicts and pictures that --figure names come in it"
+        in run("export", str(audited_store), "--out", str(tmp_path / "no"), "--what", "plots", "--format", "latex")[2]
+    )
+
+
 def test_latex_marks_what_surely_changed_and_what_is_unknown() -> None:
     rows = [(step, "pass_at_k", 1, value, None, None) for step, value in ((0, 0.5), (10, 0.25), (20, None))]
     rows += [(10, "pass_at_k_band", 1, -0.25, -0.3, -0.2)]

@@ -64,6 +64,7 @@ def test_the_card_says_what_every_column_means_and_how_the_samples_were_drawn(
         verdict = store.verdict("grpo")
     assert verdict is not None
     assert f"- grpo: {verdict.sentence}" in card
+    assert 'load_dataset(".", split="samples")' in card
 
 
 def test_the_hub_reads_the_head_of_the_card_whatever_a_series_is_called(audited_store: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
     with opened(browser, written(report, tmp_path), 390) as page:
         page.evaluate(OPEN_ALL)
         card = page.locator("article.verdict").first
-        assert card.locator("details.table table").count() == 7
+        assert card.locator("details.table table").count() == 6
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert card.evaluate("one => one.scrollWidth <= one.clientWidth")
         broken = """() => [...document.querySelectorAll("th")].filter(one => one.scrollWidth > one.clientWidth + 1)
@@ -369,14 +369,21 @@ def test_paper_holds_the_brief_alone(browser: Any, judged_report: Path) -> None:
         assert page.locator(".on-paper").is_visible()
 
 
+def test_on_a_phone_the_bar_is_not_cut(browser: Any, judged_report: Path) -> None:
+    with opened(browser, judged_report, 390) as page:
+        bar = page.locator("nav.bar ul")
+        assert bar.locator("a").count() == 5
+        assert bar.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
 def test_a_brief_report_has_no_mechanisms(browser: Any, context: Context, tmp_path: Path) -> None:
     with opened(browser, written(build_page(judged(context), brief=True), tmp_path), 1400) as page:
         assert page.locator("#mechanisms").count() == 0
         assert page.locator("nav.bar a").all_text_contents() == [
             "Decision",
-            "What happened",
-            "Problems lost and gained",
-            "Sample health",
+            "Verdicts",
+            "Problems",
+            "Health",
         ]
 
 

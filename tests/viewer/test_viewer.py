@@ -11,12 +11,13 @@ from contextlib import closing
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import NoReturn
 
 import duckdb
 import pytest
 
 from diagnostics.app.cli import main
-from diagnostics.records.errors import ConfigError
+from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store
 from diagnostics.viewer import search
@@ -227,13 +228,21 @@ def test_a_store_that_an_audit_writes_at_this_moment_is_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_series_that_is_not_there_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+    def counted(total: int) -> NoReturn:
+        raise AssertionError(f"counted {total} samples")
+
+    with pytest.raises(StoreError, match=r"--series other: .* there is: grpo"):
+        open_viewed(write_store(tmp_path), counted, series="other")
+
+
 def test_bad_flags_are_one_line(
     viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Served
 ) -> None:
     for flags, line in (
         (["--port", str(served.port)], "in use by another program; name another"),
         (["--port", "99999"], "must be between 1 and 65535"),
-        (["--series", "other"], "--series other: there is none to look at; there is: grpo"),
+        (["--series", "other"], "holds no audit of it; there is: grpo"),
         (["--step", "11"], "there are of base, 10, 20"),
         (["--bundle", str(tmp_path.parent)], "not an empty directory"),
         (["--bundle", str(tmp_path / "copy"), "--search", "nobody says this"], "the selection has no problem"),

@@ -73,10 +73,13 @@ def explained(name: str) -> str:
     try:
         return explanation(get_measure(name))
     except ConfigError as error:
-        near = difflib.get_close_matches(word, [*WORDS, *BENCHMARKS], n=2)
-        if not near or difflib.get_close_matches(name, all_measures(), n=1):
-            raise
-        raise ConfigError(f"nothing is called {name!r}; did you mean {', '.join(near)}?") from error
+        near = difflib.get_close_matches(
+            word, [*WORDS, *BENCHMARKS, *(one.replace("_", " ") for one in all_measures())]
+        )
+        names = [one if one in WORDS else one.replace(" ", "_") for one in near]
+        hint = f"did you mean {', '.join(names)}?" if names else f"the words: {', '.join(WORDS)}."
+        everything = "`oversharp explain` lists measures, benchmarks and presets too"
+        raise ConfigError(f"nothing is called {name!r}; {hint} {everything}") from error
 
 
 def entries() -> list[dict[str, str]]:

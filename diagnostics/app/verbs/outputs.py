@@ -80,7 +80,7 @@ def export(
         findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
     formats
         csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
-        three; svg. latex is for a paper: pass@k by step and k.
+        three; svg. latex is for a paper: pass@k by step and k, and the numbers of a picture that is named.
     figures
         Only these pictures, for example --figure frontier coverage-map; a name is that of its file, or how several
         begin.

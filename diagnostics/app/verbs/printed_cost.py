@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from diagnostics.audit.cost.measured import SLOWER
 from diagnostics.records.amounts import plural
 
 if TYPE_CHECKING:
@@ -49,10 +50,6 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
     return 0
 
 
-#: Of a CPU that is of another kind than the measured one.
-_SLOWER = "this CPU has no instructions for bfloat16, which the measured one has: expect several times as many hours"
-
-
 def hours_text(hours: float) -> str:
     """Hours to two digits, or to the hour from ten on.
 
@@ -72,7 +69,7 @@ def _machine_words(plan: CostPlan) -> tuple[str, ...]:
 
     cores = os.cpu_count() or 1
     return (
-        *(() if has_products_of("bfloat16") else (_SLOWER,)),
+        *(() if has_products_of("bfloat16") else (SLOWER,)),
         f"at best {hours_text(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if they are "
         "as fast and all busy; --gpu says what a GPU's data sheet allows",
     )

@@ -83,7 +83,7 @@ def view(
         raise ConfigError(f"--most {most}: must be 1 or more")
     progress = progress_sink(quiet)
     stage = partial(progress.stage, "count samples")
-    with _place(bundle, port) as place, open_viewed(store, stage, memory_gib or MEMORY_GIB) as opened:
+    with _place(bundle, port) as place, open_viewed(store, stage, memory_gib or MEMORY_GIB, series=series) as opened:
         for note in opened.notes:
             print(f"note: {note}", file=sys.stderr)
         viewer = Viewer(opened)

@@ -116,10 +116,8 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPla
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
     """The least hours of one GPU, by its data sheet; the stages that a CPU does beside it are left out."""
-    work, rows = _Work(shape, size), _rows_at_a_time(shape, size, gpu)
-    # every step of decoding reads all weights once, and the keys and values of each row
-    step_bytes = shape.weight_bytes + rows * (shape.kv_bytes or 0) * work.seen
-    step_s = max(step_bytes / gpu.bytes_per_s, rows * shape.token_flop(work.seen) / gpu.bfloat16_flop)
+    work, rows = _Work(shape, size), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
+    step_s = decoding_step_s(shape, work.seen, rows, gpu)
     stages = (
         ("sample", f"{work.sampled_text}, {rows} at a time", size.sampled * size.tokens / rows * step_s),
         ("teacher-force", work.scored_text, work.scored_flop / gpu.bfloat16_flop),
@@ -167,7 +165,7 @@ class _Work:
 
     def memory(self, gpu: Gpu | None) -> list[tuple[str, float]]:
         """What the engine holds, and what the scorer does in its kernel."""
-        shape, rows = self._shape, ROWS if gpu is None else _rows_at_a_time(self._shape, self._size, gpu)
+        shape, rows = self._shape, ROWS if gpu is None else rows_at_a_time(self._shape, self._row_tokens, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
         # a CPU's engine holds the weights twice, as read and as packed for products, and at most 2 GiB of cache
         engine = shape.weight_bytes + cache
@@ -177,11 +175,20 @@ class _Work:
         return [("engine", float(engine)), ("teacher forcing and kernel", float(kernel))]
 
 
-def _rows_at_a_time(shape: ModelShape, size: AuditSize, gpu: Gpu) -> int:
-    """Responses that the engine's share of the memory has room for, at most ``ROWS``, at least one."""
+def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:
+    """Rows of prompt and response that the engine's share of the memory has room for: at least 1, at most ``ROWS``."""
     room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
-    per_row = (shape.kv_bytes or 0) * (size.prompt_tokens + size.tokens)
+    per_row = (shape.kv_bytes or 0) * row_tokens
     return max(1, min(ROWS, int(room // per_row))) if per_row else ROWS
+
+
+def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> float:
+    """The least seconds for one more token of ``rows`` responses, of which each sees ``seen`` tokens.
+
+    Every step of decoding reads all weights once, and the keys and values of each row.
+    """
+    step_bytes = shape.weight_bytes + rows * (shape.kv_bytes or 0) * seen
+    return max(step_bytes / gpu.bytes_per_s, rows * shape.token_flop(seen) / gpu.bfloat16_flop)
 
 
 def _remarks(shape: ModelShape) -> tuple[str, ...]:

@@ -17,3 +17,5 @@ ENGINE_BYTES = 1.6 * 2**30
 #: An empty store, and a token in it before compression: its number, and the four letters that it has on average.
 STORE_BYTES = 5e6
 TOKEN_BYTES = 8.0
+#: Of a CPU that is of another kind than the measured one.
+SLOWER = "this CPU has no instructions for bfloat16, which the measured one has: expect several times as long"

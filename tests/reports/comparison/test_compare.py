@@ -125,7 +125,7 @@ def test_different_settings_are_refused_by_name_with_both_values(context: Contex
     assert section.lead == (
         "The series were not audited alike and are not compared: temperature and max_tokens differ.",
     )
-    (missing,) = section.blocks
+    missing = section.blocks[0]
     assert missing.why[:2] == ("temperature: grpo 1, iac 0.6", "max_tokens: grpo 16, iac 32")
     assert "--allow" in missing.why[-1]
 

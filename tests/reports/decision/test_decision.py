@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from diagnostics.verdict.recommendation import ShippingStep
+from diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
+from diagnostics.verdict.sentence import sharpening_text
 from reports.context import Context
-from reports.decision.section import decision
+from reports.decision.section import _beyond_text, decision
 from reports.records import ChangeMap
 from reports.sections.coverage_figures import change_map
 from tests.reports.decision.judged import judged, shipping_step
@@ -143,3 +145,42 @@ def test_the_map_outlines_what_is_recommended(context: Context, recommend, grpo,
     assert [(panel.outlined, panel.rows) for panel in panels] == [grpo, iac]
     if panels[0].outlined == 0:
         assert panels[0].cells[0] == pytest.approx((5.0, -2.0))  # 0.3 and 0.78 of the colder base
+
+
+#: A change with both ends, with one, and one that the colder base does not reach.
+WHOLE, ONE_END, NONE = (
+    Estimate(value=0.04, low=-0.018, high=0.097),
+    Estimate(value=0.019, low=-0.043, high=None),
+    Estimate(value=None, low=None, high=None),
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "gain", "loss", "said"),
+    [
+        ("not_shown", WHOLE, ONE_END, "pass@1 +4.0 [−1.8, +9.7]"),
+        ("not_shown", ONE_END, WHOLE, "pass@1 +1.9, at worst −4.3"),
+        ("better", NONE, WHOLE, "pass@64 +4.0 [−1.8, +9.7]"),
+        ("better", NONE, NONE, "no colder base has such pass@1 and pass@64"),
+        ("sharpening_only", WHOLE, WHOLE, "pass@64 +4.0 [−1.8, +9.7]"),
+        ("sharpening_only", WHOLE, NONE, "pass@64 below every colder base"),
+    ],
+)
+def test_beside_the_decision_stands_what_the_sentence_on_sharpening_says(
+    label: SharpeningLabel, gain: Estimate, loss: Estimate, said: str
+) -> None:
+    found = Sharpening(label=label, k=64, rise=WHOLE, gain=gain, loss=loss, share=WHOLE)
+    assert _beyond_text(found) == said
+    sentence = sharpening_text(Verdict(series="run", label="inconclusive", sentence="", window=(30,), sharpening=found))
+    assert ("with the same pass@1, pass@64" in sentence or "pass@64 lies" in sentence) == said.startswith("pass@64")
+
+
+def test_of_several_series_each_has_its_sentence_on_sharpening_in_the_table(context: Context) -> None:
+    made = judged(context)
+    found = Sharpening(label="not_shown", k=4, rise=WHOLE, gain=WHOLE, loss=WHOLE, share=WHOLE)
+    verdict = made.series[0].verdict
+    assert verdict is not None
+    shown = decision(with_series(made, 0, verdict=replace(verdict, sharpening=found)))
+    last = {row[0]: row[-1] for row in texts(shown.table) if "last" in row[1]}
+    assert last == {"grpo": "not shown: pass@1 +4.0 [−1.8, +9.7]", "iac": "not measured"}
+    assert any(text.startswith("Better, or only sharper:") for text in shown.reading)

@@ -74,6 +74,22 @@ def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown(
     assert max(CHANGE_OPACITY) <= 0.5, "ink stays readable on the darkest shade"
 
 
+def test_maps_of_three_series_are_small_and_need_no_key_where_cells_have_numbers(
+    figure: Callable[..., Figure], changes: ChangeMap
+) -> None:
+    def drawn(n: int, panel: ChangeMap = changes) -> tuple[list[str], float]:
+        svg = figure_svgs(figure(*[panel] * n))[0]
+        return texts_of(svg), float(re.findall(r'viewBox="0 0 ([0-9.]+)', svg)[0])
+
+    (large, width), (small, small_width) = drawn(2), drawn(3)
+    assert "+10" in large
+    assert "+10" not in small
+    assert {"−8", "+3", "–"} <= set(small)
+    assert small_width / width == pytest.approx(284 / 380)
+    many = replace(changes, columns=tuple(map(str, range(40))), cells=((-8.0,) * 40,) * 2, sure=((False,) * 40,) * 2)
+    assert "+10" in drawn(3, many)[0]
+
+
 def test_a_corner_points_up_for_a_rise_and_down_for_a_fall(figure: Callable[..., Figure], changes: ChangeMap) -> None:
     """Cells are 115.6 × 24 points from (19.2, 24) on: the right edge of the first column lies at 134.8."""
     (svg,) = figure_svgs(figure(changes))

@@ -59,15 +59,23 @@ def fresh_of(problem_id: str, *, confirmed: bool) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(page: Page) -> None:
+def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(
+    page: Page, page_of: Callable[..., Page]
+) -> None:
     lead = section(page, "problems").lead
     # hits 3+0, 1+0, 0+4, 2+2 (seven times), 2+8, 4+8: C(8,m)/C(16,m) = 1/10, 1/2, 1/26, 7/26, 0, 0
-    assert lead[0] == (
-        "grpo: of 12 problems 2 lost every correct sample (0 surely, by Fisher's exact test with Holm's correction) "
-        "and 1 won a first one; chance alone would make it about 0.9 of each. None of them is confirmed: run oversharp "
-        "confirm, which draws fresh samples of them."
+    counted = (
+        "of 12 problems 2 lost every correct sample (0 surely{how}) and 1 won a first one; chance alone would make "
     )
+    how, unconfirmed = (
+        "by Fisher's exact test with Holm's correction",
+        "None of them is confirmed: run oversharp confirm,",
+    )
+    assert lead[0] == f"grpo: {counted.format(how='')}it about 0.9 of each."
     assert lead[1].startswith("iac: of 12 problems 0 lost every correct sample and 0 won a first one;")
+    assert lead[2] == f"Surely: {how}. {unconfirmed} which draws fresh samples of them."
+    (alone,) = section(page_of(names=("grpo",)), "problems").lead
+    assert alone.startswith(f"{counted.format(how=f', {how}')}it about 0.9 of each. {unconfirmed}")
 
 
 def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
@@ -80,15 +88,15 @@ def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
 
 def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
     (grpo,) = section_blocks(page, SideBySide)  # nothing of IAC was lost or gained
-    assert grpo.title == "Lost beside gained: grpo"
+    assert grpo.title == "Lost beside gained"
     shown = {table.title: [row[1:] for row in texts(table)] for table in grpo.tables}
     # Fisher: 3 of 8 against 0 of 8 is 1/10, 1 of 8 is 1/2; Holm over all 12 problems
     assert shown == {
-        "Lost: 2 problems": [
+        "grpo: lost (2 lost, 1 gained)": [
             ["3 / 8", "2 / 8 at step 10", "0 / 8", "30", "1.0000"],
             ["1 / 8", "1 / 8 at step 10", "0 / 8", "20 and 30", "1.0000"],
         ],
-        "Gained: 1 problem": [["0 / 8", "4 / 8"]],
+        "grpo: gained (2 lost, 1 gained)": [["0 / 8", "4 / 8"]],
     }
 
 
@@ -101,7 +109,7 @@ def test_of_samples_that_are_no_draws_of_their_own_no_problem_is_called_surely_l
     changes = problem_changes(made.source, doubted)
     assert changes["p_adjusted"].isna().all()
     assert problem_changes(made.source, grpo)["p_adjusted"].notna().all()
-    (lost, _) = lost_beside_gained(made, doubted, changes).tables
+    (lost, _) = lost_beside_gained(made, {"grpo": changes}).tables
     assert lost.note == "Not tested: they hang together."
     assert [row[-1] for row in texts(lost)] == ["–", "–"]
     assert "; which of them changed is not tested: they hang together. " in problems(made).lead[0]
@@ -117,7 +125,7 @@ def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Con
     made = with_source(context, series=(grpo,), problem_counts=counts, problems=problem)
     changes = problem_changes(made.source, grpo)
     assert changes["p_adjusted"].round(4).tolist() == [0.0036, 0.5]  # twice C(256, 9) / C(512, 9), and 1/2
-    (lost, _) = lost_beside_gained(made, grpo, changes).tables
+    (lost, _) = lost_beside_gained(made, {"grpo": changes}).tables
     assert [row[2:] for row in texts(lost)] == [
         ["0 / 256 at step 80", "0 / 256", "80 and 160", "0.0036"],
         ["167 / 256 at step 80", "0 / 256", "160", "0.5000"],

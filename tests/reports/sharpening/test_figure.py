@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +14,10 @@ from diagnostics.verdict.record import Estimate, Sharpening, Verdict
 from diagnostics.verdict.sentence import sharpening_text
 from reports.comparison.compare import compare
 from reports.context import Context
-from reports.page import build_page, page_figures
+from reports.page import build_page
 from reports.records import Figure, Plane
 from reports.render import render_page
-from reports.sharpening.figure import HOW, shared_figure, sharpening_figure
+from reports.sharpening.figure import HOW, figures_of_joined, first_figure, shared_figure, sharpening_figure
 from tests.reports.parts import blocks, texts, with_series, with_source
 
 #: step, scope, pass@1, pass@4 of what was drawn at other temperatures; the base has .25 and .8 at its own.
@@ -84,12 +84,10 @@ def test_run_and_colder_base_lie_in_one_plane_from_the_base_on(context: Context)
     assert (figure.x_label, figure.y_label) == ("pass@1 (probability)", "pass@4 (probability)")
     assert "grpo: from 0.250 and 0.800 at the base to 0.500 and 0.600 at step 30." in panel.description
     assert "0.400 and 0.700 at T=0.3; greedy 0.450." in panel.description
-    assert texts(figure.table)[0] == [
-        "base at lower temperatures: T=0.6",
-        "0.300 [0.250, 0.350]",
-        "0.780 [0.730, 0.830]",
-    ]
-    assert len(figure.table.rows) == 2 + 4 + 1
+    rows = texts(figure.table)
+    assert rows[1] == ["grpo", "base at T=0.6", "0.300 [0.250, 0.350]", "0.780 [0.730, 0.830]"]
+    colder, trained = ["base", "base at T=0.6", "base at T=0.3"], ["step 10", "step 20", "step 30", "step 30 at T=1.5"]
+    assert [row[1] for row in rows] == [*colder, *trained]
 
 
 def test_the_curve_runs_through_what_was_drawn_and_never_turns_inside_its_band(context: Context) -> None:
@@ -161,7 +159,7 @@ def test_the_base_reweighted_is_a_named_line_of_its_own_as_far_down_as_the_rest(
     assert plane(figure).names[1] == ("", "α=2")
     assert (colder.x, len(run.x)) == ((0.25, 0.3, 0.4), 4)
     assert "Dotted" in figure.caption
-    assert "base, reweighted to p^α: α=8" in [row[0] for row in texts(figure.table)]
+    assert ["grpo", "base reweighted, α=8"] in [row[:2] for row in texts(figure.table)]
 
 
 def shipping(context: Context, **chosen: object) -> Context:
@@ -206,26 +204,20 @@ def test_a_run_without_a_second_checkpoint_or_a_second_k_has_no_plane(context: C
         assert sharpening_figure(with_source(context, findings=less), context.series[0]) is None
 
 
-def test_the_card_says_it_right_below_the_verdict_and_above_the_figure(context: Context) -> None:
+def test_the_card_says_it_right_below_the_verdict_and_the_figure_has_it_where_it_is_a_file(context: Context) -> None:
     made = with_series(controlled(context), 0, verdict=VERDICT)
-    other = made.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
-    page = build_page(with_series(made, 1, checkpoints=other))
-    assert page.headline.cards[0].figure.finding == sharpening_text(VERDICT)
-    html = render_page(replace(page, sections=()))
-    order = (f"<p>{VERDICT.sentence}</p>", f"<p>{sharpening_text(VERDICT)}</p>", 'id="sharpening-1"')
+    assert sharpening_figure(made, made.series[0]).finding == sharpening_text(VERDICT)
+    html = render_page(replace(build_page(made), sections=()))
+    order = (f"<p>{VERDICT.sentence}</p>", f"<p>{sharpening_text(VERDICT)}</p>")
     places = [html.replace(' class="sentence"', "").index(text) for text in order]
-    assert places == sorted(places)
     assert places[1] - places[0] == len(order[0])
     without = build_page(with_series(context, 0, verdict=replace(VERDICT, sharpening=None)))
     assert without.headline.cards[0].verdict.sharpening == ""
-    first = [one.figure_id for one in page_figures(page)][:4]
-    assert first == ["coverage-map", "sharpening-1", "sharpening-2", "headline-delta"]
 
 
 def test_series_of_one_base_are_in_one_picture_on_the_first_screen(context: Context) -> None:
     page = build_page(controlled(context))
     assert [one.figure_id for one in page.decision.figures] == ["compare-sharpening", "coverage-map"]
-    assert [card.figure for card in page.headline.cards] == [None, None]
     alone = build_page(with_source(controlled(context), series=context.series[:1]))
     assert alone.decision.figures[0].figure_id == "sharpening-1"
 
@@ -241,3 +233,29 @@ def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context)
     assert each[:2] == ["sharpening-1", "sharpening-2"]
     other = context.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
     assert shared_figure(with_series(context, 1, checkpoints=other)) is None
+
+
+def test_series_that_cannot_be_compared_each_have_a_panel_on_the_first_screen(context: Context) -> None:
+    made = with_series(controlled(context), 1, settings_id="others")
+    figure = first_figure(made)
+    assert figure is not None
+    assert figure.figure_id == "sharpening"
+    assert [panel.title for panel in figure.panels] == ["grpo: pass@4", "iac: pass@4"]
+    assert [column.name for column in figure.table.columns] == ["series", "checkpoint", "pass@1", "k", "pass@k"]
+    assert {row[0] for row in texts(figure.table)} == {"grpo", "iac"}
+    assert figure.caption.startswith("Solid: one point per checkpoint")
+    page = build_page(made)
+    assert [one.figure_id for one in page.decision.figures] == ["sharpening", "coverage-map"]
+    assert figures_of_joined(made) == ()
+
+
+def test_of_three_series_those_of_one_base_share_a_panel_and_come_by_themselves_further_down(
+    context_of: Callable[..., Context],
+) -> None:
+    names = ("grpo", "iac", "iac-seed-2")
+    made = with_series(controlled(context_of(names=names), series=names), 2, settings_id="others")
+    figure = first_figure(made)
+    assert figure is not None
+    assert [panel.title for panel in figure.panels] == ["grpo and iac: pass@4", "iac-seed-2: pass@4"]
+    assert [one.figure_id for one in figures_of_joined(made)] == ["sharpening-1", "sharpening-2"]
+    assert [one.figure_id for one in blocks(compare(made), Figure)][:2] == ["sharpening-1", "sharpening-2"]
