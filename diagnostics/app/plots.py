@@ -128,8 +128,8 @@ def named(every: Collection[str], asked: str) -> list[str]:
     meant = (_called(every, one) for one in _ALSO_CALLED.get(name, (name,)))
     found = next(filter(None, meant), [])
     if not found:
-        near = get_close_matches(name, every, n=3, cutoff=_NEAR)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        near = get_close_matches(name, [*_ALSO_CALLED, *every], n=3, cutoff=_NEAR)
+        hint = f"did you mean {' or '.join(near)}? " if near else f"it has {', '.join(list(every)[:3])} and others; "
         everything = f"`oversharp export STORE --what plots` writes all {len(every)}, with their names in plots/{INDEX}"
         raise ConfigError(f"--figure {asked}: the report has no such picture; {hint}{everything}")
     return found

@@ -56,15 +56,19 @@ class ReportPicture:
     def save(self, path: Path | str) -> Path:
         """Write it as SVG, PNG or PDF, as ``path`` ends, or its numbers as LaTeX (.tex).
 
-        Raises ``ConfigError`` for another ending.
+        Raises ``ConfigError`` for another ending, and for a place that cannot be written to.
         """
         from reports.pictures.latex import figure_latex
 
         target = Path(path)
         if target.suffix == ".tex":
-            target.write_text(figure_latex(self.figure), encoding="utf-8")
+            content = figure_latex(self.figure).encode("utf-8")
         else:
-            target.write_bytes(self._drawn(target.suffix.removeprefix("."), target))
+            content = self._drawn(target.suffix.removeprefix("."), target)
+        try:
+            target.write_bytes(content)
+        except OSError as error:
+            raise ConfigError(f"{target}: cannot be written ({error.strerror or error}); name another place") from error
         return target
 
     def _repr_svg_(self) -> str:

@@ -15,7 +15,7 @@ from diagnostics.changes.read import (
     open_for_reading,
     read_pair,
 )
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import about_count, plural
 from diagnostics.records.errors import ConfigError
 from diagnostics.statistics.comparison import RunDifference, compare_runs
 from diagnostics.statistics.keys import inference_ks
@@ -175,7 +175,8 @@ def _of_problems(found: StepDifference) -> str:
     lost, gained = len(found.of_state("lost")), len(found.of_state("gained"))
     sure = [one for one in found.problems if one.sure]
     fell = sum(one.state in ("lost", "fell") for one in sure)
-    chance = f"chance alone would make it about {found.lost_by_chance:.1f} and {found.gained_by_chance:.1f}"
+    by_chance = f"{about_count(found.lost_by_chance)} and {about_count(found.gained_by_chance)}"
+    chance = f"chance alone would make it {by_chance}"
     seen = f"Of {plural(found.n_problems, 'problem')}, {lost} lost every correct sample and {gained} won a first one"
     if found.why_untested is not None:
         return f"{seen}; which of them changed is not tested: {found.why_untested}."

@@ -10,7 +10,7 @@ import pandas as pd
 from diagnostics.changes.difference import changes_of
 from diagnostics.changes.problems import ProblemChange
 from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import about_count, plural
 from diagnostics.records.cells import shortened
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import NO_ANSWER
@@ -89,7 +89,7 @@ class LostProblems:
         seen += f": {left} {self.before.name} solved"
         if not tested:
             return f"{seen}. Which of them are lost is not tested: {self.why_untested}."
-        chance = f"chance alone would make it about {self.lost_by_chance:.1f}"
+        chance = f"chance alone would make it {about_count(self.lost_by_chance)}"
         others = plural(self.n_surely - self.n_surely_lost, "other problem" if self.n_lost else "problem")
         return f"{seen} ({chance}). {others} surely fell."
 

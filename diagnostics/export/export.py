@@ -317,6 +317,7 @@ def _require_free(target: Path, *, replace: bool) -> None:
 def _landing(target: Path) -> Iterator[Path]:
     """A place beside ``target`` to write to; what is there in the end replaces ``target``, an error leaves nothing."""
     landing = target.with_name(f".{target.name}.partial")
+    is_new = not target.parent.exists()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove(landing)
@@ -327,6 +328,8 @@ def _landing(target: Path) -> Iterator[Path]:
             landing.replace(target)
         finally:
             _remove(landing)
+            if is_new and not any(target.parent.iterdir()):
+                target.parent.rmdir()
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise

@@ -50,7 +50,7 @@ def all_measures() -> Mapping[str, Measure]:
     """Every measure by name, sorted by section and name. Raises ``ConfigError`` for a broken or clashing plugin.
 
     >>> list(all_measures())[:2]
-    ['change_budget', 'control_pass_at_k']
+    ['best_at_k', 'best_of_k']
     """
     found = find_records(Measure, sys.modules[__name__], ENTRY_POINT_GROUP)
     sections = get_args(Section)

@@ -24,6 +24,15 @@ def short_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def about_count(expected: float) -> str:
+    """An expected count that is rarely whole.
+
+    >>> about_count(1.26), about_count(0.02)
+    ('about 1.3', 'fewer than 0.1')
+    """
+    return f"about {expected:,.1f}" if expected >= 0.1 else "fewer than 0.1"
+
+
 def about_time(seconds: float) -> str:
     """Minutes, from two hours on hours, from two days on days; rounded up, since nothing takes 0 minutes.
 

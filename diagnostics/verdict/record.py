@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -356,6 +357,24 @@ def points_text(probability: float) -> str:
     """Hundredths of probability with one decimal and a real minus sign; never −0.0."""
     text = f"{100 * probability:.1f}"
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def at_least_text(probability: float) -> str:
+    """Points that are surely reached: rounded down, so that the sentence is not stronger than the number.
+
+    >>> at_least_text(0.04489), at_least_text(0.045), at_least_text(-0.0571)
+    ('4.4', '4.5', '−5.8')
+    """
+    return points_text(math.floor(1000 * probability + 1e-9) / 1000)
+
+
+def at_most_text(probability: float) -> str:
+    """Points that are surely not passed: rounded up.
+
+    >>> at_most_text(0.05743), at_most_text(0.057)
+    ('5.8', '5.7')
+    """
+    return points_text(math.ceil(1000 * probability - 1e-9) / 1000)
 
 
 def signed_text(probability: float) -> str:

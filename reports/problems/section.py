@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from diagnostics.records.amounts import about_count
 from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.problem_changes import STATES, SURE, lost_by_chance
 from diagnostics.statistics.units import Interval
@@ -32,7 +33,6 @@ MEASURES = (
 #: Samples in each half of the base's samples below which groups say nothing.
 LEAST_HALF = 4
 _GROUPS, _LEAST_GROUP = 10, 10
-_LEAST_CHANCE = 0.1
 
 
 def problems(context: Context) -> Section:
@@ -120,9 +120,7 @@ def _lead(
 def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
     if series.why_untested:
         return f"which of them changed is not tested: {series.why_untested}"
-    expected = lost_by_chance(problem_counts(changes))
-    chance = f"about {numbers.fixed(expected, 1)}" if expected >= _LEAST_CHANCE else f"fewer than {_LEAST_CHANCE:g}"
-    return f"chance alone would make it {chance} of each"
+    return f"chance alone would make it {about_count(lost_by_chance(problem_counts(changes)))} of each"
 
 
 def _surely(changes: pd.DataFrame) -> int:

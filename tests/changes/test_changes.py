@@ -194,6 +194,12 @@ def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[
     assert raised.value.as_flags.startswith("--")
 
 
+def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="it has .* and others"):
+        oversharp.export(store_path, figures=["nix"], out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -294,6 +300,10 @@ def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp
         assert "\\toprule" in plot.save(tmp_path / "x.tex").read_text(encoding="utf-8")
         with pytest.raises(ConfigError, match=r"x\.jpg: pictures are written as svg, png, pdf"):
             plot.save(tmp_path / "x.jpg")
+        with pytest.raises(ConfigError, match=r"x\.svg: cannot be written \(No such file"):
+            plot.save(tmp_path / "missing" / "x.svg")
+        with pytest.raises(ConfigError, match="did you mean frontier"):
+            store.plot("fronteer")
         with pytest.raises(ConfigError, match=r"did you mean headline-delta.*plots` writes all") as unknown:
             store.plot("headline-detla")
         assert len(str(unknown.value)) < 300  # there are more than a hundred

@@ -112,7 +112,9 @@ def _answers_of(one: LostProblem, result: LostProblems) -> Iterable[str]:
         (result.after.name, one.after, change.correct_after, change.n_after),
     )
     for name, answers, correct, n in sides:
-        yield f"  {name:{width}}  {correct} of {n} correct: {'; '.join(map(_answer, answers))}"
+        others = n - sum(answer.n for answer in answers)
+        told = [*map(_answer, answers), *([f"others ×{others}"] if others else [])]
+        yield f"  {name:{width}}  {correct} of {n} correct: {'; '.join(told)}"
     # of the first a correct one, of the second the most frequent wrong one
     yield from _response(result.before.name, next((a for a in one.before if a.correct), None))
     yield from _response(result.after.name, next((a for a in one.after if not a.correct), None))

@@ -116,7 +116,7 @@ def _place(one: ShippingStep, series: Sequence[str]) -> tuple[object, ...]:
 def _counted(options: Sequence[Option]) -> str:
     n_controls = sum(one.temperature is not None for one in options)
     checkpoints = plural(len(options) - n_controls, "checkpoint")
-    return f"{checkpoints}, {plural(n_controls, 'other temperature')}" if n_controls else checkpoints
+    return f"{checkpoints}, {plural(n_controls, 'draw')} at other temperatures" if n_controls else checkpoints
 
 
 def _why_none(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from diagnostics.records.amounts import plural
 from diagnostics.verdict.explanations import CAUSES, Cause
 from diagnostics.verdict.recommendation import BandedChange, BeyondSharpening, Guarantee, Recommendation, ShippingStep
-from diagnostics.verdict.record import Estimate, bounds_text, points_text
+from diagnostics.verdict.record import Estimate, at_least_text, at_most_text, bounds_text, points_text
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import beside_text
 
@@ -46,12 +46,12 @@ def _sure_text(sure: Guarantee, ks: Sequence[int]) -> str:
     these = f"these {sure.n_units:,}" if sure.units == "problems" else f"these, in {sure.n_units:,} clusters"
     where = f"problems like {these}; {100 * sure.confidence:g} % over {sure.over}"
     if sure.gain > 0:
-        gain = f"surely up by {points_text(sure.gain)} points or more"
+        gain = f"surely up by {at_least_text(sure.gain)} points or more"
     else:
-        gain = f"whether it rose is open, it may have fallen by {points_text(-sure.gain)} points"
+        gain = f"whether it rose is open, it may have fallen by {at_most_text(-sure.gain)} points"
     if len(ks) == 1:
         return f"{gain}; n is too small to look at larger k ({where})"
-    down = f"is pass@k down by more than {points_text(sure.loss)}" if sure.loss > 0 else "is pass@k down at all"
+    down = f"is pass@k down by more than {at_most_text(sure.loss)}" if sure.loss > 0 else "is pass@k down at all"
     return f"{gain}, and at no k of {ks_text(ks)} {down} ({where})"
 
 
