@@ -195,7 +195,7 @@ def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[
 
 
 def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="it has .* and others"):
+    with pytest.raises(ConfigError, match=r"it has .* and others"):
         oversharp.export(store_path, figures=["nix"], out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
