@@ -123,9 +123,10 @@ def budget_figure(context: Context) -> Figure | None:
         title=TITLE,
         caption=(
             "Parts of the change of pass@k from the base to the last checkpoint, from top to bottom, each beginning "
-            f"where the one above ends; they add up to the whole. Thin lines: {numbers.NINETY_FIVE} intervals that "
-            "hold for all parts of one picture together; pale: the interval holds 0. A part says what would be "
-            "otherwise, not what was done to the model (oversharp explain change_budget)."
+            f"where the one above ends; they add up to the whole. Thin lines: {numbers.NINETY_FIVE} intervals of all "
+            "parts of one picture at once, which hold less often where two causes act on the same problems; pale: the "
+            "interval holds 0. A part says what would be otherwise, not what was done to the model (oversharp explain "
+            "change_budget)."
         ),
         notes=_notes(shown),
         x_label="points",

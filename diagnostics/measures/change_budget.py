@@ -11,11 +11,13 @@ The rest is told by the problems that carry it: ``lost`` were solved, and are no
 be; ``gained`` the other way round; ``guesses`` are so rarely solved at both that luck would look the same; ``ways``
 are solved by both, but a way of solving that the base went is gone; ``unexplained`` is what moved on the others.
 Unit: probability (difference). Estimator: unbiased pass@k; which group a problem is of is told by samples that do not
-count in its part, averaged over all splits, so that two draws of one law have parts of mean 0. 95 % intervals that hold
-for all parts of a budget together: a bootstrap over problems that draws them together. n counts problems.
-Limits: a part says what would be otherwise, not what was done to the model. Samples that are cut off may be wrong more
-often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other groups. Where
-fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any nothing is undone.
+count in its part, averaged over all splits, so that two draws of one law have parts of mean 0. 95 % intervals of all
+parts of a budget at once: a bootstrap over problems that draws them together. n counts problems.
+Limits: a part says what would be otherwise, not what was done to the model. Where two causes act on the same problems,
+a part may hold some of the other's, and intervals hold what is true less often than in 95 %. Samples that are cut off
+may be wrong more often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other
+groups. Where fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any
+nothing is undone.
 Source: ours. Shapley 1953 (A value for n-person games). Cover@τ, with a τ that follows the accepted guesses, for the
 groups; ``frontier_loss`` for the colder base.
 
@@ -90,7 +92,7 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> Iterator[Finding]:
     base, late = (_drawn(evidence, counts, one) for one in (evidence.base_id, checkpoint_id))
-    why = _why_not(evidence, counts, checkpoint_id)
+    why = _why_not(evidence, checkpoint_id, has_second=base.second is not None and late.second is not None)
     causes: list[Undoable] = [one for one in get_args(Undoable) if one not in why]
     k_most = inference_ks(min(counts.least(one) for one in (evidence.base_id, checkpoint_id)))[-1]
     sharper = _sharper(evidence, counts, k_most, second="grader" in causes)
@@ -152,7 +154,7 @@ def _second(
     return Graded(n_P=n_P, correct_P=correct_P, cut_P=cut_P, unread_P=unread_P)
 
 
-def _why_not(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> dict[str, str]:
+def _why_not(evidence: Evidence, checkpoint_id: str, *, has_second: bool) -> dict[str, str]:
     """Why samples cannot be told apart in the way that each cause needs."""
     rows = pd.concat([_of_checkpoint(evidence, "read_counts", one) for one in (evidence.base_id, checkpoint_id)])
     why = {}
@@ -160,7 +162,7 @@ def _why_not(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> d
         why["cut_off"] = _CUT_NOT_TOLD
     if rows["n_unread"].isna().any():
         why["unread"] = _UNREAD_NOT_TOLD
-    if any(_drawn(evidence, counts, one).second is None for one in (evidence.base_id, checkpoint_id)):
+    if not has_second:
         why["grader"] = _ONE_GRADER
     return why
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
 from diagnostics.records.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000

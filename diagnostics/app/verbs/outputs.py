@@ -80,10 +80,10 @@ def export(
         findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
     formats
         csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
-        three; svg. latex is for a paper: pass@k by step and k, and the numbers of a picture that is named.
+        three; svg. latex is for a paper: pass@k by step and k, and the table of data under a picture that is named.
     figures
         Only these pictures, for example --figure frontier coverage-map; a name is that of its file, or how several
-        begin.
+        begin; frontier is the picture that says better, or only sharper.
     push
         OWNER/NAME of a dataset on the Hugging Face hub. Writes the samples alone unless --what says otherwise, with a
         dataset card, and prints the command of the hub's client that publishes them. Sends nothing itself.
