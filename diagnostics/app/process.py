@@ -63,6 +63,8 @@ def _ran(stopped_by: list[int]) -> int:
     except KeyboardInterrupt:
         return _stopped()
     except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line
+        if stopped_by:  # a library whose call was stopped may say anything: DuckDB's does "std::bad_cast"
+            return _stopped()
         print(f"error: {_fault(error)}", file=sys.stderr)
         return FAULT_EXIT_CODE
     return 0
@@ -74,22 +76,23 @@ def _stopped() -> int:
 
 
 def _stop_at_signals(came: list[int]) -> None:
-    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; ``came`` takes in the one that came.
+    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; ``came`` takes in the one that came, Ctrl-C too.
 
-    One that is ignored stays so (``nohup``); a forked worker ends at once, as without this.
+    One that is ignored stays so (``nohup``); a forked worker ends as without this.
     """
     owner = os.getpid()
+    without = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def stop(number: int, _: FrameType | None) -> None:
         if os.getpid() != owner:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, without[signal.Signals(number)])
             os.kill(os.getpid(), number)
             return
         came.append(number)
         raise KeyboardInterrupt
 
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) is signal.SIG_DFL:
+    for one, handler in without.items():
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(one, stop)
 
 

@@ -49,6 +49,22 @@ def stopped() -> None:
     process.main()
 
 
+def stopped_in_a_library() -> None:
+    """Be a command that is sent that signal in a call of a library, which then says something else."""
+    for one in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(one, signal.SIG_DFL)
+
+    def call(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), int(sys.argv[1]))
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise RuntimeError("std::bad_cast") from None
+
+    cli.app = SimpleNamespace(meta=call)
+    process.main()
+
+
 def stopped_while_it_begins() -> None:
     """Be a command that is sent that signal while its modules are imported."""
 

@@ -45,7 +45,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands:
     assert "oversharp 0" in text
 
 
-@pytest.mark.parametrize("moment", ["stopped", "stopped_while_it_begins"])
+@pytest.mark.parametrize("moment", ["stopped", "stopped_while_it_begins", "stopped_in_a_library"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_that_end_it_say_that_what_was_committed_is_kept(
     number: signal.Signals, moment: str, commands: RunningServer
