@@ -36,8 +36,8 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
-def render_page(page: Page) -> str:
-    """The whole HTML document. The same page gives the same text."""
+def render_page(page: Page, *, extra_rules: str = "") -> str:
+    """The whole HTML document, with styles besides the report's. The same page gives the same text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -49,7 +49,7 @@ def render_page(page: Page) -> str:
     html = environment.get_template("report.html.j2").render(
         page=page,
         js=Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8")),
-        stylesheet=stylesheet,
+        stylesheet=lambda of_figures: Markup(stylesheet(of_figures + extra_rules)),
         content_policy=content_policy,
         shared=_shared,
         kind=_kind,
@@ -69,14 +69,14 @@ def render_page(page: Page) -> str:
     return _BLANK.sub(">\n", html).strip() + "\n"
 
 
-def stylesheet(figure_rules: str = "") -> Markup:
-    """Colours of light, dark and print, the classes that paint the figures, the page's own, and ``figure_rules``."""
+def stylesheet(more: str = "") -> str:
+    """Colours of light, dark and print, the classes that paint the figures, the page's own rules, and ``more``."""
     light, dark = palette.variables(palette.PLACEHOLDERS), palette.variables(palette.DARK)
     colours = (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n@media print{{:root{{{light}}}}}\n"
     )
     own = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-    return Markup(f"{colours}{palette.rules()}\n{own}{figure_rules}")
+    return f"{colours}{palette.rules()}\n{own}{more}"
 
 
 def content_policy(css: str, js: str) -> str:

@@ -63,7 +63,7 @@ def test_a_picture_takes_few_bytes(figure: Callable[..., Figure]) -> None:
         for i, colour in enumerate(("c1", "c2"))
     )
     (svg,) = figure_svgs(figure(Panel(title="", lines=lines)))
-    assert len(re.sub(r"<defs>.*</defs>| data-points=\"[^\"]*\"", "", svg)) < 1900
+    assert len(re.sub(r"<defs>.*</defs>| data-points=\"[^\"]*\"", "", svg)) < 1300
 
 
 def test_a_long_line_is_solid_and_carries_few_markers(
