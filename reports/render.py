@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from diagnostics.records.errors import StoreError
 from reports.numbers import MINUS, NARROW
 from reports.pictures import palette
 from reports.pictures.drawing import figure_svgs, swatch_svg
+from reports.pictures.shared import Shared, shared
 from reports.pictures.sparkline import sparkline_svg
 from reports.pictures.waterfall import Waterfall
 from reports.records import Block, Cell, ChangeMap, Course, Decision, Figure, Missing, Page, Section, Table
@@ -34,9 +36,8 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
-def render_page(page: Page) -> str:
-    """The whole HTML document. The same page gives the same text."""
-    css, js = stylesheet(), (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+def render_page(page: Page, *, extra_rules: str = "") -> str:
+    """The whole HTML document, with styles besides the report's. The same page gives the same text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -47,9 +48,10 @@ def render_page(page: Page) -> str:
     )
     html = environment.get_template("report.html.j2").render(
         page=page,
-        css=Markup(css),
-        js=Markup(js),
-        policy=content_policy(css, js),
+        js=Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8")),
+        stylesheet=lambda of_figures: Markup(stylesheet(of_figures + extra_rules)),
+        content_policy=content_policy,
+        shared=_shared,
         kind=_kind,
         placed=_placed,
         svgs=_svgs,
@@ -67,13 +69,14 @@ def render_page(page: Page) -> str:
     return _BLANK.sub(">\n", html).strip() + "\n"
 
 
-def stylesheet() -> str:
-    """Colours of light, dark and print, the classes that paint the figures, and the page's own rules."""
+def stylesheet(more: str = "") -> str:
+    """Colours of light, dark and print, the classes that paint the figures, the page's own rules, and ``more``."""
     light, dark = palette.variables(palette.PLACEHOLDERS), palette.variables(palette.DARK)
     colours = (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n@media print{{:root{{{light}}}}}\n"
     )
-    return colours + palette.rules() + "\n" + (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    own = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    return f"{colours}{palette.rules()}\n{own}{more}"
 
 
 def content_policy(css: str, js: str) -> str:
@@ -189,6 +192,11 @@ def sort_key(value: float) -> str:
     ('0.267891', '40')
     """
     return f"{value:.6g}"
+
+
+def _shared(html: Markup) -> Shared:
+    made = shared(str(html))
+    return replace(made, html=Markup(made.html), definitions=Markup(made.definitions))
 
 
 def _svgs(figure: Figure) -> tuple[Markup, ...]:

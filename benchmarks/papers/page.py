@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
 from collections.abc import Sequence
 
@@ -23,7 +21,7 @@ from benchmarks.papers.verdicts import RULE, agreement, named, verdict
 from reports.citations import PAPERS, key
 from reports.numbers import fixed
 from reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
-from reports.render import render_page, stylesheet
+from reports.render import render_page
 
 _FEW = 3  # numbers that a table cell takes
 _CLAIM_COLUMNS = ("claim", "where", "verdict", "numbers (95 %)", "independent")
@@ -72,12 +70,7 @@ def build_page(families: Sequence[Family], effort: Effort) -> Page:
 
 def page_html(page: Page) -> str:
     """The page in the report's look with rules of its own; its policy lets this stylesheet in and no other."""
-    css = stylesheet()
-    return render_page(page).replace(css, css + _STYLE, 1).replace(_digest(css), _digest(css + _STYLE), 1)
-
-
-def _digest(css: str) -> str:
-    return base64.b64encode(hashlib.sha256(css.encode("utf-8")).digest()).decode("ascii")
+    return render_page(page, extra_rules=_STYLE)
 
 
 def _by_paper(claims: Sequence[Claim]) -> list[tuple[str, list[Claim]]]:

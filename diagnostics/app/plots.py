@@ -53,12 +53,13 @@ def write_plots(
     from reports.pictures.latex import figure_latex
 
     every = pictures_of(store, series)
-    names = [name for asked in figures for name in named(every, asked)] if figures else list(every)
+    asked = [name for one in figures for name in named(every, one)] if figures else list(every)
+    names = list(dict.fromkeys(asked))
     if not replace:
         _require_absent(folder, names, formats)
     lines = []
     with progress.stage("plots", len(names)) as advance:
-        for name in dict.fromkeys(names):
+        for name in names:
             figure = every[name]
             (picture,) = figure_pictures(figure, [form for form in PICTURE_FORMATS if form in formats])
             for kind, written in picture.files.items():

@@ -36,6 +36,7 @@ from diagnostics.export.tables import (
     ENDINGS,
     READ_TABLES,
     findings,
+    n_rows,
     write_table,
 )
 from diagnostics.records.errors import ConfigError, StoreError
@@ -190,7 +191,9 @@ class _ExportJob:
                     write_table(frame, landing, form)
                 else:
                     landing.write_text(texts[form](frame), encoding="utf-8")
-        return [Exported(what=what, path=self._file(what, form), n=len(frame)) for form in self.table_formats]
+        return [
+            Exported(what=what, path=self._file(what, form), n=n_rows(frame, what, form)) for form in self.table_formats
+        ]
 
     def _nothing(self, what: str) -> StoreError:
         return StoreError(f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` to its end")

@@ -21,6 +21,7 @@ ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdo
 _Reader = Callable[[Store, Sequence[str]], pd.DataFrame]
 _Writer = Callable[[pd.DataFrame], str]
 _BELOW, _ABOVE = r"$^{\downarrow}$", r"$^{\uparrow}$"
+_UNTESTED = r"$^{\dagger}$"
 _DIGITS = 4  # of a number in Markdown; CSV and Parquet have all of them
 _FINDINGS = """
 SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
@@ -84,11 +85,15 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
 def findings_latex(frame: pd.DataFrame) -> str:
     """pass@k in percent, a row per step and a column per k, as a table for each series (LaTeX package booktabs).
 
-    An arrow stands where the band over all steps and k lies below the base, or above it.
+    An arrow stands where the band over all steps and k lies below the base, or above it; a dagger at a k that the band
+    does not hold, where nothing is tested.
     """
     whole = frame[frame["scope"] == "all"]
     values, bands = (whole[whole["measure"] == name] for name in ("pass_at_k", "pass_at_k_band"))
-    parts = [r"% needs \usepackage{booktabs}; arrows: surely below or above the base, over all steps and k together"]
+    parts = [
+        r"% needs \usepackage{booktabs}; arrows: surely below or above the base, over all steps and k together; "
+        "dagger: not tested at this k"
+    ]
     for series, own in values.groupby("series", sort=False):
         banded = bands[bands["series"] == series]
         below = {(row.step, row.k): row.high < 0 for row in banded.itertuples()}
@@ -98,14 +103,23 @@ def findings_latex(frame: pd.DataFrame) -> str:
             for row in own.itertuples()
         }
         ks, steps = sorted(own["k"].unique()), sorted(own["step"].unique())
+        tested = set(banded.loc[banded["low"].notna() | banded["high"].notna(), "k"])
         table = pd.DataFrame(
             [[str(step), *(cells.get((step, k), "--") for k in ks)] for step in steps],
-            columns=["step", *(f"pass@{k}" for k in ks)],
+            columns=["step", *(f"pass@{k}{'' if k in tested else _UNTESTED}" for k in ks)],
         )
         parts.append(
             f"% {' '.join(str(series).split())}\n{table.to_latex(index=False, column_format='r' * (len(ks) + 1))}"
         )
     return "\n".join(parts)
+
+
+def n_rows(frame: pd.DataFrame, what: TableWhat, form: TableFormat) -> int:
+    """How many rows a table has in a format: LaTeX of the findings one per series and step."""
+    if what == "findings" and form == "latex":
+        shown = frame[(frame["measure"] == "pass_at_k") & (frame["scope"] == "all")]
+        return len(shown[["series", "step"]].drop_duplicates())
+    return len(frame)
 
 
 def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:

@@ -6,6 +6,7 @@ colours that follow no theme, and several times the bytes, and a page holds hund
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -23,7 +24,12 @@ from reports.pictures.palette import PLACEHOLDERS
 
 _NAMES = {value: name for name, value in PLACEHOLDERS.items()}
 _TENTHS = 10
+_FLIPPED = Affine2D().scale(1, -1)
+_ID_DIGITS = 6
 _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
+
+_MOST_ALONE = 1  # markers; more of one look refer to a shape that the page holds once
+_MIRROR = "matrix(0 1 1 0 .5 -.5)"  # cells to the other side of the diagonal, where rows begin half a cell lower
 
 #: Attributes that neighbours may share.
 Look = dict[str, str]
@@ -35,6 +41,8 @@ def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points
     ``points`` are what the page's script says of the points of the picture: see ``pictures.points``.
 
     Its units are tenths of a point, so that whole numbers do. Nothing is clipped: whoever draws stays inside the axes.
+    What pictures share, shapes of markers and halves of symmetric maps, stands in ``defs`` under ids that tell their
+    content, so that a page needs each once: see ``pictures.shared``.
     Raises ``ValueError`` for a colour without a theme, and ``NotImplementedError`` for what no picture has: turned
     text, images.
     """
@@ -48,6 +56,8 @@ def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points
         svg.set("aria-hidden", "true")
     renderer = _Renderer(width, height)
     canvas.draw(renderer)
+    if renderer.shared:
+        SubElement(svg, "defs").extend(renderer.shared.values())
     # texts last: tick labels and tick marks alternate, and so apart each kind makes one group
     svg.extend([*_grouped(renderer.shapes), *_grouped(renderer.texts)])
     # " />" stands in no text and no attribute: both are escaped
@@ -61,6 +71,7 @@ class _Renderer(RendererBase):
         super().__init__()
         self.shapes: list[tuple[Look, Element]] = []
         self.texts: list[tuple[Look, Element]] = []
+        self.shared: dict[str, Element] = {}
         self._size = (width, height)
         self._down = Affine2D().scale(1, -1).translate(0, height)  # y runs down in SVG and up here
 
@@ -88,16 +99,40 @@ class _Renderer(RendererBase):
         trans: Transform,
         rgbFace: Any = None,
     ) -> None:
-        """All markers of a line, or ticks of an axis, as one path: as many elements would take half as much again."""
-        look = _look(gc, rgbFace)
+        """All markers of a line as one path that names their shape; ticks of an axis as the strokes that they are."""
         shape = np.asarray(marker_path.vertices)
+        look = _look(gc, rgbFace if len(shape) > 2 else None)  # a stroke has nothing to fill
+        places = trans.transform(np.asarray(path.vertices))
+        places = places[np.isfinite(places).all(axis=1)]
+        if look and len(places) > _MOST_ALONE:
+            self._add_marked(look, path_text(shape, marker_path.codes, marker_trans + _FLIPPED), places)
+            return
         texts = [
             path_text(shape, marker_path.codes, marker_trans + Affine2D().translate(x, y) + self._down)
-            for x, y in trans.transform(np.asarray(path.vertices))
-            if np.isfinite((x, y)).all()
+            for x, y in places
         ]
         if look and any(texts):
             self.shapes.append((look, Element("path", {"d": "".join(texts)})))
+
+    def _add_marked(self, look: Look, shape: str, places: Float[np.ndarray, "point 2"]) -> None:
+        """Markers on the line through ``places``, which they share where it has just been drawn."""
+        marker = Element("marker", {"markerUnits": "userSpaceOnUse"})
+        SubElement(marker, "path", look | {"d": shape})
+        name = self._kept(marker, "m")
+        tenths = np.rint(_TENTHS * self._down.transform(places)).astype(int)
+        line = f"M{_numbers(tenths[0])}l{_numbers(np.diff(tenths, axis=0).flat)}"
+        if self.shapes and self.shapes[-1][1].get("d") == line:
+            before, element = self.shapes[-1]
+            self.shapes[-1] = (before | {"class": f"{before['class']} {name}"}, element)
+        else:
+            self.shapes.append(({"class": name}, Element("path", {"d": line})))
+
+    def _kept(self, element: Element, kind: str) -> str:
+        """The id of an element that pictures share, made of its content."""
+        name = kind + hashlib.sha256(tostring(element)).hexdigest()[:_ID_DIGITS]
+        element.set("id", name)
+        self.shared[name] = element
+        return name
 
     def draw_quad_mesh(
         self,
@@ -112,27 +147,31 @@ class _Renderer(RendererBase):
         antialiased: Any,
         edgecolors: Any,
     ) -> None:
-        """Cells of one size, one path per colour in units of cells: a run of neighbours is a stroke, "M3 5h2".
+        """Cells of one size as strokes in units of cells.
 
         A kernel has thousands of cells; as rectangles in units of the page each would take four times the room.
         """
         corners = (master_transform + self._down).transform(np.asarray(coordinates)[[0, 0, -1], [0, -1, 0]])
         along_row, along_column = (corners[1] - corners[0]) / meshWidth, (corners[2] - corners[0]) / meshHeight
-        runs: dict[tuple[float, ...], str] = {}
-        for row, cells in enumerate(np.reshape(facecolors, (meshHeight, meshWidth, 4)).tolist()):
-            column = 0
-            for colour, same in itertools.groupby(map(tuple, cells)):
-                count = len(list(same))
-                runs[colour] = f"{runs.get(colour, '')}M{column} {row}h{count}"
-                column += count
         # shifted by half a cell: a stroke lies half above its line and half below
         place = _TENTHS * np.array((*along_row, *along_column, *(corners[0] + along_column / 2)))
         matrix = " ".join(f"{round(number, 3):g}" for number in place)
         group = Element("g", {"transform": f"matrix({matrix})", "shape-rendering": "crispEdges"})
-        for colour, path in sorted(runs.items()):
-            if colour[3]:
-                SubElement(group, "path", {"d": path, **_paints(stroke=colour)})
+        group.extend(self._cells(np.reshape(facecolors, (meshHeight, meshWidth, 4))))
         self.shapes.append(({}, group))
+
+    def _cells(self, colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
+        """The cells of a map; of a symmetric one the half above the diagonal, twice, and the diagonal."""
+        rows, columns = np.indices(colour_RC4.shape[:2])
+        if len(rows) == 1 or not _is_symmetric(colour_RC4):
+            yield from _runs(colour_RC4)
+            return
+        half = Element("g")
+        half.extend(_runs(np.where((columns > rows)[..., None], colour_RC4, 0.0)))
+        name = self._kept(half, "h")
+        yield Element("use", {"href": f"#{name}"})
+        yield Element("use", {"href": f"#{name}", "transform": _MIRROR})
+        yield from _runs(np.where((columns == rows)[..., None], colour_RC4, 0.0))
 
     def draw_text(
         self,
@@ -155,6 +194,26 @@ class _Renderer(RendererBase):
         element = Element("text", {"x": f"{_TENTHS * anchored:.0f}", "y": f"{_TENTHS * y:.0f}"})
         element.text = s
         self.texts.append((_paints(fill=gc.get_rgb()) | aligned, element))
+
+
+def _is_symmetric(colour_RC4: Float[np.ndarray, "row column 4"]) -> bool:
+    return colour_RC4.shape[0] == colour_RC4.shape[1] and bool((colour_RC4 == colour_RC4.swapaxes(0, 1)).all())
+
+
+def _runs(colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
+    """One path per colour in units of cells: a run of neighbours is a stroke, "M3 5h2"; nothing where all shines
+    through.
+    """
+    runs: dict[tuple[float, ...], str] = {}
+    for row, cells in enumerate(colour_RC4.tolist()):
+        column = 0
+        for colour, same in itertools.groupby(map(tuple, cells)):
+            count = len(list(same))
+            runs[colour] = f"{runs.get(colour, '')}M{column} {row}h{count}"
+            column += count
+    for colour, path in sorted(runs.items()):
+        if colour[3]:
+            yield Element("path", {"d": path, **_paints(stroke=colour)})
 
 
 def _look(gc: GraphicsContextBase, face: Any) -> Look:

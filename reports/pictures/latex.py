@@ -30,7 +30,8 @@ def figure_latex(figure: Figure) -> str:
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     rows = [[cell.text for cell in row] for row in table.rows]
     brackets = any("[" in text for row in rows for text in row)
-    note = table.note or (f"Brackets: {numbers.NINETY_FIVE} intervals." if brackets else "")
+    told = f"Brackets: {numbers.NINETY_FIVE} intervals." if brackets and "Brackets" not in table.note else ""
+    note = " ".join(filter(None, (table.note, told)))
     end = "" if figure.title.endswith("?") else "."
     lines = (
         f"% {_line(figure.title)}{end} Needs \\usepackage{{booktabs}}. {_line(note)}".rstrip(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,12 +16,12 @@ from reports.evidence.problem_details import TEXT_CAP
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import series_colour
 from reports.findings.tables import spread
-from reports.problems.table import Names, case_id, cut
+from reports.problems.table import CROWD, Names, case_id, cut
 from reports.records import Block, Cases, Cell, Column, Course, Folded, ProblemCase, Response, Side, Table
 
 GOLD_CAP = 200
 #: Shown in the open; the others are folded together.
-FIRST_CASES = 6
+FIRST_CASES, FIRST_CASES_OF_CROWD = 6, 3
 SHOWN_STEPS = 12
 SHOWN_MODES = 6
 #: From so many series on, the tables of a problem have one column for each, and fewer steps.
@@ -50,9 +50,7 @@ def problem_cases(
                 title=names.prompt(problem_id).text,
                 prompt=cut(str(texts.loc[problem_id, "prompt"]), TEXT_CAP),
                 gold=cut(str(texts.loc[problem_id, "gold"]), GOLD_CAP),
-                summary="; ".join(
-                    _summary(context, series, rows[series.name][problem_id], ways[series.name]) for series in own
-                ),
+                summary=_summaries(context, [(one, rows[one.name][problem_id], ways[one.name]) for one in own]),
                 courses=tuple(_course(context, series, counts[problem_id]) for series in own),
                 tables=(_counts(context, own, counts[problem_id]), _modes(context, own, problem_id)),
                 sides=_sides(context, own, problem_id),
@@ -64,12 +62,22 @@ def problem_cases(
         f"first, then the most frequent; of a long one the first {HEAD_CHARACTERS} and the last {TAIL_CHARACTERS} "
         "characters are shown. The small line is success over the checkpoints, from 0 to its largest."
     )
-    blocks: list[Block] = [Cases(title="Problems one by one", note=note, cases=tuple(cases[:FIRST_CASES]))]
-    if rest := tuple(cases[FIRST_CASES:]):
+    first = FIRST_CASES if len(context.series) < CROWD else FIRST_CASES_OF_CROWD
+    blocks: list[Block] = [Cases(title="Problems one by one", note=note, cases=tuple(cases[:first]))]
+    if rest := tuple(cases[first:]):
         summary = "the next largest falls, then gains"
         more = Cases(title="Further problems one by one", note="In the same order.", cases=rest)
         blocks.append(Folded(title=f"{numbers.plural(len(rest), 'more problem')}", summary=summary, blocks=(more,)))
     return tuple(blocks)
+
+
+def _summaries(context: Context, own: Sequence[tuple[SeriesSource, Mapping[str, Any], pd.DataFrame]]) -> str:
+    """A part per series; of a crowd only where the problem was lost or gained, and how many the others are."""
+    told = [one for one in own if len(own) < CROWD or one[1]["state"] in ("lost", "gained")]
+    rest = len(own) - len(told)
+    noun = ("other",) if told else ("series", "series")
+    others = [f"neither lost nor gained in {numbers.plural(rest, *noun)}"] if rest else []
+    return "; ".join([*(_summary(context, *one) for one in told), *others])
 
 
 def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], ways: pd.DataFrame) -> str:

@@ -19,6 +19,8 @@ from reports.records import Cell, Column, SideBySide, Table, columns
 #: Rows of all filterable tables together, and of the lists of lost and gained problems.
 SHOWN_ROWS = 1000
 SHOWN_ENDS = 8
+#: From so many series on, each shows less in the open: fewer problems here, and fewer to read.
+CROWD, SHOWN_ENDS_OF_CROWD = 4, 3
 PROMPT_CAP, NAME_CAP = 90, 24
 CONFIRMED = "confirmed"
 _P = (
@@ -80,7 +82,7 @@ def lost_beside_gained(context: Context, moved: Mapping[str, pd.DataFrame]) -> S
 def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
     """Base, the best checkpoint between and the last, since when nothing is solved, and what chance makes of it."""
     names, ways = Names(context), between(context.source, series)
-    shown = rows[:SHOWN_ENDS]
+    shown = rows[: _most_shown(context)]
     body = tuple(
         (
             names.prompt(str(row["problem_id"])),
@@ -128,9 +130,13 @@ def _most(way: pd.Series[Any]) -> Cell:
     return Cell(text=f"{int(way['n_correct'])} / {int(way['n'])} at step {int(way['step'])}", sort=share)
 
 
+def _most_shown(context: Context) -> int:
+    return SHOWN_ENDS if len(context.series) < CROWD else SHOWN_ENDS_OF_CROWD
+
+
 def _gained(context: Context, rows: pd.DataFrame) -> Table:
     names = Names(context)
-    shown = rows[:SHOWN_ENDS]
+    shown = rows[: _most_shown(context)]
     body = tuple(
         (names.prompt(str(row["problem_id"])), hits(row["c_base"], row["n_base"]), hits(row["c_late"], row["n_late"]))
         for row in shown.to_dict("records")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -117,7 +117,8 @@ def change_map(context: Context) -> Block:
     panels = tuple(_map(context, series, found, scale, is_band=is_band) for series, found in own if not found.empty)
     note = (
         f"A corner marks a {BAND} of one series alone that leaves out 0, at the top for a rise and at the bottom for a "
-        "fall; what to ship is chosen by one over all series and temperatures that are compared."
+        "fall; what to ship is chosen by one over all series and temperatures that are compared, which marks the row "
+        "of another temperature, at the first k and at that of its lowest change."
         if is_band
         else "Nothing is marked: the simultaneous band is missing."
     )
@@ -167,10 +168,11 @@ def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: floa
     if is_band:
         text += f"; {sum(signs)} of {len(ks) * len(steps)} lie surely above the base, {len(signs) - sum(signs)} below"
     names, outlined = [str(step) for step in steps], _recommended_step(series)
-    if (extra := _recommended_row(context, series, ks)) is not None:
-        names.insert(0, extra[0])
-        cells.insert(0, extra[1])
-        sure.insert(0, (False,) * len(ks))
+    extra = _recommended_row(context, series, ks)
+    if extra is not None:
+        names.insert(0, extra.name)
+        cells.insert(0, extra.changes)
+        sure.insert(0, tuple(is_band and k in extra.sure for k in ks))
     return ChangeMap(
         title=series.name if len(context.series) > 1 else "",
         lines=(),
@@ -196,15 +198,25 @@ def _recommended_step(series: SeriesSource) -> int | None:
     return None if said is None or said.is_base or said.temperature is not None else said.step
 
 
-def _recommended_row(
-    context: Context, series: SeriesSource, ks: Sequence[int]
-) -> tuple[str, tuple[float | None, ...]] | None:
-    """Name and changes of what is recommended, where it is no checkpoint at the audit's temperature."""
+@dataclass(frozen=True, kw_only=True)
+class _ExtraRow:
+    """What is recommended and is no checkpoint at the audit's temperature: its changes by k in points.
+
+    ``sure`` are the ks, of the first and that of the worst change, at which the band of the choice leaves out 0.
+    """
+
+    name: str
+    changes: tuple[float | None, ...]
+    sure: frozenset[int] = frozenset()
+
+
+def _recommended_row(context: Context, series: SeriesSource, ks: Sequence[int]) -> _ExtraRow | None:
+    """The row that the map has above those of the checkpoints; None where the choice is one of them."""
     said = _recommended(series)
     if said is None or _recommended_step(series) is not None:
         return None
     if said.temperature is None:
-        return "base", (0.0,) * len(ks)
+        return _ExtraRow(name="base", changes=(0.0,) * len(ks))
     step = series.base_step if said.is_base else said.step
     scope = f"T={said.temperature:g}"
     pairs = [
@@ -218,7 +230,9 @@ def _recommended_row(
         None if drawn is None or base is None else 100.0 * float(drawn["value"] - base["value"])
         for drawn, base in pairs
     )
-    return (scope if said.is_base else f"{step}, {scope}"), changes
+    banded = [change for change in (said.first, said.worst) if change is not None]
+    sure = frozenset(change.k for change in banded if _leaves_out_0(change.low, change.high))
+    return _ExtraRow(name=scope if said.is_base else f"{step}, {scope}", changes=changes, sure=sure)
 
 
 def _leaves_out_0(low: object, high: object) -> bool:
@@ -232,12 +246,18 @@ def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
     found = {(row["series"], int(row["step"]), int(row["k"])): row for row in rows.to_dict("records")}
     body = []
     for series in context.series:
-        for step in sorted({int(step) for step in rows.loc[rows["series"] == series.name, "step"]}):
+        lead = [Cell(text=series.name)] if several else []
+        steps = sorted({int(step) for step in rows.loc[rows["series"] == series.name, "step"]})
+        extra = _recommended_row(context, series, ks) if steps else None
+        if extra is not None:
+            shares = (None if change is None else change / 100.0 for change in extra.changes)
+            cells = [Cell(text="–") if share is None else POINTS.cell(share, None, None) for share in shares]
+            body.append((*lead, Cell(text=extra.name), *cells))
+        for step in steps:
             at_step = [found.get((series.name, step, k)) for k in ks]
             cells = [
                 Cell(text="–") if row is None else POINTS.cell(row["value"], row["low"], row["high"]) for row in at_step
             ]
-            lead = [Cell(text=series.name)] if several else []
             body.append((*lead, Cell.count(step), *cells))
     return Table(
         title="Changes of all checkpoints and k: data",

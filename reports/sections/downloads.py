@@ -9,16 +9,20 @@ from diagnostics.records.cells import without_formulas
 from reports.evidence.source import Source
 from reports.records import Download
 
+_ORDER = ["measure", "scope", "k", "step"]
 _DIGITS = 5  # of a finding; the store has all of them
 
 
 def findings_csv(source: Source) -> str:
-    """All findings of the shown series: a header, then one line for each, in the order of the store.
+    """All findings of the shown series: a header, then one line for each, in the order of measure, scope, k and step.
+
+    Neighbours are alike, which the packed file is smaller by.
 
     Columns: series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why. Unknown is empty; before a
     text that a spreadsheet would take for a formula stands an apostrophe.
     """
-    frame = without_formulas(source.findings.astype({"k": "Int64", "n": "Int64"}))
+    findings = source.findings.sort_values(_ORDER, kind="stable", na_position="first")
+    frame = without_formulas(findings.astype({"k": "Int64", "n": "Int64"}))
     return frame.to_csv(index=False, float_format=f"%.{_DIGITS}g", lineterminator="\n")
 
 

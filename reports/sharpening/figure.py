@@ -103,6 +103,7 @@ def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figur
         notes=tuple(dict.fromkeys(note for group in groups for note in _notes_of(context, group))),
         table=replace(
             made[0].table,
+            note=" ".join(dict.fromkeys(one.table.note for one in made if one.table.note)),
             columns=columns("series", "checkpoint", numbers=("pass@1", "k", "pass@k")),
             rows=tuple(rows),
         ),
@@ -155,14 +156,16 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
         ringed=() if ringed is None else (_named_once(ringed, all_points),),
         description=_described(all_points),
     )
+    if is_colder:
+        panel = _beside_base(panel, first)
     return Figure(
         figure_id="sharpening",
         title=TITLE,
         caption=_caption(all_points, is_colder=is_colder, has_ring=bool(panel.ringed)),
         x_label="pass@1 (probability)",
         y_label=f"pass@{first.k} (probability)",
-        panels=(_beside_base(panel, first) if is_colder else panel,),
-        table=_table(all_points),
+        panels=(panel,),
+        table=replace(_table(all_points), note=_below(panel, first)),
     )
 
 
@@ -197,6 +200,13 @@ def _power(points: Points, *, lowest: float) -> tuple[Line, ...]:
         return ()
     xs, ys = zip(*(one.place for one in (points.run[0], *shown)), strict=True)
     return (Line(label=POWER, x=xs, y=ys, colour="muted", style=2),)
+
+
+def _below(panel: Plane, points: Points) -> str:
+    """Which rows of the table the picture does not reach down to."""
+    n_drawn = next((len(line.x) - 1 for line in panel.lines if line.label == POWER), 0)
+    names = tuple(f"base reweighted, {one.name}" for one in points.power[n_drawn:])
+    return f"Below the picture, not drawn: {numbers.listing(names)}." if names else ""
 
 
 def _last_power(points: Points, line: Line) -> str:

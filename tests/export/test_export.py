@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -93,10 +94,14 @@ def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
     index = (tmp_path / "plots" / "README.md").read_text(encoding="utf-8")
     assert index.count("- [") == 2
     assert all(index.count(f"[{name}]") == 1 for name in both)
-    assert run("export", str(audited_store), *flags, "--what", "findings", "--format", "latex")[0] == 0
+    code, said, _ = run("export", str(audited_store), *flags, "--what", "findings", "--format", "latex")
+    assert code == 0
     written = (tmp_path / "findings.tex").read_text(encoding="utf-8")
     assert "step & pass@1 & pass@2" in written
     assert written.count("tabular") == 2
+    assert f"({len(re.findall(r'^[0-9]+ &', written, flags=re.MULTILINE))})" in said, "rows of the table, not findings"
+    twice = ("--figure", "pass-at-k", "pass-at-k", "--format", "svg", "--replace")
+    assert "(1)" in run("export", str(audited_store), *flags, *twice)[1]
 
 
 def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is_that_of_all_series(
@@ -120,6 +125,15 @@ def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is
         "only findings and verdicts and pictures that --figure names come in it"
         in run("export", str(audited_store), "--out", str(tmp_path / "no"), "--what", "plots", "--format", "latex")[2]
     )
+
+
+def test_latex_marks_each_k_that_was_not_tested() -> None:
+    row = {"series": "s", "step": 20, "scope": "all", "value": 0.5, "low": 0.4, "high": 0.6}
+    band = {**row, "measure": "pass_at_k_band", "value": 0.1, "low": -0.1, "high": 0.3}
+    shown = [{**row, "measure": "pass_at_k", "k": k} for k in (1, 2, 4)]
+    written = findings_latex(pd.DataFrame([*shown, {**band, "k": 1}, {**band, "k": 4, "low": None, "high": None}]))
+    assert r"step & pass@1 & pass@2$^{\dagger}$ & pass@4$^{\dagger}$ \\" in written
+    assert "dagger: not tested at this k" in written.splitlines()[0]
 
 
 def test_latex_marks_what_surely_changed_and_what_is_unknown() -> None:

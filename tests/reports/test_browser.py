@@ -136,7 +136,9 @@ def test_figures_follow_the_theme(browser: Any, reports: dict[str, Path]) -> Non
         with opened(browser, reports["plain"], 1440, scheme=scheme) as page:
             paint = "getComputedStyle(document.querySelector('#headline-delta svg .s-c1')).stroke"
             strokes[scheme] = page.evaluate(paint)
-            marker = "getComputedStyle(document.querySelector('#headline-delta svg path.f-c1.s-surface')).fill"
+            marker = """getComputedStyle(document.querySelector(
+                getComputedStyle(document.querySelector('#headline-delta svg .s-c1')).markerMid.slice(5, -2) + ' path'
+            )).fill"""
             assert page.evaluate(marker) == strokes[scheme]
             page.emulate_media(media="print")
             strokes[f"{scheme} print"] = page.evaluate(paint)
@@ -351,9 +353,9 @@ def test_the_keyboard_alone_reaches_the_report_sorts_a_table_and_reads_a_picture
 def test_the_pointer_names_the_point_that_it_is_at(browser: Any, judged_report: Path) -> None:
     """GRPO: pass@1 of the last checkpoint lies 25 points above the base, at the left end of the curve."""
     with opened(browser, judged_report, 1400) as page:
-        marker = page.locator("#headline-delta svg path.f-c1.s-surface")
-        marker.scroll_into_view_if_needed()
-        box = marker.bounding_box()
+        line = page.locator("#headline-delta svg path.s-c1")
+        line.scroll_into_view_if_needed()
+        box = line.bounding_box()  # it falls: its first point is the upper left corner
         page.mouse.move(box["x"] + 3, box["y"] + 3)
         assert page.locator("#headline-delta output").text_content() == "grpo, 1: 25"
 

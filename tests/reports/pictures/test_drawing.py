@@ -14,7 +14,7 @@ from reports.pictures.drawing import figure_svgs, swatch_svg, tick_texts
 from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane
 
 
-def test_nothing_but_classes_paints_and_no_id_is_given(
+def test_nothing_but_classes_paints_and_only_what_pages_share_has_an_id(
     figure: Callable[..., Figure], heat_map: HeatMap, changes: ChangeMap, plane: Plane
 ) -> None:
     clouds = Line(label="", x=(0.0, 1.0), y=(1.0, 0.0), colour="c2", style=0, sizes=(1.0, 4.0))
@@ -23,9 +23,12 @@ def test_nothing_but_classes_paints_and_no_id_is_given(
     for one in kinds:
         (svg,) = figure_svgs(one)
         root = ElementTree.fromstring(svg)
-        assert {element.tag for element in root.iter()} <= {"svg", "g", "path", "text"}
+        assert {element.tag for element in root.iter()} <= {"svg", "g", "path", "text", "defs", "marker", "use"}
         names = {name for element in root.iter() for name in element.attrib}
-        assert not names & {"style", "fill", "stroke", "href", "id"}
+        assert not names & {"style", "fill", "stroke"}
+        assert all(element.attrib.get("href", "#").startswith("#") for element in root.iter())
+        shared = set(root.findall("defs/*"))
+        assert {element for element in root.iter() if "id" in element.attrib} == shared
         assert root.attrib["role"] == "img"
         assert svg == figure_svgs(one)[0]
 
@@ -43,28 +46,41 @@ def test_a_line_runs_through_its_values_with_its_band_and_markers(
 ) -> None:
     """x from 1 to 4 with 3 % of air, y from 0 to 0.9 with 4 % above: (1, 0.5) lies at 48 + 320 · 0.09 / 3.18."""
     (svg,) = figure_svgs(figure())
-    (line,) = re.findall(r'<path d="([^"]+)" class="s-c1"[^>]*stroke-dasharray="[^"]+"', svg)
+    ((line, marker),) = re.findall(r'<path d="([^"]+)" class="s-c1 (m\w+)"[^>]*stroke-dasharray="[^"]+"', svg)
     points = path_points(line)
     assert points[0] == pytest.approx((48 + 320 * 0.09 / 3.18, 212 - 184 * 0.5 / 0.936), abs=0.06)
     assert points[2] == pytest.approx((48 + 320 * 3.09 / 3.18, 212 - 184 * 0.9 / 0.936), abs=0.06)
     assert len(re.findall(r'class="f-c1" fill-opacity="0.14"', svg)) == 1
-    (markers,) = re.findall(r'<path d="([^"]+)" class="f-c1 s-surface"', svg)
-    assert markers.count("M") == 3
+    assert len(points) == 3
+    assert re.search(rf'id="{marker}"><path class="f-c1 s-surface"', svg), "the line carries them at each of its points"
 
 
-def test_a_long_line_is_solid_and_carries_few_markers(figure: Callable[..., Figure]) -> None:
+def test_a_picture_takes_few_bytes(figure: Callable[..., Figure]) -> None:
+    """A page holds hundreds: two lines of nine points with their bands, whose markers alone would take 600 bytes."""
+    xs = tuple(float(20 * i) for i in range(9))
+    lines = tuple(
+        Line(label="", x=xs, y=tuple(0.01 * (x % 7) + i for x in xs), colour=colour, style=i)
+        for i, colour in enumerate(("c1", "c2"))
+    )
+    (svg,) = figure_svgs(figure(Panel(title="", lines=lines)))
+    assert len(re.sub(r"<defs>.*</defs>| data-points=\"[^\"]*\"", "", svg)) < 1300
+
+
+def test_a_long_line_is_solid_and_carries_few_markers(
+    figure: Callable[..., Figure], path_points: Callable[[str], Any]
+) -> None:
     xs = tuple(float(i) for i in range(100))
     (svg,) = figure_svgs(figure(Panel(title="", lines=(Line(label="", x=xs, y=xs, colour="c1", style=1),))))
     assert "stroke-dasharray" not in svg
-    (markers,) = re.findall(r'<path d="([^"]+)" class="f-c1 s-surface"', svg)
-    assert markers.count("M") == 9
+    (markers,) = re.findall(r'<path d="([^"]+)" class="m\w+"', svg)
+    assert len(path_points(markers)) == 9
 
 
 def test_lines_keep_the_order_of_their_points(figure: Callable[..., Figure], path_points: Callable[[str], Any]) -> None:
     """Checkpoints in training order may go back in x."""
     back = Line(label="", x=(1.0, 3.0, 2.0), y=(0.1, 0.2, 0.3), colour="c1", style=0)
     (svg,) = figure_svgs(figure(Panel(title="", lines=(back,))))
-    (path,) = re.findall(r'<path d="([^"]+)" class="s-c1"', svg)
+    (path,) = re.findall(r'<path d="([^"]+)" class="s-c1 m\w+"', svg)
     xs = [x for x, _ in path_points(path)]
     assert xs[0] < xs[2] < xs[1]
 

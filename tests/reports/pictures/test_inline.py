@@ -18,6 +18,11 @@ from reports.pictures.canvas import empty_canvas
 from reports.pictures.inline import inline_svg
 from reports.pictures.palette import PLACEHOLDERS
 
+#: Blue circles on the surface, as lines have them.
+MARKED: dict[str, Any] = {
+    "color": PLACEHOLDERS["c1"], "markeredgecolor": PLACEHOLDERS["surface"], "markeredgewidth": 0.9, "markersize": 6,
+    "marker": "o",
+}  # fmt: skip
 INK, BLUE, MUTED = (PLACEHOLDERS[name] for name in ("ink", "c1", "muted"))
 
 
@@ -52,11 +57,30 @@ def test_lines_of_one_look_share_a_path_and_dashes_are_told(axes: Axes) -> None:
     )
 
 
-def test_the_markers_of_a_line_are_one_path_and_circles_an_arc_that_all_but_closes(axes: Axes) -> None:
-    look = {"color": BLUE, "markeredgecolor": PLACEHOLDERS["surface"], "markeredgewidth": 0.9, "markersize": 6}
-    axes.plot((10, 20), (40, 40), linestyle="none", marker="o", **look)
-    circle = "a30 30 0 1 1 0 1z"
-    assert drawn(axes) == f'<path d="M70 100{circle}M170 100{circle}" class="f-c1 s-surface" stroke-width="9"/>'
+def test_markers_of_one_look_name_a_shape_that_is_told_once(axes: Axes) -> None:
+    axes.plot((10, 20), (40, 40), linestyle="none", **MARKED)
+    axes.plot((10, 20), (30, 30), linestyle="none", **MARKED)
+    svg = drawn(axes)
+    circle = '<path class="f-c1 s-surface" stroke-width="9" d="M-30 0a30 30 0 1 1 0 1z"/></marker>'
+    (name,) = re.findall(rf'<defs><marker markerUnits="userSpaceOnUse" id="(m\w+)">{circle}</defs>', svg)
+    assert svg.endswith(f'</defs><path d="M100 100l100 0M100 200l100 0" class="{name}"/>')
+
+
+def test_a_line_carries_its_markers_and_one_marker_is_drawn_by_itself(axes: Axes) -> None:
+    axes.plot((10, 20), (40, 40), linewidth=1.9, **MARKED)
+    (name,) = re.findall(r'id="(\w+)"', drawn(axes))
+    assert drawn(axes).endswith(f'<path d="M100 100l100 0" class="s-c1 {name}" stroke-width="19"/>')
+    axes.lines[0].remove()
+    axes.plot(10, 40, **MARKED)
+    assert drawn(axes) == '<path d="M70 100a30 30 0 1 1 0 1z" class="f-c1 s-surface" stroke-width="9"/>'
+
+
+def test_ticks_are_strokes_of_one_path(axes: Axes) -> None:
+    axes.set_axis_on()
+    axes.spines[:].set_visible(False)
+    axes.set(xticks=(10, 20), yticks=())
+    axes.tick_params(labelbottom=False, direction="in")
+    assert drawn(axes) == '<path d="M100 500l0-35M200 500l0-35" class="s-muted" stroke-width="8"/>'
 
 
 def test_bands_are_faint_fills_without_an_edge(axes: Axes) -> None:
@@ -75,6 +99,18 @@ def test_cells_are_runs_of_one_colour_and_transparent_ones_are_not_there(axes: A
         '<g transform="matrix(250 0 0 250 0 125)" shape-rendering="crispEdges">'
         '<path d="M0 0h2M0 1h4" class="s-c1" stroke-opacity="0.5"/><path d="M3 0h1" class="s-ink"/></g>'
     )
+
+
+def test_of_a_symmetric_map_the_half_above_the_diagonal_stands_twice(axes: Axes) -> None:
+    from matplotlib.colors import ListedColormap, to_rgba
+
+    shades = ListedColormap([(0, 0, 0, 0), to_rgba(BLUE, 0.5), to_rgba(INK)])
+    axes.pcolormesh([0, 25, 50], [50, 25, 0], [[2, 1], [1, 0]], cmap=shades, vmin=0, vmax=2)
+    half, used = drawn(axes).split("</defs>")
+    (name,) = re.findall(r'id="(h\w+)"><path d="M1 0h1" class="s-c1" stroke-opacity="0.5"/></g>$', half)
+    # a stroke from (1, 0) to (2, 0) is the cell from −½ to ½ of its height; turned, it runs down from there
+    turned = f'<use href="#{name}" transform="matrix(0 1 1 0 .5 -.5)"/>'
+    assert f'<use href="#{name}"/>{turned}<path d="M0 0h1" class="s-ink"/></g>' in used
 
 
 def test_text_stays_text_above_all_shapes_and_its_look_is_said_once(axes: Axes) -> None:

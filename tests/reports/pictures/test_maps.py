@@ -21,11 +21,11 @@ def texts_of(svg: str) -> list[str]:
 def test_sign_is_colour_and_size_is_shade(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
     assert levels(np.array([[*EDGES, 0.049, -0.05, -1.0]]), 1.0).tolist() == [[1, 2, 3, 4, 5, 0, -1, -5]]
     assert levels(np.array([[-7.0, 0.4]]), 10.0).tolist() == [[-4, 0]]
-    cells, key = re.findall(r"<g transform=.+?</g>", figure_svgs(figure(heat_map))[0])
-    assert re.findall(r'd="([^"]+)" class="(s-c\d)"(?: stroke-opacity="([\d.]+)")?', cells) == [
-        ("M1 0h1M0 1h1", "s-c1", "0.52"),
+    half, cells, key = re.findall(r"<g (?:id|transform)=.+?</g>", figure_svgs(figure(heat_map))[0])
+    assert re.findall(r'd="([^"]+)" class="(s-c\d)"(?: stroke-opacity="([\d.]+)")?', half + cells) == [
+        ("M1 0h1", "s-c1", "0.52"),
+        ("M2 0h1", "s-c2", "0.32"),
         ("M0 0h1M1 1h1M2 2h1", "s-c1", ""),
-        ("M2 0h1M0 2h1", "s-c2", "0.32"),
     ]
     assert key.count("<path") == 2 * len(COSINE_OPACITY)
 
@@ -33,7 +33,7 @@ def test_sign_is_colour_and_size_is_shade(figure: Callable[..., Figure], heat_ma
 def test_the_cells_fill_the_frame_and_the_key_spans_the_scale(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
     """Three cells in 316 points: a stroke is a third of that wide, and the first lies half of it below the top."""
     (svg,) = figure_svgs(figure(heat_map))
-    cells, key = re.findall(r'transform="matrix\(([^)]+)\)"', svg)
+    cells, key = re.findall(r'<g transform="matrix\(([^)]+)\)"', svg)
     assert cells == "1053.33 0 0 1053.33 520 766.667"
     # the mesh of the key runs along its columns: eleven shades from left to right
     assert [float(number) for number in key.split()[:4]] == pytest.approx([0, -120, 3160 / 11, 0], abs=1e-3)
@@ -60,7 +60,7 @@ def test_names_stand_at_the_middle_of_their_group_and_do_not_crowd(
 def test_a_large_kernel_stays_small(figure: Callable[..., Figure], heat_map: HeatMap) -> None:
     cells = tuple(tuple(1.0 if i == j else ((i * 37 + j * 37) % 21 - 10) / 10 for j in range(96)) for i in range(96))
     panel = replace(heat_map, cells=cells, groups=(("1", 96),), marked=(True,) * 96)
-    assert len(figure_svgs(figure(panel))[0]) < 100_000
+    assert len(figure_svgs(figure(panel))[0]) < 50_000
 
 
 def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown(

@@ -38,7 +38,7 @@ def test_all_that_is_drawn_lies_inside_the_frame(
     wide = ((-1.0, 2.0), (2.0, 2.0), (2.0, -1.0), (-1.0, -1.0))
     (svg,) = figure_svgs(figure(replace(plane, band=wide, greedy=Spot(name="greedy", x=0.5, y=0.1))))
     width, height = map(float, re.findall(r'viewBox="0 0 (\d+) (\d+)"', svg)[0])
-    for path in re.findall(r'd="(M[^"]+)"', svg):
+    for path in re.findall(r'd="(M[^"]+)"', svg.split("</defs>")[-1]):
         assert all(0 <= x <= width and 0 <= y <= height for x, y in path_points(path))
 
 

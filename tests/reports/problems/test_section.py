@@ -27,7 +27,7 @@ from reports.evidence.source import read_source
 from reports.page import load_page
 from reports.problems.section import problems, success
 from reports.problems.table import lost_beside_gained, problem_table
-from reports.records import Cases, Figure, Page, ProblemCase, SideBySide, Table
+from reports.records import Cases, Figure, Page, ProblemCase, Section, SideBySide, Table
 from tests.reports.parts import block, blocks, section, texts, with_source
 
 
@@ -314,3 +314,21 @@ def test_an_answer_that_nobody_recorded_is_called_that_and_not_none() -> None:
     asked = {"series": "run", "problem_ids": ["q"], "base_step": 0, "last_step": 20, "cap": 40, "shown": 3}
     (row,) = connection.execute(_MODES, asked).df().to_dict("records")
     assert (row["mode"], row["n_base"]) == ("answer not recorded", 3)
+
+
+def test_of_a_crowd_of_series_each_shows_less_in_the_open(context_of: Callable[..., Context]) -> None:
+    """Twins of GRPO lose two problems each; those of IAC lose and gain one of these at most, or none."""
+    few, crowd = (
+        problems(context_of(names=names)) for names in (("grpo", "iac"), ("grpo", "iac", "grpo-seed-2", "iac-seed-2"))
+    )
+    opened = [next(block for block in one.blocks if isinstance(block, Cases)) for one in (few, crowd)]
+    assert [len(one.cases) for one in opened] == [min(6, n_cases(few)), 3]
+    assert n_cases(crowd) == n_cases(few), "the others are folded"
+    lost = opened[1].cases[0].summary
+    assert "grpo-seed-2: base" in lost
+    assert "iac:" not in lost
+    assert lost.endswith("; neither lost nor gained in 2 others")
+
+
+def n_cases(of: Section) -> int:
+    return sum(len(one.cases) for one in blocks(of, Cases))

@@ -10,9 +10,11 @@ import pytest
 from diagnostics.verdict.record import Estimate, Verdict
 from reports.context import Context
 from reports.pictures.drawing import figure_svgs
-from reports.records import Mark
+from reports.pictures.latex import figure_latex
+from reports.records import ChangeMap, Figure, Mark
 from reports.sections.coverage import coverage
 from reports.sections.coverage_figures import change_map, changes_over_steps, curves, ends_table
+from tests.reports.decision.judged import judged as recommended
 from tests.reports.parts import texts, with_series, with_source
 
 FELL = Verdict(
@@ -127,3 +129,25 @@ def test_base_and_last_stand_beside_both_intervals(context: Context) -> None:
     grpo, _ = ends_table(with_band(context, half_width=0.07))
     assert grpo.title == "pass@k of base and last checkpoint: grpo"
     assert texts(grpo)[1] == ["4", "0.800", "0.600", "−20.0 [−23.0, −17.0]", "[−27.0, −13.0]"]
+
+
+def test_the_row_of_a_temperature_stands_in_the_table_and_is_marked_by_the_band_of_the_choice(context: Context) -> None:
+    """pass@1 surely rises there, pass@4 falls by one point ±3: one corner of two."""
+    hot = recommended(context, lambda one: replace(one, temperature=1.2))
+    held = hot.source.findings
+    row = dict(zip(held.columns, held.iloc[0], strict=True)) | {"why": None, "low": None, "high": None}
+    drawn = [
+        {**row, "measure": "control_pass_at_k", "series": "iac", "step": 20, "scope": "T=1.2", "k": k, "value": value}
+        for k, value in ((1, 0.45), (4, 0.79))
+    ]
+    added = pd.DataFrame(drawn).astype({"k": held["k"].dtype})
+    hot = with_source(hot, findings=pd.concat([held, added], ignore_index=True))
+    figure = change_map(with_band(hot, half_width=0.07))
+    assert isinstance(figure, Figure)
+    panel = figure.panels[1]
+    assert isinstance(panel, ChangeMap)
+    assert (panel.rows[0], panel.outlined) == ("20, T=1.2", 0)
+    assert panel.sure[0] == (True, False)
+    (told,) = [row for row in texts(figure.table) if row[1] == "20, T=1.2"]
+    assert told == ["iac", "20, T=1.2", "+20.0", "−1.0"]
+    assert r"iac & 20, T=1.2 & +20.0 & $-$1.0 \\" in figure_latex(figure)

@@ -15,6 +15,7 @@ from diagnostics.verdict.sentence import sharpening_text
 from reports.comparison.compare import compare
 from reports.context import Context
 from reports.page import build_page
+from reports.pictures.latex import figure_latex
 from reports.records import Figure, Plane
 from reports.render import render_page
 from reports.sharpening.figure import HOW, figures_of_joined, first_figure, shared_figure, sharpening_figure
@@ -160,6 +161,12 @@ def test_the_base_reweighted_is_a_named_line_of_its_own_as_far_down_as_the_rest(
     assert (colder.x, len(run.x)) == ((0.25, 0.3, 0.4), 4)
     assert "Dotted" in figure.caption
     assert ["grpo", "base reweighted, α=8"] in [row[:2] for row in texts(figure.table)]
+    below = "Below the picture, not drawn: base reweighted, α=8."
+    assert figure.table.note == below
+    assert f"{below} Brackets:" in figure_latex(figure).splitlines()[0]
+    every = sharpening_figure(made := controlled(context, (*COLDER, *HOTTER, powers[0])), made.series[0])
+    assert every is not None
+    assert every.table.note == ""
 
 
 def shipping(context: Context, **chosen: object) -> Context:
