@@ -142,6 +142,14 @@ def page(rows: Sequence[Row], made: dict) -> str:
         "",
         *_table("fresh", [*_alone_and_in_pairs(fresh), ("all", fresh)]),
         "",
+        *_table(
+            "both together", [*_alone_and_in_pairs(planted + fresh), *_at_k(planted + fresh), ("all", planted + fresh)]
+        ),
+        "",
+        *_table(
+            "both, alone", _by([one for one in planted + fresh if len(one.causes) == 1], lambda row: row.causes[0])
+        ),
+        "",
         *_table("problems × samples", _by(planted, lambda row: f"{row.n_problems} × {row.n}")),
         "",
         *_table("alone", _by([one for one in planted if len(one.causes) == 1], lambda row: row.causes[0])),
@@ -175,6 +183,10 @@ def page(rows: Sequence[Row], made: dict) -> str:
 
 def _alone_and_in_pairs(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     return _by(rows, lambda row: len(row.causes), {1: "alone", 2: "in pairs"})
+
+
+def _at_k(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    return _by(rows, lambda row: row.k > 1, {False: "at pass@1", True: "at n / 2"})
 
 
 def _size(row: Row) -> float:
