@@ -28,6 +28,7 @@ from diagnostics.measures._budget_laws import (
     Said,
     Undoable,
     drawn_of,
+    graded_as,
     lent_fate,
     missed,
     own_fate,
@@ -107,6 +108,7 @@ class _Worlds:
     causes: Sequence[Undoable]
     groups: Grouped
     sharper_SPJ: Float[np.ndarray, "point problem count"]
+    rng: np.random.Generator
 
     def values(self, present: frozenset[str]) -> Values:
         """What is accepted of the checkpoint, by group of problems, and last, less, of the base."""
@@ -144,6 +146,8 @@ class _Worlds:
             )
             as_it_is_P = lent_late[place].pass_at_k(missed_base_PJ)
             lent_GSP = self._lent(lent_late[place], base_of[place], as_it_is_P)
+            if "grader" in one:
+                lent_GSP += self._unbiased(own_late[place], lent_late[place]) - lent_GSP[:, :1]
             late_GP = _closed(self.groups.meaned(late_of[place]), late_P)
             seen_P = lent_fate(self.base, one, k_P[one], self.k).none_accepted_P
             found[one] = (late_GP, lent_GSP, base_P, seen_P)
@@ -154,6 +158,20 @@ class _Worlds:
         by_grader = [by_split(counted.n_P, hits_RP, fates, self.k)
                      for hits_RP in (counted.correct_RP, counted.accepted_RP)]  # fmt: skip
         return [by_grader["grader" in one][place] for place, one in enumerate(sets)]
+
+    def _unbiased(self, own: Fate, lent: Fate) -> Float[np.ndarray, "group one problem"]:
+        """The base as the checkpoint is graded, by grades of the checkpoint's correct samples without replacement.
+
+        A share of accepted samples put to the power of k would be biased; for the colder base it is near enough, once
+        it is moved by what it is off for the base itself.
+        """
+        fate = Fate(read_PJ=own.read_PJ, none_accepted_P=lent.none_accepted_P)
+        n_splits = len(self.groups.group_RP)
+        counted_RP = graded_as(self.late, self.groups.base.correct_RP, self.rng)
+        all_RP = graded_as(self.late, np.tile(self.base.correct_P, (n_splits, 1)), self.rng)
+        [of_counted_RP] = by_split(self.groups.base.n_P, counted_RP, [fate], self.k)
+        [of_all_RP] = by_split(self.base.read_P, all_RP, [fate], self.k)
+        return _closed(self.groups.meaned(of_counted_RP), of_all_RP.mean(axis=0))[:, None]
 
     def _lent(self, fate: Fate, base_RP: np.ndarray, base_P: PerProblem) -> Float[np.ndarray, "group point problem"]:
         sharper_SP = np.array([fate.pass_at_k(one_PJ) for one_PJ in self.sharper_SPJ]).reshape(-1, len(base_P))
@@ -192,7 +210,7 @@ def piece_of(
     """
     was, now = said(base, causes), said(late, causes)
     groups = grouped(was, now, k, guess_rate=guess_rate, ways=ways, rng=rng)
-    worlds = _Worlds(base=was, late=now, k=k, causes=causes, groups=groups, sharper_SPJ=sharper_SPJ)
+    worlds = _Worlds(base=was, late=now, k=k, causes=causes, groups=groups, sharper_SPJ=sharper_SPJ, rng=rng)
     players = [*causes, *([SHARPENING] if len(sharper_SPJ) else []), REST]
     found = shapley(worlds.values, players)
     rest_GSP = found.pop(REST)

@@ -113,15 +113,33 @@ def lent_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " pr
     drawn_P, left_P = drawn_of(one, present)
     if "grader" not in present:
         return own_fate(one, present, k_P, k)
-    rejected_P = np.maximum(one.correct_P - one.accepted_P, 0)
-    overall = 1.0 - rejected_P.sum() / max(int(one.correct_P.sum()), 1)
-    kept_P = (one.correct_P - rejected_P + _OF_ALL_PROBLEMS * overall) / (one.correct_P + _OF_ALL_PROBLEMS)
+    kept_P = _kept(one)
     wrong_P, extra_P = one.n_P - one.correct_P, np.maximum(one.accepted_P - one.correct_P, 0)
     none_accepted_P = missed(wrong_P, extra_P, k)[np.arange(len(k_P)), k_P]
     return Fate(
         read_PJ=np.asarray(binom.pmf(np.arange(k + 1), k_P[:, None], (kept_P * left_P / drawn_P)[:, None])),
         none_accepted_P=none_accepted_P,
     )
+
+
+def _kept(one: Said) -> PerProblem:
+    """Of a problem's correct samples the share that the first grader accepts."""
+    also_P = np.minimum(one.correct_P, one.accepted_P)
+    overall = also_P.sum() / max(int(one.correct_P.sum()), 1)
+    return (also_P + _OF_ALL_PROBLEMS * overall) / (one.correct_P + _OF_ALL_PROBLEMS)
+
+
+def graded_as(
+    one: Said, correct_RP: Int[np.ndarray, "split problem"], rng: np.random.Generator
+) -> Int[np.ndarray, "split problem"]:
+    """Of so many other correct samples those that the first grader accepts: grades of ``one``'s correct samples.
+
+    Drawn without replacement; where ``one`` has fewer, the others are accepted at its rate.
+    """
+    also_P = np.minimum(one.correct_P, one.accepted_P)
+    from_RP = np.minimum(correct_RP, one.correct_P)
+    drawn_RP = rng.hypergeometric(also_P, one.correct_P - also_P, from_RP)
+    return np.asarray(drawn_RP + rng.binomial(correct_RP - from_RP, _kept(one)))
 
 
 def missed(
