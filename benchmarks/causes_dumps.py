@@ -23,6 +23,7 @@ N_PROBLEMS, N = 100, 128
 PLANTED = (
     ("cut_off",), ("unread",), ("grader",), ("sharpening",), ("guesses",), ("lost",), ("ways",),
     ("cut_off", "unread"), ("cut_off", "lost"), ("unread", "lost"), ("sharpening", "cut_off"), ("grader", "lost"), (),
+    ("grader", "ways"),
 )  # fmt: skip
 _FIELDS = ("prompt", "response", "gold", "step", "problem", "index", "finish_reason")
 

@@ -22,7 +22,7 @@ N_WAYS, N_WRONG = 4, 20
 #: The base is also drawn at these, of 1.
 COLDER = (0.6, 0.3, 0.15)
 CAUSES = ("cut_off", "unread", "grader", "sharpening", "guesses", "lost", "ways")
-#: In the order in which a budget takes them; those of one layer at once.
+#: What is no ability, the colder base, what problems carry; the causes of a layer come at once.
 LAYERS = (("cut_off", "unread", "grader"), ("sharpening",), ("guesses", "lost", "ways"))
 GUESS_RATE = 0.005
 Laws = Float[np.ndarray, "problem response"]
@@ -138,7 +138,7 @@ def true_parts(
 
 
 def ordered_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) -> dict[str, float]:
-    """The same in the order of the budget: what is no ability first, then the colder base, then problems and ways."""
+    """The same in one order of layers: what is no ability first, then the colder base, then problems and ways."""
     graded, colder, problems = ([one for one in layer if one in causes] for layer in LAYERS)
     beside = ((graded, [*colder, *problems]), (colder, []), (problems, colder))  # each with what is still there
     parts = {
@@ -169,6 +169,7 @@ def drawn_evidence(law_PR: Laws, causes: Sequence[str], planted: Planted, n: int
         second = [_rows(name, one["second"], n) for name, one in (("base", base), ("late", late))]
         frames["second_counts"] = pd.concat([*second, controls], ignore_index=True)
         frames["second_counts"]["temperature"] = frames["second_counts"].get("temperature", np.nan)
+        frames["second_way_counts"] = frames["way_counts"]
     ids = ["base", "late"]
     checkpoints = pd.DataFrame({"checkpoint_id": ids, "checkpoint": ids, "step": [0, 1], "is_base": [True, False]})
     return Evidence(checkpoints=checkpoints, frames=frames, n=n, ks=(1,), guess_rate=GUESS_RATE)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from diagnostics.measures.change_budget import PARTS
+from diagnostics.verdict.made_of import made_of_text
+from diagnostics.verdict.record import Estimate
 from reports import numbers
 from reports.context import Context
 from reports.evidence.source import SeriesSource
@@ -17,18 +19,18 @@ from reports.wording import bound
 
 MEASURE = "change_budget"
 TITLE = "What the change is made of"
-#: Part → its name beside a bar, and what it is in a sentence.
-NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
+#: Part → its name beside a bar.
+NAMES: Mapping[str, str] = MappingProxyType(
     {
-        "cut_off": ("cut off", "samples that were cut off"),
-        "unread": ("no answer read", "samples without an answer that could be read"),
-        "grader": ("second grader", "grades that the second verifier does not share"),
-        "sharpening": ("a sharper base", "what sharpening the base alone does"),
-        "guesses": ("rarely solved", "problems so rarely solved that luck would look the same"),
-        "lost": ("problems lost", "problems that are no longer solved"),
-        "gained": ("problems gained", "problems that were not solved before"),
-        "ways": ("ways gone", "problems of which a way of solving is gone"),
-        "unexplained": ("unexplained", "unexplained, on problems that both solve"),
+        "cut_off": "cut off",
+        "unread": "no answer read",
+        "grader": "second grader",
+        "sharpening": "a sharper base",
+        "guesses": "rarely solved",
+        "lost": "problems lost",
+        "gained": "problems gained",
+        "ways": "ways gone",
+        "unexplained": "unexplained",
     }
 )
 #: Bars that would show as nothing are left to the table, in points.
@@ -74,7 +76,7 @@ def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> B
 
 def _part(scope: str, value: float, low: float | None, high: float | None) -> WaterfallPart:
     return WaterfallPart(
-        name=NAMES[scope][0] if scope in NAMES else "whole change",
+        name=NAMES.get(scope, "whole change"),
         value=100.0 * value,
         low=None if low is None else 100.0 * low,
         high=None if high is None else 100.0 * high,
@@ -87,21 +89,12 @@ def budget_sentence(context: Context, series: SeriesSource) -> str:
     budget = budget_of(context, series)
     if budget is None:
         return ""
-    sure = sorted(
-        (part for part, one in budget.parts.items() if one.sure), key=lambda part: -abs(budget.parts[part].value)
-    )
-    if not (sure or budget.whole.sure):
-        return ""
-    start = (
-        f"Of the {_points(budget.whole.value)} points of pass@{budget.k} from the base to "
-        f"{series.step_text(series.last_step)}"
-    )
-    if not sure:
-        return f"{start}, no single part is surely other than 0."
-    named = [f"{_points(budget.parts[part].value)} are {NAMES[part][1]}" for part in sure]
-    rest = budget.whole.value - sum(budget.parts[part].value for part in sure)
-    ending = f"; the other parts, each of which may be 0, add up to {_points(rest)}" if abs(rest) >= _LEAST else ""
-    return f"{start}, {numbers.listing(tuple(named))}{ending}."
+    parts = {name: _estimate(part) for name, part in budget.parts.items()}
+    return made_of_text(_estimate(budget.whole), parts, k=budget.k, place=series.step_text(series.last_step))
+
+
+def _estimate(part: WaterfallPart) -> Estimate:
+    return Estimate(value=part.value / 100.0, low=_share(part.low), high=_share(part.high))
 
 
 def _points(value: float) -> str:
@@ -153,7 +146,7 @@ def _panel(budget: Budget, *, is_alone: bool) -> Waterfall:
 def _notes(shown: Sequence[Budget]) -> tuple[str, ...]:
     """What no picture could show, once for each part and reason."""
     told = {(part, why): None for one in shown for part, why in one.unknown.items()}
-    return tuple(f"Not known: {NAMES[part][0]} ({why})." for part, why in told)
+    return tuple(f"Not known: {NAMES[part]} ({why})." for part, why in told)
 
 
 def _table(shown: Sequence[Budget]) -> Table:

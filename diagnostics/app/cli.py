@@ -173,7 +173,8 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     audits = run_demo(out, device=device, command=command_line(), progress=progress_sink(quiet))
     print(f"report  {audits[-1].report_path}\nstore   {audits[-1].store_path}")
     for one in audits:
-        results.print_verdict(one.verdict, f"verdict of {one.series}:")
+        why = results.made_of_series(one.store_path, one.series)
+        results.print_verdict(one.verdict, f"verdict of {one.series}:", why)
     return 0
 
 

@@ -155,6 +155,16 @@ class OpenStore:
         return self._store.verdict(self._named(series))
 
     @errors_name_arguments
+    def made_of(self, series: str | None = None) -> str | None:
+        """What the change of pass@k to the last checkpoint is made of, in one sentence, at the largest k.
+
+        None where no part, nor the whole, is surely other than 0. Raises ``StoreError`` if the series is unknown.
+        """
+        from diagnostics.store.load import made_of
+
+        return made_of(self._store, self._named(series))
+
+    @errors_name_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
         """Which checkpoint to ship of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
 

@@ -51,12 +51,13 @@ def show_audit(result: AuditResult, as_json: bool) -> int:
                 "left_out": dict(result.left_out),
                 "without_kernel": dict(result.without_kernel),
                 "verdict": _verdict(result.verdict),
+                "made_of": made_of_series(result.store_path, result.series),
                 "findings": _headline_findings(result.store_path, result.series),
             }
         )
     else:
         _say(f"report  {result.report_path}\nstore   {result.store_path}")
-        print_verdict(result.verdict, "verdict ")
+        print_verdict(result.verdict, "verdict ", made_of_series(result.store_path, result.series))
     _warn_left_out(result.left_out)
     for label, reason in result.without_kernel.items():
         _warn(f"no gradient kernel of {label}: {reason}")
@@ -91,7 +92,7 @@ def show_import(result: ImportResult, as_json: bool) -> int:
             else:
                 held = f"{plural(len(one.steps), 'step')}, {plural(one.n_problems, 'problem')}"
                 _say(f"series  {one.name}: {held}, {plural(one.n, 'sample')} each")
-                print_verdict(one.verdict, f"verdict of {one.name}:")
+                print_verdict(one.verdict, f"verdict of {one.name}:", made_of_series(result.store_path, one.name))
         if result.report_path is not None:
             _say(f"report  {result.report_path}")
         _say(f"store   {result.store_path}")
@@ -186,9 +187,11 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
     """The verdict under each verifier, and where they disagree."""
     from diagnostics.verifiers.names import listed_graders
 
+    made_of = made_of_series(result.store_path, result.of_series)
     if as_json:
         of_verdict = None if result.of_verdict is None else _verdict(result.of_verdict)
-        _print_json({**asdict(result), "verdict": _verdict(result.verdict), "of_verdict": of_verdict})
+        said = {"verdict": _verdict(result.verdict), "of_verdict": of_verdict, "made_of": made_of}
+        _print_json({**asdict(result), **said})
     else:
         first = "none yet" if result.of_verdict is None else result.of_verdict.sentence
         if result.series == result.of_series:
@@ -197,6 +200,8 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
         else:
             _say(f"verdict of {result.of_series}, by {listed_graders(result.own_verifiers)}: {first}")
             _say(f"verdict of {result.series}: {result.verdict.sentence}")
+            if made_of:
+                _say(f"why     {made_of}")
             _say(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
         _say(f"report  {result.report_path}\nstore   {result.store_path}")
     if result.left_out:
@@ -304,18 +309,33 @@ def _warn_left_out(left_out: Mapping[str, str]) -> None:
         _warn(f"left out {label}: {reason}")
 
 
-def print_verdict(verdict: Verdict, head: str) -> None:
-    """The verdict after ``head``; better or only sharper, which checkpoint to ship, and what is said of each."""
+def print_verdict(verdict: Verdict, head: str, made_of: str | None) -> None:
+    """The verdict after ``head``; what the change is made of, better or only sharper, which to ship, what of each."""
     from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
 
     _say(f"{head} {verdict.sentence}")
     said = verdict.shipping  # without a recommendation the verdict's own sentence says why
     shipping = None if said is None or said.recommended is None else said.sentence
-    for name, told in (("sharper", sharpening_text(verdict)), ("ship", shipping), ("steps", checkpoints_text(verdict))):
+    lines = (
+        ("why", made_of),
+        ("sharper", sharpening_text(verdict)),
+        ("ship", shipping),
+        ("steps", checkpoints_text(verdict)),
+    )
+    for name, told in lines:
         if told:
             _say(f"{name:7} {told}")
     for warning in verdict.warnings:
         _say(f"note    {warning}")
+
+
+def made_of_series(store_path: Path, series: str) -> str | None:
+    """What the change of a series is made of, in one sentence; None where nothing is sure."""
+    from diagnostics.store import Store
+    from diagnostics.store.load import made_of
+
+    with Store.open(store_path, read_only=True) as store:
+        return made_of(store, series)
 
 
 def _verdict(verdict: Verdict) -> Any:
@@ -357,6 +377,7 @@ def _import_summary(result: ImportResult) -> dict[str, Any]:
                 "notes": list(one.notes),
                 "doubts": list(one.doubts),
                 "verdict": None if one.verdict is None else _verdict(one.verdict),
+                "made_of": None if one.verdict is None else made_of_series(result.store_path, one.name),
             }
             for one in result.series
         ],

@@ -135,8 +135,8 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
         read = [one.columns.get(view) for one in asking]
         chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
         in_vain = view == _LARGEST and all(_lacks(one, frames) for one in asking)
-        in_vain |= view == "way_counts" and not store.ways.has_any()
-        in_vain |= view == "second_counts" and not _is_regraded(store, key)
+        in_vain |= view in {"way_counts", "second_way_counts"} and not store.ways.has_any()
+        in_vain |= view in {"second_counts", "second_way_counts"} and not _is_regraded(store, key)
         limit = " LIMIT 0" if in_vain else ""
         with store.kept.hidden() if view == _LARGEST and chosen == "*" else nullcontext():
             frames[view] = store.frame(

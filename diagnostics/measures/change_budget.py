@@ -1,23 +1,25 @@
 """The budget of a change: of how many points each of its parts is, from the base to a checkpoint; they add up to it.
 
-Meaning: scope ``all`` is the change of pass@k; the other scopes are its parts, in three layers.
-What is no ability, each undone on paper: ``cut_off`` (samples that the token limit ended would be as often right as the
-problem's others), ``unread`` (so would those without an answer that could be read), ``grader`` (the grades of a second
-verifier would count, after `oversharp regrade`). Their parts are Shapley values: undone alone and together.
+Meaning: scope ``all`` is the change of pass@k; the other scopes are its parts, Shapley values: what a cause changes,
+averaged over the orders in which causes can come.
+What is no ability: ``cut_off`` (samples that the token limit ended would be as often right as those that ended),
+``unread`` (those without an answer that could be read as often as the ones that were read), ``grader`` (the grades of a
+second verifier would count, after `oversharp regrade`). They take as much from any samples in the checkpoint's place.
 ``sharpening``: what the base does that is drawn as cold as can be with no more pass@1 and no less pass@k than the
 checkpoint has, on problems that this has not lost; or as cold as it was drawn. At lower temperatures where these were
 drawn (--controls), else reweighted to p^α, else by answers of several draws that agree, up to the k that these reach.
-The rest is told by the problems that carry it: ``lost`` were solved, and are no more often than accepted guesses would
-be; ``gained`` the other way round; ``guesses`` are so rarely solved at both that luck would look the same; ``ways``
-are solved by both, but a way of solving that the base went is gone; ``unexplained`` is what moved on the others.
+The rest, beside the colder base, is told by the problems that carry it: ``lost`` were solved, and are no more often
+than accepted guesses would be, nor by a way that the base went; ``gained`` the other way round; ``guesses`` are so
+rarely solved at both that luck would look the same; ``ways`` are solved by both, but a way of solving that the base
+went is gone; ``unexplained`` is what moved on the others.
 Unit: probability (difference). Estimator: unbiased pass@k; which group a problem is of is told by samples that do not
-count in its part, averaged over all splits, so that two draws of one law have parts of mean 0. 95 % intervals of all
+count in its part, averaged over 32 splits, so that two draws of one law have parts of mean 0. 95 % intervals of all
 parts of a budget at once: a bootstrap over problems that draws them together. n counts problems.
-Limits: a part says what would be otherwise, not what was done to the model. Where two causes act on the same problems,
-a part may hold some of the other's, and intervals hold what is true less often than in 95 %. Samples that are cut off
-may be wrong more often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other
-groups. Where fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any
-nothing is undone.
+Limits: a part says what would be otherwise, not what was done to the model. At large k it is rarely solved problems
+that move: there a way that is gone is not told from a problem that is lost, a guess or a colder base, and ``ways`` is
+too small. Guesses are few: their part is no better known than their number. Samples that are cut off may be wrong more
+often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other groups. Where
+fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any nothing is undone.
 Source: ours. Shapley 1953 (A value for n-person games). Cover@τ, with a τ that follows the accepted guesses, for the
 groups; ``frontier_loss`` for the colder base.
 
@@ -39,16 +41,9 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._budget import (
-    GROUPS,
-    Graded,
-    Gradings,
-    Undoable,
-    WaysGone,
-    budgets,
-    guessed_at_most,
-    piece_of,
-)
+from diagnostics.measures._budget import budgets, piece_of
+from diagnostics.measures._budget_groups import GROUPS, Ways
+from diagnostics.measures._budget_laws import Graded, Gradings, Undoable, missed, said
 from diagnostics.measures._counts import OF_ANSWERS, CorrectCounts, common_counts, sampled_counts
 from diagnostics.measures._findings import comparisons, findings_at, told
 from diagnostics.measures._frontier import SEED, controls
@@ -65,8 +60,6 @@ _CUT_NOT_TOLD = "not every graded sample tells why it ended"
 _UNREAD_NOT_TOLD = "another tool graded, which does not tell what it could not read"
 _ONE_GRADER = "graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its own"
 _BY_FIRST = "known of what the first verifier accepts alone"
-#: A way is gone where so many samples of it were to be expected for each whose way is not known.
-_EXPECTED_PER_UNKNOWN, _LEAST_OF_A_WAY = 2.0, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +89,8 @@ def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> It
     causes: list[Undoable] = [one for one in get_args(Undoable) if one not in why]
     k_most = inference_ks(min(counts.least(one) for one in (evidence.base_id, checkpoint_id)))[-1]
     sharper = _sharper(evidence, counts, k_most, second="grader" in causes)
-    read = tuple(one.counts(frozenset(causes))[0] / one.own.n_P for one in (base, late))
-    ways = _BY_FIRST if "grader" in causes else _ways_gone(evidence, counts, checkpoint_id, (read[0], read[1]))
+    ways = _ways(evidence, counts, checkpoint_id, second="grader" in causes)
+    rng = np.random.default_rng(SEED)
     ks = sorted({1, k_most} | ({sharper.k} if sharper.k else set()))
     pieces = [
         piece_of(
@@ -106,12 +99,12 @@ def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> It
             k,
             causes=causes,
             guess_rate=evidence.guess_rate,
-            sharper_SP=_sharper_values(sharper, k, causes, len(counts.problem_ids)),
+            sharper_SPJ=_sharper_missed(sharper, k, causes, len(counts.problem_ids)),
             ways=None if isinstance(ways, str) else ways,
+            rng=rng,
         )
         for k in ks
     ]
-    rng = np.random.default_rng(SEED)
     made = budgets(pieces, sharpness_S=sharper.sharpness_S, rng=rng, cluster_P=counts.cluster_P)
     for k, parts in zip(ks, made, strict=True):
         if isinstance(ways, str):
@@ -205,63 +198,43 @@ def _at_temperatures(evidence: Evidence, counts: CorrectCounts, k: int, *, secon
     return _Sharper(sharpness_S=1.0 - np.array([own_temperature, *colder]) / own_temperature, drawn=tuple(drawn), k=k)
 
 
-def _sharper_values(sharper: _Sharper, k: int, causes: Sequence[Undoable], n_problems: int) -> np.ndarray:
-    """pass@k of the base at each sharper point, with all causes undone; no row at a k where it is not known."""
+def _sharper_missed(sharper: _Sharper, k: int, causes: Sequence[Undoable], n_problems: int) -> np.ndarray:
+    """Chance that j samples of the base at each sharper point are all wrong, with all causes undone.
+
+    No point at a k where it is not known.
+    """
     if sharper.k < 2 or k not in {1, sharper.k}:
-        return np.empty((0, n_problems))
+        return np.empty((0, n_problems, k + 1))
     if sharper.rate_SP is not None:
-        return 1.0 - (1.0 - sharper.rate_SP) ** k
-    return np.stack([one.pass_at_k(frozenset(causes), k) for one in sharper.drawn])
+        return (1.0 - sharper.rate_SP[..., None]) ** np.arange(k + 1)
+    drawn = [said(one, causes) for one in sharper.drawn]
+    return np.stack([missed(one.read_P, one.correct_P, k) for one in drawn])
 
 
 # ---------------------------------------------------------------- ways
 
 
-def _ways_gone(
-    evidence: Evidence, counts: CorrectCounts, checkpoint_id: str, read: tuple[np.ndarray, np.ndarray]
-) -> WaysGone | str:
-    """Ways that the first half of the base's samples went more often than guesses, and no late one does; or why not."""
-    frame = evidence.frames.get("way_counts")
+def _ways(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str, *, second: bool) -> Ways | str:
+    """Correct samples of the ways that the base went often enough; or why nobody knows them."""
+    frame = evidence.frames.get("second_way_counts" if second else "way_counts")
     if frame is None or frame.empty:
         return MISSING
     pair = common_counts(evidence)
     if {evidence.base_id, checkpoint_id} & pair.why.keys() or pair.problem_ids != counts.problem_ids:
         return "the checkpoints do not share as many samples of every problem"
-    rows = frame[(frame["level"] == LEVELS[0]) & frame["checkpoint_id"].isin([evidence.base_id, checkpoint_id])]
+    rows = frame[frame["level"] == LEVELS[0]]
     base, late = (rows[rows["checkpoint_id"] == one] for one in (evidence.base_id, checkpoint_id))
     if base["way"].isna().all():
         return MISSING
-    index, half_P = pd.Index(counts.problem_ids), pair.n_P[checkpoint_id] // 2
-    gone = _problems_of_ways_gone(base, late, pd.Series(guessed_at_most(half_P, evidence.guess_rate), index))
-    return WaysGone(
-        gone_P=index.isin(gone),
-        base=_second_half(base, index, half_P, read[0]),
-        late=_second_half(late, index, half_P, read[1]),
+    index = pd.Index(counts.problem_ids)
+    went, still = (one[one["way"].notna()].groupby(["problem_id", "way"])["n"].sum() for one in (base, late))
+    unknown = late[late["way"].isna()].groupby("problem_id")["n"].sum()
+    return Ways(
+        problem_W=index.get_indexer(went.index.get_level_values("problem_id")),
+        base_W=went.to_numpy(np.int64),
+        late_W=still.reindex(went.index, fill_value=0).to_numpy(np.int64),
+        unknown_P=unknown.reindex(index, fill_value=0).to_numpy(np.int64),
     )
-
-
-def _problems_of_ways_gone(base: pd.DataFrame, late: pd.DataFrame, most: pd.Series) -> set[str]:
-    """Problems that both first halves solve more often than guesses would, one way less at the checkpoint."""
-    was, now = (one[one["first_half"].astype(bool)] for one in (base, late))
-    named = ["problem_id", "way"]
-    went = was[was["way"].notna()].groupby(named)["n"].sum().reset_index()
-    problem, often = went["problem_id"], went["n"].to_numpy()
-    still = now[now["way"].notna()].groupby(named)["n"].sum().index
-    unknown_W = now[now["way"].isna()].groupby("problem_id")["n"].sum().reindex(problem, fill_value=0).to_numpy()
-    solved_W = now.groupby("problem_id")["n"].sum().reindex(problem, fill_value=0).to_numpy()
-    most_W = most.reindex(problem).to_numpy()
-    is_gone = (often > np.maximum(most_W, _LEAST_OF_A_WAY)) & (often > _EXPECTED_PER_UNKNOWN * unknown_W)
-    is_gone &= (solved_W > most_W) & ~pd.MultiIndex.from_frame(went[named]).isin(still)
-    return set(problem[is_gone])
-
-
-def _second_half(
-    rows: pd.DataFrame, index: pd.Index, half_P: np.ndarray, read_P: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Samples of the second half of every problem, as many as were read of all of them, and correct ones."""
-    second = rows[~rows["first_half"].astype(bool)]
-    correct_P = second.groupby("problem_id")["n"].sum().reindex(index, fill_value=0).to_numpy(np.int64)
-    return np.maximum(correct_P, np.rint(half_P * read_P).astype(np.int64)), correct_P
 
 
 MEASURE = Measure(
@@ -278,11 +251,12 @@ MEASURE = Measure(
         "answer_counts",
         "problem_counts",
         "way_counts",
+        "second_way_counts",
     ),
     missing="no graded samples",
     plot=Plot(x="step", group="scope", y_label="part of the change"),
     compute=compute,
-    columns={**OF_ANSWERS, **OF_WAYS},
+    columns={**OF_ANSWERS, **OF_WAYS, "second_way_counts": OF_WAYS["way_counts"]},
     signed=True,
     of_base=False,
 )

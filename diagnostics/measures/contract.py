@@ -24,6 +24,7 @@ View = Literal[
     "answer_counts",
     "strategy_counts",
     "way_counts",
+    "second_way_counts",
     "control_counts",
     "base_responses",
     "mode_logps",

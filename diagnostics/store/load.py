@@ -16,6 +16,8 @@ from diagnostics.records.pace import LEAST_BYTES, SampleCost
 from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
 from diagnostics.store.write_audit import COMPARED, look_ids
 from diagnostics.verdict.claims import FELL_HERE
+from diagnostics.verdict.made_of import PARTS_IN_WORDS, made_of_text
+from diagnostics.verdict.record import Estimate, ranges_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -301,3 +303,36 @@ def store_bytes(path: Path) -> int:
     """What the files of a store take: the database, its log, and the scores of tokens beside it."""
     files = [path, path.with_name(f"{path.name}.wal"), *path.resolve().with_suffix(".tokens").glob("*")]
     return sum(one.stat().st_size for one in files if one.is_file())
+
+
+def made_of(store: Store, series: str) -> str | None:
+    """What the change of pass@k from the base to the last checkpoint is made of, in a sentence; as the report says it.
+
+    At the largest k of the measure ``change_budget``; None where it has nothing that is surely other than 0. Raises
+    ``StoreError`` for a series that was not audited.
+    """
+    verdict = store.verdict(series)
+    rows = store.frame(
+        """
+        SELECT scope, k, step, value, low, high
+        FROM findings
+        WHERE series = $series AND measure = 'change_budget' AND k IS NOT NULL
+        QUALIFY step = max(step) OVER () AND k = max(k) OVER (PARTITION BY step)
+        ORDER BY scope
+        """,
+        series=series,
+    )
+    known = {
+        row.scope: Estimate(value=float(row.value), low=_bound(row.low), high=_bound(row.high))
+        for row in rows.dropna(subset="value").itertuples()
+    }
+    if "all" not in known:
+        return None
+    step = int(rows["step"].iloc[0])
+    place = ranges_text([(step, step)], repaired=verdict is not None and verdict.repaired)
+    parts = {name: known[name] for name in PARTS_IN_WORDS if name in known}
+    return made_of_text(known["all"], parts, k=int(rows["k"].iloc[0]), place=place) or None
+
+
+def _bound(value: float) -> float | None:
+    return None if isna(value) else float(value)

@@ -406,6 +406,12 @@ SELECT
 FROM levels
 GROUP BY ALL;
 
+-- The same of what the second verifier accepts.
+CREATE OR REPLACE VIEW second_way_counts AS
+SELECT r.series, w.* EXCLUDE (series)
+FROM second_gradings AS r
+JOIN way_counts AS w ON w.series = r.second_series;
+
 -- Samples of the current audits that grade again: what that verifier says beside what the problem's own says.
 CREATE OR REPLACE VIEW regraded_samples AS
 SELECT

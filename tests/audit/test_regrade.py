@@ -12,6 +12,7 @@ import pytest
 
 import oversharp
 from diagnostics.app.cli import main
+from diagnostics.app.results import show_regrade
 from diagnostics.audit.config import ConfirmConfig
 from diagnostics.audit.confirm import confirm
 from diagnostics.audit.measure import NEEDS_CHECKPOINTS
@@ -135,6 +136,20 @@ def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regr
     assert value["all"] < -0.2
     assert value["grader"] == pytest.approx(value["all"], abs=1e-9)
     assert "unread" not in value  # the tool that graded first does not tell
+
+
+def test_a_regrading_says_of_what_the_first_series_change_is_made_on_every_way_out(
+    regraded: RegradeResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with oversharp.open_store(regraded.store_path) as store:
+        told = store.made_of(regraded.of_series)
+    assert told is not None
+    assert "points of pass@8 from the base to step 20" in told
+    assert "are grades that the second verifier does not share" in told
+    assert show_regrade(regraded, as_json=False) == show_regrade(regraded, as_json=True) == 0
+    printed, document = capsys.readouterr().out.split("\n{", 1)
+    assert f"why     {told}" in printed
+    assert json.loads("{" + document)["made_of"] == told
 
 
 def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RegradeResult, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_bars_add_up_to_the_whole_and_what_is_unknown_is_named(context: Cont
     (panel,) = figure.panels
     assert isinstance(panel, Waterfall)
     assert round(sum(part.value for part in panel.parts), 9) == round(panel.whole.value, 9) == -12.0
-    assert [part.name for part in panel.parts if part.sure] == [NAMES[one][0] for one in ("cut_off", "sharpening")]
+    assert [part.name for part in panel.parts if part.sure] == [NAMES[one] for one in ("cut_off", "sharpening")]
     assert figure.notes == ("Not known: second grader (one verifier).",)
     (svg,) = figure_svgs(figure)
     assert "whole change" in svg

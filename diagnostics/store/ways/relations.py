@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from diagnostics.store.columns import Relation, means
 
+_OF_COUNTS = {
+    "level": means(
+        "way, the finer written, or the coarser operations, final (last step) or strategy; each has all samples"
+    ),
+    "way": means("the class at that level, by name; NULL where it is not known"),
+    "why": means("why it is not known; NULL if it is"),
+    "first_half": means("whether these are samples of the first half, which chooses the leading way"),
+    "n": means("correct samples of that way and half", "samples"),
+    "n_planned": means("samples of this problem that the audit wants from every checkpoint", "samples"),
+}
+
 WAYS_RELATIONS = (
     Relation(
         name="strategy_counts",
@@ -16,16 +27,12 @@ WAYS_RELATIONS = (
     Relation(
         name="way_counts",
         row="a way of solving a problem at a checkpoint, among as many samples at every checkpoint",
-        columns={
-            "level": means(
-                "way, the finer written, or the coarser operations, final (last step) or strategy; each has all samples"
-            ),
-            "way": means("the class at that level, by name; NULL where it is not known"),
-            "why": means("why it is not known; NULL if it is"),
-            "first_half": means("whether these are samples of the first half, which chooses the leading way"),
-            "n": means("correct samples of that way and half", "samples"),
-            "n_planned": means("samples of this problem that the audit wants from every checkpoint", "samples"),
-        },
+        columns=_OF_COUNTS,
+    ),
+    Relation(
+        name="second_way_counts",
+        row="the same of what the verifier of second_gradings accepts",
+        columns=_OF_COUNTS,
     ),
     Relation(
         name="response_ways",

@@ -1,0 +1,158 @@
+"""What a checkpoint would say and have accepted if some of what took its samples were absent; nothing is read here.
+
+A sample is said; it may be cut off; if it was not, its answer may not be read; a grader accepts it or not. Each of the
+three can be undone, in the counts: samples that were cut off are as good as those that were not, and samples without an
+answer as those with one. Laws of other samples (the base, drawn sharper) can be lent what took a checkpoint's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import gammaln
+from scipy.stats import binom, hypergeom
+
+#: What can be undone in the counts.
+Undoable = Literal["cut_off", "unread", "grader"]
+PerProblem = Float[np.ndarray, " problem"]
+#: A checkpoint that solved little of a problem tells little of how often right answers to it are rejected: so many
+#: right ones are added that are accepted as often as all are.
+_OF_ALL_PROBLEMS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graded:
+    """Samples of every problem by one grader. What was cut off, and what else is ``unread``, is not correct."""
+
+    n_P: Int[np.ndarray, " problem"]
+    correct_P: Int[np.ndarray, " problem"]
+    cut_P: Int[np.ndarray, " problem"]
+    unread_P: Int[np.ndarray, " problem"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradings:
+    """What one checkpoint said, as it was graded, and by a second grader where there is one."""
+
+    own: Graded
+    second: Graded | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """One checkpoint's samples of every problem: said, ended, read; correct, and accepted by the first grader.
+
+    Where a cause is not known, or no sample of a problem was read, nothing was taken there.
+    """
+
+    n_P: Int[np.ndarray, " problem"]
+    ended_P: Int[np.ndarray, " problem"]
+    read_P: Int[np.ndarray, " problem"]
+    correct_P: Int[np.ndarray, " problem"]
+    accepted_P: Int[np.ndarray, " problem"]
+    is_read_P: Bool[np.ndarray, " problem"]
+
+
+def said(gradings: Gradings, causes: Sequence[Undoable]) -> Said:
+    """The samples as these causes took them; the second grader's word is what is correct where it is asked."""
+    graded = gradings.second if "grader" in causes and gradings.second is not None else gradings.own
+    ended_P = graded.n_P - graded.cut_P * ("cut_off" in causes)
+    read_P = ended_P - graded.unread_P * ("unread" in causes)
+    is_read_P = read_P > 0
+    ended_P, read_P = (np.where(is_read_P, one_P, graded.n_P) for one_P in (ended_P, read_P))
+    return Said(
+        n_P=graded.n_P,
+        ended_P=ended_P,
+        read_P=read_P,
+        correct_P=graded.correct_P,
+        accepted_P=np.minimum(gradings.own.correct_P, read_P) if "grader" in causes else graded.correct_P,
+        is_read_P=is_read_P,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """What becomes of k samples of every problem while some causes are present.
+
+    ``read_PJ``: the chance that j of them are read, j = 0 … k. ``none_accepted_P``: that no wrong one is accepted.
+    """
+
+    read_PJ: Float[np.ndarray, "problem count"]
+    none_accepted_P: PerProblem | float = 1.0
+
+    def pass_at_k(self, missed_PJ: Float[np.ndarray, "problem count"]) -> PerProblem:
+        """pass@k of laws of which ``missed_PJ`` is the chance that j samples are all wrong."""
+        return 1.0 - (self.read_PJ * missed_PJ).sum(axis=1) * self.none_accepted_P
+
+    def of(self, place_U: Int[np.ndarray, " place"]) -> Fate:
+        """The same of these problems, each as often as it is named."""
+        none = self.none_accepted_P
+        return Fate(read_PJ=self.read_PJ[place_U], none_accepted_P=none if isinstance(none, float) else none[place_U])
+
+
+def drawn_of(one: Said, present: frozenset[Undoable]) -> tuple[np.ndarray, np.ndarray]:
+    """Of how many samples of every problem what these causes leave is drawn, and how many they leave."""
+    return (
+        one.n_P if "cut_off" in present else one.ended_P if "unread" in present else one.read_P,
+        one.read_P if "unread" in present else one.ended_P if "cut_off" in present else one.read_P,
+    )
+
+
+def own_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Fate:
+    """Of k of the checkpoint's own samples, without replacement: with all causes present, what was observed."""
+    drawn_P, left_P = drawn_of(one, present)
+    return Fate(read_PJ=np.asarray(hypergeom.pmf(np.arange(k + 1), drawn_P[:, None], left_P[:, None], k_P[:, None])))
+
+
+def lent_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Fate:
+    """Of k samples of another law, from which as much is taken as from the checkpoint's."""
+    drawn_P, left_P = drawn_of(one, present)
+    if "grader" not in present:
+        return own_fate(one, present, k_P, k)
+    kept_P = _kept(one)
+    wrong_P, extra_P = one.n_P - one.correct_P, np.maximum(one.accepted_P - one.correct_P, 0)
+    none_accepted_P = missed(wrong_P, extra_P, k)[np.arange(len(k_P)), k_P]
+    return Fate(
+        read_PJ=np.asarray(binom.pmf(np.arange(k + 1), k_P[:, None], (kept_P * left_P / drawn_P)[:, None])),
+        none_accepted_P=none_accepted_P,
+    )
+
+
+def _kept(one: Said) -> PerProblem:
+    """Of a problem's correct samples the share that the first grader accepts."""
+    also_P = np.minimum(one.correct_P, one.accepted_P)
+    overall = also_P.sum() / max(int(one.correct_P.sum()), 1)
+    return (also_P + _OF_ALL_PROBLEMS * overall) / (one.correct_P + _OF_ALL_PROBLEMS)
+
+
+def graded_as(
+    one: Said, correct_RP: Int[np.ndarray, "split problem"], rng: np.random.Generator
+) -> Int[np.ndarray, "split problem"]:
+    """Of so many other correct samples those that the first grader accepts: grades of ``one``'s correct samples.
+
+    Drawn without replacement; where ``one`` has fewer, the others are accepted at its rate.
+    """
+    also_P = np.minimum(one.correct_P, one.accepted_P)
+    from_RP = np.minimum(correct_RP, one.correct_P)
+    drawn_RP = rng.hypergeometric(also_P, one.correct_P - also_P, from_RP)
+    return np.asarray(drawn_RP + rng.binomial(correct_RP - from_RP, _kept(one)))
+
+
+def missed(
+    n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
+) -> Float[np.ndarray, "problem count"]:
+    """Chance that j fresh samples are all wrong, j = 0 … k, without bias up to n; beyond, that of n samples.
+
+    >>> missed(np.array([4, 2]), np.array([1, 0]), 3).round(4).tolist()
+    [[1.0, 0.75, 0.5, 0.25], [1.0, 1.0, 1.0, 1.0]]
+    """
+    j_PJ = np.minimum(np.arange(k + 1), n_P[:, None])
+    wrong_PJ, n_PJ = (n_P - correct_P)[:, None], n_P[:, None]
+    log_PJ = (gammaln(wrong_PJ + 1.0) - gammaln(np.maximum(wrong_PJ - j_PJ, 0) + 1.0)) - (
+        gammaln(n_PJ + 1.0) - gammaln(n_PJ - j_PJ + 1.0)
+    )
+    return np.where(j_PJ <= wrong_PJ, np.exp(np.minimum(log_PJ, 0.0)), 0.0)

@@ -1,0 +1,40 @@
+"""What a change is made of, in one sentence: what is surely a part, and what the rest adds up to."""
+
+from __future__ import annotations
+
+from diagnostics.measures.change_budget import PARTS
+from diagnostics.verdict.made_of import PARTS_IN_WORDS, is_sure, made_of_text
+from diagnostics.verdict.record import Estimate
+
+LOST = Estimate(value=-0.02, low=-0.03, high=-0.01)
+SHARPER = Estimate(value=-0.08, low=-0.1, high=-0.06)
+REST = Estimate(value=-0.01, low=-0.04, high=0.02)
+WHOLE = Estimate(value=-0.11, low=-0.15, high=-0.07)
+
+
+def test_every_part_of_the_measure_has_its_words() -> None:
+    assert tuple(PARTS_IN_WORDS) == PARTS
+
+
+def test_sure_parts_come_by_size_and_the_rest_is_summed_up() -> None:
+    parts = {"lost": LOST, "sharpening": SHARPER, "unexplained": REST}
+    assert made_of_text(WHOLE, parts, k=64, place="step 100") == (
+        "Of the −11.0 points of pass@64 from the base to step 100, −8.0 are what sharpening the base alone does and "
+        "−2.0 are problems that are no longer solved; the other parts, each of which may be 0, add up to −1.0."
+    )
+
+
+def test_a_rest_that_would_be_printed_as_nothing_is_not_told() -> None:
+    whole = Estimate(value=-0.0204, low=-0.03, high=-0.01)
+    assert made_of_text(whole, {"lost": LOST}, k=1, place="step 2").endswith("are problems that are no longer solved.")
+
+
+def test_where_nothing_is_sure_nothing_is_said() -> None:
+    assert made_of_text(REST, {"unexplained": REST}, k=1, place="step 2") == ""
+    assert made_of_text(WHOLE, {"unexplained": REST}, k=1, place="step 2").endswith(
+        "no single part is surely other than 0."
+    )
+
+
+def test_a_part_without_an_interval_is_not_sure() -> None:
+    assert not is_sure(Estimate(value=-0.5, low=None, high=None))
