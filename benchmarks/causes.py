@@ -8,6 +8,7 @@ import, grading, regrading and measuring say of them (``causes_dumps``). The tab
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -237,6 +238,7 @@ def _said(row: Row) -> Row:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     start = time.process_time()
     rows = [_said(row) for made_of in (simulated(), simulated(23, "fresh"), dump_rows(row_of)) for row in made_of]
     made = {"cpu_s": time.process_time() - start, **circumstances(("oversharp", "numpy", "scipy", "duckdb"))}
