@@ -15,6 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from diagnostics.records.cells import upright
 from diagnostics.records.errors import StoreError
 from reports.numbers import MINUS, NARROW
 from reports.pictures import palette
@@ -111,10 +112,13 @@ def write_atomically(path: Path, text: str) -> Path:
 
 
 def _printable(value: object) -> object:
-    """Characters that HTML forbids become the replacement character; everything else is left to the escaping."""
+    """Characters that HTML forbids become the replacement character, those that turn a text round are written out.
+
+    Everything else is left to the escaping.
+    """
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", upright(value))
 
 
 def _kind(block: Block) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Control characters of ASCII and Latin-1, less tab and line feed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 #: What turns the direction of all that follows: embeddings, overrides and isolates.
-_CONTROLS |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 #: What a spreadsheet takes a cell for a formula by.
 _FORMULA = "=+-@\t\r"
 #: Of a long response, so much of its beginning and its end is shown.
@@ -28,7 +28,16 @@ def visible(text: str) -> str:
     >>> print(visible("a\x1b[31mb\u202ec\n"), end="")
     a\x1b[31mb\u202ec
     """
-    return text.translate(_CONTROLS)
+    return text.translate(_CONTROLS | _TURNS)
+
+
+def upright(text: str) -> str:
+    r"""``text`` as it runs: what would turn the direction of the rest is written out, in a page too.
+
+    >>> upright("a\u202eb"), upright("שלום")
+    ('a\\u202eb', 'שלום')
+    """
+    return text.translate(_TURNS)
 
 
 def one_line(text: str, most: int) -> str:

@@ -111,6 +111,8 @@ def test_hostile_text_stays_text_and_a_very_long_response_is_cut_and_says_so(hos
     assert names.count("script") == 1
     assert "img" not in names
     assert "&lt;script&gt;document.title=&#39;owned&#39;&lt;/script&gt;" in hostile_html
+    assert "שלום \\u202e reversed" in hostile_html
+    assert "\u202e" not in hostile_html
     assert "&lt;/script&gt;&lt;/script&gt;&lt;img src=x onerror=" in hostile_html
     assert "\N{BELL}" in hostile_html
     assert "שלום" in hostile_html

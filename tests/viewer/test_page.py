@@ -80,6 +80,16 @@ def test_the_keyboard_alone_leads_from_a_problem_to_a_response_and_back(browser:
         assert page.evaluate("document.activeElement.id") == "q"
 
 
+def test_the_panes_alone_scroll_wherever_the_keyboard_leads(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        page.set_viewport_size({"width": 1200, "height": 230})
+        page.locator(".full pre").first.wait_for()
+        for key in ("ArrowRight", "ArrowDown", "Enter"):
+            page.keyboard.press(key)
+        assert page.locator("#problem").evaluate("pane => pane.scrollHeight > pane.clientHeight")
+        assert page.evaluate("document.documentElement.scrollHeight") == 230
+
+
 def test_what_was_read_as_the_answer_is_marked_and_its_tokens_are_heated(browser: Any, address: str) -> None:
     with opened(browser, address) as page:
         first = page.locator(".full").first
