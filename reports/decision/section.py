@@ -19,7 +19,7 @@ from reports.records import Advice, Cell, Column, Decision, Figure, Table
 from reports.sections.coverage_figures import change_map
 from reports.sections.headline import DEFINITION
 from reports.sections.verdict_card import LOOKS, NO_VERDICT
-from reports.sharpening.figure import HOW, first_figure
+from reports.sharpening.figure import HOW, HOW_OF_SAMPLES, first_figure
 
 _BAND = (
     f"Brackets: {numbers.NINETY_FIVE} band over all checkpoints, temperatures and k that were compared, in points "
@@ -237,7 +237,9 @@ def _sentences(context: Context) -> tuple[str, ...]:
     made_of = (budget,) if budget else ()
     if said:
         return (said, *made_of)
-    return made_of if series.recorded or series.base_step == series.last_step else (HOW, *made_of)
+    if series.base_step == series.last_step:
+        return made_of
+    return (HOW_OF_SAMPLES if series.recorded else HOW, *made_of)
 
 
 def _figures(context: Context) -> tuple[Figure, ...]:

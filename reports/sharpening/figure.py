@@ -26,6 +26,11 @@ HOW = (
     "How much of this path drawing the base sharper would give was not measured: oversharp audit with --controls draws "
     "the base at lower temperatures."
 )
+#: The same of samples that another tool drew.
+HOW_OF_SAMPLES = (
+    "How much of this path drawing the base sharper would give was not measured: these samples have no draws of the "
+    "base at lower temperatures, and it takes the checkpoints themselves to draw them (oversharp audit --controls)."
+)
 _MOST_STEPS = 4  # named on a path
 _SOLID_STYLES = 6  # from one style with a solid line to the next
 _PROBABILITY = display_of("probability", signed=False)
@@ -317,9 +322,7 @@ def _without(context: Context, points: Points) -> tuple[str, ...]:
         return ()
     if not points.series.recorded:
         return (HOW,)
-    agreeing = _agreeing(context, points.series)
-    needed = "the checkpoints themselves are needed to draw the base at lower temperatures (oversharp audit --controls)"
-    return (*agreeing, f"{needed[0].upper()}{needed[1:]}.")
+    return (*_agreeing(context, points.series), HOW_OF_SAMPLES)
 
 
 def _not_hotter(all_points: Sequence[Points]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from reports.context import Context
 from reports.decision.section import _beyond_text, decision
 from reports.records import ChangeMap
 from reports.sections.coverage_figures import change_map
+from reports.sharpening.figure import HOW, HOW_OF_SAMPLES
 from tests.reports.decision.judged import judged, shipping_step
 from tests.reports.parts import texts, with_series, with_source
 from tests.reports.sharpening.test_figure import controlled
@@ -64,6 +65,13 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
             "? Inconclusive",
         ],
     ]
+
+
+def test_beside_a_base_that_was_not_drawn_sharper_it_says_so_and_what_it_takes(context: Context) -> None:
+    audited = with_source(context, series=context.series[:1])
+    imported = with_series(audited, 0, checkpoints=audited.series[0].checkpoints.assign(kind="recorded"))
+    assert decision(audited).sentences[:1] == (HOW,)
+    assert decision(imported).sentences[:1] == (HOW_OF_SAMPLES,)
 
 
 def test_what_is_recommended_of_a_series_that_is_not_shown_is_not_called_one_of_those_that_are(
