@@ -151,7 +151,14 @@ def _of_pass_at_k(found: StepDifference) -> tuple[str, ...]:
 
 
 def _sure(rows: Sequence[RunDifference]) -> str:
-    """What is sure after the correction for all k."""
+    """What is sure after the correction for all k.
+
+    >>> fell = RunDifference(
+    ...     task="a", k=8, first=0.5, second=0.4, difference=-0.1, low=-0.2, high=-0.05, p=0.001, p_adjusted=0.01,
+    ...     n_problems=50)
+    >>> _sure([fell])
+    '; pass@k surely fell at k = 8 by 10.0 points [5.0, 20.0]'
+    """
     if all(row.p_adjusted is None for row in rows):
         return ", without a test"
     parts = []
@@ -161,7 +168,8 @@ def _sure(rows: Sequence[RunDifference]) -> str:
             most = max(sure, key=lambda row: sign * row.difference)
             size = f"{points_text(abs(most.difference))} points{_size_bounds(most, sign)}"
             ks = ", ".join(str(row.k) for row in sure)
-            parts.append(f"pass@k surely {word} at k = {ks}, most at k = {most.k} by {size}")
+            where = f", most at k = {most.k}" if len(sure) > 1 else ""
+            parts.append(f"pass@k surely {word} at k = {ks}{where} by {size}")
     return f"; {'; '.join(parts)}" if parts else f"; no change is shown up to k = {rows[-1].k}"
 
 
