@@ -117,10 +117,10 @@ def _table_of(figure: Figure, panel: str) -> Table:
     return replace(table, rows=tuple(own), states=(), search=()) if is_by_series else table
 
 
-def named(every: Collection[str], asked: str) -> list[str]:
+def named(every: Collection[str], asked: str, *, flag: str = "--figure") -> list[str]:
     """The names of the pictures that ``asked`` means: its own name, or the start of several, such as one per series.
 
-    Raises ``ConfigError`` where there are none.
+    Raises ``ConfigError``, in which ``flag`` is what was asked with, where there are none.
 
     >>> named(["pass-at-k-grpo", "pass-at-k-iac", "k-star"], "pass_at_k")
     ['pass-at-k-grpo', 'pass-at-k-iac']
@@ -132,7 +132,7 @@ def named(every: Collection[str], asked: str) -> list[str]:
         near = get_close_matches(name, [*_ALSO_CALLED, *every], n=3, cutoff=_NEAR)
         hint = f"did you mean {' or '.join(near)}? " if near else f"it has {', '.join(list(every)[:3])} and others; "
         everything = f"`oversharp export STORE --what plots` writes all {len(every)}, with their names in plots/{INDEX}"
-        raise ConfigError(f"--figure {asked}: the report has no such picture; {hint}{everything}")
+        raise ConfigError(f"{flag} {asked}: the report has no such picture; {hint}{everything}")
     return found
 
 

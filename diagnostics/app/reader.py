@@ -245,7 +245,7 @@ class OpenStore:
         from diagnostics.app.plots import named, pictures_of
 
         every = pictures_of(self._store, None if series is None else (self._named(series),))
-        found = named(every, name)
+        found = named(every, name, flag="--name")
         if len(found) > 1:
             raise ConfigError(f"{name}: there are {', '.join(found)}; name one of them, or pass series=")
         return ReportPicture(name=found[0], figure=every[found[0]])

@@ -250,10 +250,13 @@ def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+    unfit = ConfigError(f"--push {repository}: not a name of a dataset; give OWNER/NAME")
     try:
         validate_repo_id(repository)
     except HFValidationError:
-        raise ConfigError(f"--push {repository}: not a name of a dataset; give OWNER/NAME") from None
+        raise unfit from None
+    if "/" not in repository:
+        raise unfit
     if wanted == DEFAULT_WHAT:
         return ("samples",)
     if "samples" not in wanted:

@@ -302,7 +302,7 @@ def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp
             plot.save(tmp_path / "x.jpg")
         with pytest.raises(ConfigError, match=r"x\.svg: cannot be written \(No such file"):
             plot.save(tmp_path / "missing" / "x.svg")
-        with pytest.raises(ConfigError, match="did you mean frontier"):
+        with pytest.raises(ConfigError, match=r"^name=fronteer: .*did you mean frontier"):
             store.plot("fronteer")
         with pytest.raises(ConfigError, match=r"did you mean headline-delta.*plots` writes all") as unknown:
             store.plot("headline-detla")

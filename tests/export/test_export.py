@@ -166,6 +166,7 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
         (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, latex, svg, png, pdf"),
         (("--what", "findings,samples", "--figure", "k-star"), 2, "--figure k-star: pictures are plots"),
         (("--series", "grp"), 7, "holds no audit of it; there is: grpo, iac, seed 1"),
+        (("--push", "it"), 2, "--push it: not a name of a dataset; give OWNER/NAME"),
         (("--push", "a b/c"), 2, "--push a b/c: not a name of a dataset; give OWNER/NAME"),
         (("--push", "me/it", "--what", "plots"), 2, "--push me/it: what is pushed are the samples; add samples to"),
         (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
