@@ -14,6 +14,7 @@ from diagnostics.export.contract import TableFormat, TableWhat
 from diagnostics.measures import all_measures
 from diagnostics.records.cells import without_formulas
 from diagnostics.store import Store
+from diagnostics.verdict.record import TITLES
 
 #: How the file of each format ends.
 ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md", "latex": ".tex"}
@@ -22,6 +23,7 @@ _Reader = Callable[[Store, Sequence[str]], pd.DataFrame]
 _Writer = Callable[[pd.DataFrame], str]
 _BELOW, _ABOVE = r"$^{\downarrow}$", r"$^{\uparrow}$"
 _UNTESTED = r"$^{\dagger}$"
+_BOOKTABS = r"% needs \usepackage{booktabs}"
 _DIGITS = 4  # of a number in Markdown; CSV and Parquet have all of them
 _FINDINGS = """
 SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
@@ -91,7 +93,7 @@ def findings_latex(frame: pd.DataFrame) -> str:
     whole = frame[frame["scope"] == "all"]
     values, bands = (whole[whole["measure"] == name] for name in ("pass_at_k", "pass_at_k_band"))
     parts = [
-        r"% needs \usepackage{booktabs}; arrows: surely below or above the base, over all steps and k together; "
+        f"{_BOOKTABS}; arrows: surely below or above the base, over all steps and k together; "
         "dagger: not tested at this k"
     ]
     for series, own in values.groupby("series", sort=False):
@@ -129,11 +131,11 @@ def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:
 
 
 def verdicts_latex(frame: pd.DataFrame) -> str:
-    """A row per series with its label and p values."""
-    shown = frame[["series", "label", "p_exact", "p_population"]]
+    """A row per series with what its label is called and its p values (LaTeX package booktabs)."""
+    shown = frame[["series", "label", "p_exact", "p_population"]].assign(label=frame["label"].map(dict(TITLES)))
     columns = ["series", "label", "p, these problems", "p, problems like these"]
     body = [[_number(value) for value in row] for row in shown.itertuples(index=False)]
-    return str(pd.DataFrame(body, columns=columns).to_latex(index=False, escape=True))
+    return f"{_BOOKTABS}\n{pd.DataFrame(body, columns=columns).to_latex(index=False, escape=True)}"
 
 
 def _findings_table(rows: pd.DataFrame) -> str:

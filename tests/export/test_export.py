@@ -15,7 +15,7 @@ import pytest
 from diagnostics.app.cli import main
 from diagnostics.export.contract import EVERYTHING
 from diagnostics.export.export import MARKER
-from diagnostics.export.tables import findings_latex
+from diagnostics.export.tables import findings_latex, verdicts_latex
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
 from oversharp import export
@@ -125,6 +125,13 @@ def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is
         "only findings and verdicts and pictures that --figure names come in it"
         in run("export", str(audited_store), "--out", str(tmp_path / "no"), "--what", "plots", "--format", "latex")[2]
     )
+
+
+def test_verdicts_in_latex_say_their_package_and_call_labels_as_the_report_does() -> None:
+    shown = {"series": "a_b", "label": "over_sharpened_here", "p_exact": 0.00123456, "p_population": None}
+    written = verdicts_latex(pd.DataFrame([shown]))
+    assert written.startswith("% needs \\usepackage{booktabs}\n\\begin{tabular}")
+    assert "a\\_b & Over-sharpened on these problems & 0.001235 & –" in written
 
 
 def test_latex_marks_each_k_that_was_not_tested() -> None:
