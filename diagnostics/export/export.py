@@ -246,7 +246,11 @@ def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Nam
 
 
 def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
-    """What to write for a dataset of this name. Raises ``ConfigError`` for one that the hub would not take."""
+    """What to write for a dataset of this name.
+
+    Raises ``ConfigError`` for one that the hub would not take, or whose owner is not named: who pushes could leave it
+    out, but nobody can load the dataset as its card says then.
+    """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 

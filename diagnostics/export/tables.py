@@ -1,4 +1,4 @@
-"""Findings and verdicts as tables: CSV and Parquet with every column, Markdown to be read."""
+"""Findings and verdicts as tables: CSV and Parquet with every column, Markdown to be read, LaTeX for a paper."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
     """The sentence on every series, then the numbers behind them."""
     sentences = [f"- **{_cell(row.series)}**: {_cell(row.sentence)}" for row in frame.itertuples()]
     columns = ("series", "label", "p_exact", "p_population", "p_minority", "k_most")
-    body = [[_number(value) for value in row] for row in frame[list(columns)].itertuples(index=False)]
+    body = [[_number(value) for value in row] for row in _titled(frame)[list(columns)].itertuples(index=False)]
     return "\n\n".join(["# Verdicts", "\n".join(sentences), _table(columns, body)]) + "\n"
 
 
@@ -132,10 +132,15 @@ def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:
 
 def verdicts_latex(frame: pd.DataFrame) -> str:
     """A row per series with what its label is called and its p values (LaTeX package booktabs)."""
-    shown = frame[["series", "label", "p_exact", "p_population"]].assign(label=frame["label"].map(dict(TITLES)))
+    shown = _titled(frame)[["series", "label", "p_exact", "p_population"]]
     columns = ["series", "label", "p, these problems", "p, problems like these"]
     body = [[_number(value) for value in row] for row in shown.itertuples(index=False)]
     return f"{_BOOKTABS}\n{pd.DataFrame(body, columns=columns).to_latex(index=False, escape=True)}"
+
+
+def _titled(frame: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts with each label as it is called in the report."""
+    return frame.assign(label=frame["label"].map(dict(TITLES)))
 
 
 def _findings_table(rows: pd.DataFrame) -> str:

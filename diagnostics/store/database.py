@@ -413,7 +413,7 @@ def _view_scripts() -> tuple[str, str]:
 
 def _require_file(path: Path) -> None:
     if not path.is_file():
-        raise StoreError(f"{path}: no such store; `oversharp audit` and `import` make one: --out {path.parent}")
+        raise StoreError(f"{path}: no such store; `oversharp audit … --out DIR` or `import … --store FILE` makes one")
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

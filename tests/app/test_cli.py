@@ -104,7 +104,11 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         ((*COUNTDOWN, "--strategy-regex", "(?=x)"), 2, "use RE2 syntax, without look-around"),
         (("merge", "missing.duckdb", "--out", "out"), 7, "missing.duckdb: no such store"),
         (("sql", "missing.duckdb", "SELECT 1"), 7, "missing.duckdb: no such store"),
-        (("report", "missing.duckdb"), 7, "missing.duckdb: no such store"),
+        (
+            ("report", "missing.duckdb"),
+            7,
+            "missing.duckdb: no such store; `oversharp audit … --out DIR` or `import … --store",
+        ),
         (("ship", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("plan", "missing.duckdb", "--drop", "0"), 2, "--drop 0: must lie above 0"),

@@ -78,7 +78,7 @@ def test_the_verdicts_page_has_sentence_and_numbers(audited_store: Path) -> None
         text = verdicts_markdown(verdicts(store, ["grpo", "iac, seed 1"]))
         sentence = store.frame("SELECT sentence FROM verdicts WHERE series = 'iac, seed 1'")["sentence"].iloc[0]
     assert f"- **iac, seed 1**: {sentence}" in text
-    assert "| grpo | no_verdict |" in text
+    assert "| grpo | No verdict |" in text
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_csv_and_comes_back(tmp_path: Path) -> None:
