@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diagnostics.app.cli import main
-from tests.browser import serious_violations
+from tests.browser import needed, serious_violations
 from tests.viewer.conftest import HOSTILE, SCORED, Served
 
 pytestmark = pytest.mark.xdist_group("html")  # one browser for all
@@ -52,6 +52,11 @@ def copy(viewed_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(params=["served", "copied"])
 def address(request: pytest.FixtureRequest, served: Served, copy: str) -> str:
     return served.address if request.param == "served" else copy
+
+
+def expect(locator: Any) -> Any:
+    """What a locator shows in the end: a page that searches as one types passes through states on the way."""
+    return needed("playwright.sync_api").expect(locator)
 
 
 def test_the_keyboard_alone_leads_from_a_problem_to_a_response_and_back(browser: Any, address: str) -> None:
@@ -108,9 +113,9 @@ def test_what_was_read_as_the_answer_is_marked_and_its_tokens_are_heated(browser
 def test_answers_of_one_side_alone_can_be_asked_for(browser: Any, address: str) -> None:
     with opened(browser, address) as page:
         page.locator("#answers").select_option("a")
-        assert page.locator(".answer .text").all_text_contents() == ["6"]
+        expect(page.locator(".answer .text")).to_have_text(["6"])
         page.locator("#answers").select_option("b")
-        assert page.locator(".answer .text").all_text_contents() == ["no readable answer"]
+        expect(page.locator(".answer .text")).to_have_text(["no readable answer"])
 
 
 def test_a_link_leads_to_the_same_state(browser: Any, address: str) -> None:
@@ -131,8 +136,7 @@ def test_a_search_finds_responses_and_shows_where(browser: Any, served: Served) 
         page.keyboard.press("/")
         page.keyboard.type("UNFINISHED")
         page.locator("#count", has_text="1 of 3 problems").wait_for()
-        page.locator("mark.hit").wait_for()  # the response that has it is open
-        assert page.locator("mark.hit").all_text_contents() == ["unfinished"]
+        expect(page.locator("mark.hit")).to_have_text(["unfinished"])  # the response that has it is open
         assert page.locator(".response[aria-expanded=true] .chip").all_text_contents()[-3:-1] == ["match", "cut off"]
         page.locator("#q").fill("")
         page.locator("#count", has_text="3 problems").wait_for()
