@@ -14,7 +14,6 @@ from diagnostics.records.progress import ProgressSink
 from trainers.checking import checked_start, first_model, model_outlines, needs_reference, own_base, policy_source
 from trainers.config import TrainConfig
 from trainers.model.device_memory import EngineFootprint, measure_footprint, plan_device_memory
-from trainers.model.forward import ForwardSettings
 from trainers.model.policy import forward_settings, policy_network, prepare_policy, reference_network
 from trainers.objectives.contract import Objective
 from trainers.rollouts.engine import OwnEngine, RolloutEngine
@@ -54,7 +53,13 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     )
     memory_network = None
     if objective.decoding is not None:
-        memory_network = MemoryNetwork(objective.decoding, policy, start=first, learning_rate=config.learning_rate)
+        memory_network = MemoryNetwork(
+            objective.decoding,
+            policy,
+            start=first,
+            learning_rate=config.learning_rate,
+            recompute=config.gradient_checkpointing,
+        )
     own_reference = needs_reference(objective) and (config.reference is not None or not config.lora_rank)
     reference = load_path(config.reference or first, device=device, dtype="float32") if own_reference else None
 
@@ -63,15 +68,14 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     rows_per_pass = None if state is None else cast("int | None", state.get("rows_per_pass"))
     longest_prompt = max(map(len, (*asked.prompts, *asked.validation_prompts)))
     network = policy_network(config, policy)
+    whole = forward_settings(config, rows_per_pass=None)
     plan = plan_device_memory(
-        measure_footprint(network, forward_settings(config, rows_per_pass=None)),
+        measure_footprint(network, whole),
         config,
         prompt_tokens=longest_prompt,
         device=device,
         rows_per_pass=rows_per_pass,
-        memory_network=None
-        if memory_network is None
-        else measure_footprint(memory_network.network, ForwardSettings(temperature=1.0)),
+        memory_network=None if memory_network is None else measure_footprint(memory_network.network, whole),
         engine=engine_beside(config, policy, memory_network, first, longest_prompt=longest_prompt),
         rehearsal_samples=0 if objective.rehearsal is None else objective.rehearsal.samples_per_prompt,
     )
@@ -82,7 +86,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         if memory_network is not None:
             checkpointing.restore(run, done, memory_network, state.get("memory_network"))
     elif memory_network is not None:
-        warm_start(memory_network, policy, asked.prompts, config)
+        warm_start(memory_network, policy, asked.prompts, config, rows_per_pass=plan.rows_per_pass)
     learner = Learner(
         config=config,
         objective=objective,
@@ -114,13 +118,18 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
 
 
 def warm_start(
-    memory_network: MemoryNetwork, policy: LoadedModel, prompts: Sequence[Sequence[int]], config: TrainConfig
+    memory_network: MemoryNetwork,
+    policy: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    config: TrainConfig,
+    *,
+    rows_per_pass: int | None,
 ) -> None:
     """Train the memory network for ``warm_start_steps`` steps on samples that the policy alone draws.
 
     For the beginning of a run; prompts come in an order of their own, and the noise from streams of its own.
     """
-    engine = OwnEngine(policy)
+    engine = OwnEngine(policy, rows_per_part=rows_per_pass)
     order = stream_seed(config.seed, "warm start order", 0)
     for step in range(1, memory_network.warm_start_steps + 1):
         places = batch_positions(order, step, n_problems=len(prompts), batch_prompts=config.batch_prompts)
@@ -131,7 +140,7 @@ def warm_start(
             temperature=config.temperature,
             seed=stream_seed(config.seed, "warm start", step),
         )
-        memory_network.learn(rollouts)
+        memory_network.learn(rollouts, forward_settings(config, rows_per_pass=rows_per_pass))
 
 
 def save(

@@ -124,7 +124,9 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         reports.append(report)
         grad_norms.append(grad_norm)
     updated = time.perf_counter()
-    memory_network_loss = None if learner.memory_network is None else learner.memory_network.learn(rollouts)
+    memory_network_loss = (
+        None if learner.memory_network is None else learner.memory_network.learn(rollouts, learner.forward)
+    )
     learned = time.perf_counter()
     sync_metrics = learner.engine.sync()
     ended = time.perf_counter()

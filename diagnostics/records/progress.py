@@ -66,6 +66,8 @@ class _OpenStage:
 
         >>> _OpenStage(title="sample checkpoint-20", total=400, began=0.0, done=100).line(now=50.0)
         'sample checkpoint-20: 100 of 400, 2.0 per second, about 3 min left'
+        >>> _OpenStage(title="train grpo", total=60, began=0.0, done=5).line(now=140.0)
+        'train grpo: 5 of 60, 28 s each, about 26 min left'
         """
         said = f"{self.title}: {self.done:,} of {self.total:,}"
         passed = now - self.began
@@ -73,7 +75,9 @@ class _OpenStage:
             return f"{said} after {passed / 60:.0f} min"
         left_s = (self.total - self.done) * passed / self.done
         left = f"{about_time(left_s)} left" if left_s > 0 else "nearly done"
-        return f"{said}, {self.done / passed:.1f} per second, {left}"
+        each_s = passed / self.done
+        pace = f"{1 / each_s:,.1f} per second" if each_s <= 1 else f"{each_s:,.{1 if each_s < 10 else 0}f} s each"
+        return f"{said}, {pace}, {left}"
 
 
 class _Bars(Progress):

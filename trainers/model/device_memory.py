@@ -35,8 +35,9 @@ _ON_TOP_CPU, _ON_TOP_GPU = 0.4, 0.25
 _GIB = 2**30
 #: Tokens of the longest of the passes that activations are counted in.
 _PROBE_TOKENS = 128
-#: When memory is taken: before the plan, throughout, or while one of three things is done, which take turns.
-Phase = Literal["loaded", "always", "generation", "rehearsal", "update"]
+#: When memory is taken: before the plan, throughout, or while one of four things is done, which take turns.
+Phase = Literal["loaded", "always", "generation", "rehearsal", "update", "memory network"]
+_TURNS: tuple[Phase, ...] = ("generation", "rehearsal", "update", "memory network")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ class DeviceMemoryPlan:
     @property
     def needed(self) -> float:
         """Bytes at the time when it is most."""
-        return max(_taken(self.parts, phase) for phase in ("generation", "rehearsal", "update"))
+        return max(_taken(self.parts, phase) for phase in _TURNS)
 
     @property
     def fits(self) -> bool:
@@ -236,21 +237,23 @@ class _Run:
     def planned(self, rows: int) -> DeviceMemoryPlan:
         """The plan with so many responses per pass."""
         own = self.footprint
-        on_top = _ON_TOP_CPU if self.device.type == "cpu" else _ON_TOP_GPU
-        activations = own.per_pass + rows * own.row_bytes(self.tokens) * (1 + on_top)
         parts = [
             DeviceMemoryPart(name="parameters", n_bytes=own.parameters, phase="loaded"),
             DeviceMemoryPart(name="gradients", n_bytes=own.trained, phase="always"),
             DeviceMemoryPart(name="optimizer", n_bytes=2 * own.trained, phase="always"),
-            DeviceMemoryPart(name="activations", n_bytes=activations, phase="update"),
+            DeviceMemoryPart(name="activations", n_bytes=self._activations(own, rows), phase="update"),
             DeviceMemoryPart(
                 name="logits", n_bytes=own.logit_bytes(rows * self.config.used_max_tokens), phase="update"
             ),
         ]
         if self.memory_network is not None:
-            # its weights are loaded already
-            training = DeviceMemoryPart(name="memory network", n_bytes=3 * self.memory_network.trained, phase="always")
-            parts.append(training)
+            # its weights are loaded already; its turn to learn comes behind the policy's
+            other = self.memory_network
+            learning = self._activations(other, rows) + other.logit_bytes(rows * self.config.used_max_tokens)
+            parts += [
+                DeviceMemoryPart(name="memory network", n_bytes=3 * other.trained, phase="always"),
+                DeviceMemoryPart(name="its activations and logits", n_bytes=learning, phase="memory network"),
+            ]
         parts += self._decoders(rows)
         cache = None
         if self.engine is not None:
@@ -269,6 +272,11 @@ class _Run:
             device=str(self.device),
             engine_cache=cache,
         )
+
+    def _activations(self, footprint: Footprint, rows: int) -> float:
+        """What a pass of so many responses keeps for its backward pass, and what an allocator adds to that."""
+        on_top = _ON_TOP_CPU if self.device.type == "cpu" else _ON_TOP_GPU
+        return footprint.per_pass + rows * footprint.row_bytes(self.tokens) * (1 + on_top)
 
     def _decoders(self, rows: int) -> list[DeviceMemoryPart]:
         """The decoders of rollouts and of samples to rehearse, from a reference taken to be as large as the policy."""

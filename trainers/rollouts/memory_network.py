@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 from diagnostics.models.load import load_path, model_folder
 from diagnostics.records.errors import TrainingError
 from trainers.batch import RolloutBatch, distinct_rollouts
-from trainers.model.forward import ForwardSettings, token_logps
+from trainers.model.forward import ForwardSettings, passes, token_logps
 from trainers.model.network import find_network
 from trainers.objectives.contract import Decoding
 
@@ -18,27 +19,28 @@ if TYPE_CHECKING:
     from diagnostics.models.load import LoadedModel
 
 BETAS = (0.9, 0.999)
-#: Logits that one pass holds, tokens times vocabulary: half a gibibyte in float32.
-_LOGITS_PER_PASS = 1 << 27
 
 
 class MemoryNetwork:
     """A causal language model m_φ with the policy's tokenizer, trained by cross-entropy on each step's samples.
 
     ``start`` is the checkpoint that a copy is made of. ``learning_rate`` is the policy's, which the settings may
-    override. Raises ``TrainingError`` if the memory's tokens are not the policy's.
+    override, and ``recompute`` makes activations again for the backward pass, as ``find_network`` does. Raises
+    ``TrainingError`` if the memory's tokens are not the policy's.
 
     Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609), 3.2.
     """
 
-    def __init__(self, decoding: Decoding, policy: LoadedModel, *, start: Path, learning_rate: float) -> None:
+    def __init__(
+        self, decoding: Decoding, policy: LoadedModel, *, start: Path, learning_rate: float, recompute: bool = False
+    ) -> None:
         source = start if decoding.memory == "copy" else decoding.memory
         self.mu = decoding.mu
         self.warm_start_steps = decoding.warm_start_steps
         self.loaded = load_path(source, device=policy.device, dtype="float32")
         self.path = model_folder(source)
         self.model = self.loaded.model
-        self.network = find_network(self.model)
+        self.network = find_network(self.model, recompute=recompute)
         require_same_tokens(policy, self.loaded, source)
         rate = learning_rate if decoding.learning_rate is None else decoding.learning_rate
         parameters = self.model.parameters()
@@ -48,23 +50,26 @@ class MemoryNetwork:
         else:
             self._optimizer = torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=0.0, fused=True)
 
-    def learn(self, rollouts: RolloutBatch) -> float:
+    def learn(self, rollouts: RolloutBatch, settings: ForwardSettings) -> float:
         """One step of cross-entropy on all samples; the loss before it, in nats per token.
 
-        The mean is over the tokens of all samples, at temperature 1. Copies of one response are computed once.
+        The mean is over the tokens of all samples, at temperature 1 whatever ``settings`` say. Copies of one response
+        are computed once, and passes are the policy's, so that no more activations are held than a policy of this size
+        holds.
         Raises ``TrainingError`` rather than step on a loss that is not finite.
         """
         every_B = torch.ones_like(rollouts.truncated_B)
         distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
         copies_U = torch.bincount(copy_of_B, minlength=len(distinct_U)).float()
         n_tokens = int(rollouts.response_mask_BT.sum())
-        width = rollouts.response_ids_BT.shape[1]
-        rows_per_pass = max(1, _LOGITS_PER_PASS // (width * self.loaded.vocabulary_size))
+        settings = replace(settings, temperature=1.0)
         self._optimizer.zero_grad(set_to_none=True)
         loss = 0.0
-        for row_R, copies_R in zip(distinct_U.split(rows_per_pass), copies_U.split(rows_per_pass), strict=True):
-            logp_RT, _ = token_logps(self.network, rollouts, row_R, ForwardSettings(temperature=1.0), entropies=False)
-            part = -(logp_RT.sum(dim=1) * copies_R).sum() / n_tokens
+        for position_N, layout in passes(self.network, rollouts, distinct_U, settings):
+            logp_NT, _ = token_logps(
+                self.network, rollouts, distinct_U[position_N], settings, layout=layout, entropies=False
+            )
+            part = -(logp_NT.sum(dim=1) * copies_U[position_N]).sum() / n_tokens
             part.backward()
             loss += float(part.detach())
         if not torch.isfinite(torch.tensor(loss)):

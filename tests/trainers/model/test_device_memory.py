@@ -141,6 +141,17 @@ def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfi
     memory_network = replace(OWN, trained=2 * MIB, cache_per_token=128)
     both = planned(wide, memory_network=memory_network)
     assert sizes(both)["memory network"] == 6
+    # its passes are as large as the policy's, and come behind them
+    learning = sizes(both)["its activations and logits"]
+    assert (
+        learning
+        == sizes(both)["activations"] + sizes(both)["logits"]
+        == sizes(plain)["activations"] + sizes(plain)["logits"]
+    )
+    larger = replace(memory_network, per_token=10 * OWN.per_token)
+    assert planned(wide, memory_network=larger).needed - both.needed == pytest.approx(
+        9 * 512 * 320 * OWN.per_token * 1.4
+    )
     # 512 rows of 320 tokens, and 16 bytes for each of 16 logits
     assert sizes(both)["decoding"] - sizes(plain)["decoding"] == pytest.approx(512 * (320 * 128 + 256) / MIB)
 

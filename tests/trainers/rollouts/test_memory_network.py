@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from diagnostics.models.load import LoadedModel
 from diagnostics.records.errors import TrainingError
@@ -14,11 +17,14 @@ from tests.trainers.runs import gpt2, loaded_from
 from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
+from trainers.model.forward import ForwardSettings, passes
 from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
 from trainers.rollouts.memory_network import MemoryNetwork
 from trainers.starting import warm_start
 
+#: Another temperature must not matter.
+PLAIN = ForwardSettings(temperature=0.7)
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
 
 
@@ -43,7 +49,7 @@ def test_a_copy_begins_as_the_policy_and_its_loss_is_the_samples_own(
 ) -> None:
     memory_network = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
     n_tokens = rollouts.n_tokens_B.sum()
-    assert memory_network.learn(rollouts) == pytest.approx(
+    assert memory_network.learn(rollouts, PLAIN) == pytest.approx(
         -rollouts.logp_sum_B.sum().item() / n_tokens.item(), abs=1e-5
     )
 
@@ -54,7 +60,7 @@ def test_it_learns_what_was_drawn(
 ) -> None:
     decoding = Dlc(optimizer=optimizer, learning_rate={"adamw": 3e-3, "sgd": 0.2}[optimizer])  # type: ignore[arg-type]
     memory_network = MemoryNetwork(decoding, policy, start=model_path, learning_rate=1e9)
-    losses = [memory_network.learn(rollouts) for _ in range(8)]
+    losses = [memory_network.learn(rollouts, PLAIN) for _ in range(8)]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0] - 0.2
 
@@ -63,7 +69,7 @@ def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
     memory_network = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
-    memory_network.learn(rollouts)
+    memory_network.learn(rollouts, PLAIN)
     twin = loaded_from(model_path).model
     logp_sum = torch.zeros(())
     for row in range(32):  # every row by itself, copies too
@@ -76,14 +82,40 @@ def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
         assert torch.allclose(moved, start - 0.5 * start.grad, atol=1e-6)
 
 
+@pytest.mark.parametrize("micro_batch", [1, 3, None])
+def test_its_passes_hold_as_many_responses_as_the_policys_and_change_the_step_by_rounding_alone(
+    policy: LoadedModel,
+    rollouts: RolloutBatch,
+    model_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    micro_batch: int | None,
+) -> None:
+    held: list[int] = []
+
+    def counted(*given: Any) -> Iterator[Any]:
+        for position_N, layout in passes(*given):
+            held.append(len(position_N))
+            yield position_N, layout
+
+    monkeypatch.setattr("trainers.rollouts.memory_network.passes", counted)
+    memory_network = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
+    memory_network.learn(rollouts, replace(PLAIN, micro_batch=micro_batch))
+    assert max(held) <= (micro_batch or 32)
+    assert sum(held) == len({tuple(map(tuple, map(Tensor.tolist, text_of(rollouts, row)))) for row in range(32)})
+    whole = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
+    whole.learn(rollouts, PLAIN)
+    for one, other in zip(memory_network.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
 def test_the_rate_is_the_policys_unless_it_has_its_own(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
     after = []
     for own, of_policy in ((None, 1e-3), (1e-3, 5.0), (2e-3, 5.0)):
         memory_network = MemoryNetwork(Dlc(learning_rate=own), policy, start=model_path, learning_rate=of_policy)
-        memory_network.learn(rollouts)
-        after.append(memory_network.learn(rollouts))
+        memory_network.learn(rollouts, PLAIN)
+        after.append(memory_network.learn(rollouts, PLAIN))
     assert after[0] == after[1] != after[2]
 
 
@@ -92,20 +124,20 @@ def test_another_architecture_with_the_same_tokens_will_do(
 ) -> None:
     path = gpt2_at(tmp_path / "small", 107)
     memory_network = MemoryNetwork(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
-    assert memory_network.learn(rollouts) > memory_network.learn(rollouts)
+    assert memory_network.learn(rollouts, PLAIN) > memory_network.learn(rollouts, PLAIN)
 
 
 def test_a_memory_goes_on_bit_for_bit_from_its_state(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
     whole = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
-    whole.learn(rollouts)
+    whole.learn(rollouts, PLAIN)
     file = io.BytesIO()
     torch.save(whole.state_dict(), file)
     file.seek(0)
     later = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
     later.load_state_dict(torch.load(file, weights_only=True))
-    assert [whole.learn(rollouts) for _ in range(2)] == [later.learn(rollouts) for _ in range(2)]
+    assert [whole.learn(rollouts, PLAIN) for _ in range(2)] == [later.learn(rollouts, PLAIN) for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), later.model.parameters(), strict=True))
 
 
@@ -120,7 +152,7 @@ def test_a_loss_that_is_not_finite_is_refused(policy: LoadedModel, rollouts: Rol
     with torch.no_grad():
         memory_network.model.get_input_embeddings().weight[11] = float("nan")
     with pytest.raises(TrainingError, match="lower learning_rate"):
-        memory_network.learn(rollouts)
+        memory_network.learn(rollouts, PLAIN)
 
 
 def test_a_warm_start_brings_the_memory_network_nearer_to_the_policy(
@@ -136,7 +168,13 @@ def test_a_warm_start_brings_the_memory_network_nearer_to_the_policy(
         memory_network = MemoryNetwork(
             Dlc(memory=path, warm_start_steps=steps), policy, start=tmp_path, learning_rate=3e-3
         )
-        warm_start(memory_network, policy, PROMPTS, replace(config, batch_prompts=1, group_size=32, max_tokens=5))
-        losses.append(memory_network.learn(later))
+        warm_start(
+            memory_network,
+            policy,
+            PROMPTS,
+            replace(config, batch_prompts=1, group_size=32, max_tokens=5),
+            rows_per_pass=None,
+        )
+        losses.append(memory_network.learn(later, PLAIN))
     assert losses[0] > losses[1] + 0.005
     assert losses[1] > losses[2] + 0.005

@@ -23,6 +23,7 @@ from trainers.batch import RolloutBatch
 from trainers.config import TrainConfig
 from trainers.countdown_base import build_tokenizer
 from trainers.loop import train
+from trainers.model.forward import ForwardSettings
 from trainers.objectives.sampling.dlc import Dlc
 from trainers.rollouts.engine import OwnEngine
 from trainers.rollouts.memory_network import MemoryNetwork
@@ -200,7 +201,7 @@ def test_a_sync_brings_the_new_weights_of_both_networks(trained: Trained) -> Non
     before = trained.sample()
     trained.move()
     if trained.memory is not None:
-        trained.memory.learn(before)
+        trained.memory.learn(before, ForwardSettings(temperature=1.0))
     assert max(trained.largest_gaps(trained.sample(), 0.7)) > 1e-2  # the twin of what follows: without a sync
     metrics = trained.engine.sync()
     assert metrics["probe_logp_gap"] < 1e-4
