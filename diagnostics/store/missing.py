@@ -125,7 +125,7 @@ def missing_samples(
         """
         SELECT
             problem_id,
-            list(sample_index) FILTER (NOT greedy) AS indices,
+            coalesce(list(sample_index) FILTER (NOT greedy), []) AS indices,
             bool_or(greedy) AS has_greedy
         FROM samples
         WHERE checkpoint_id = $checkpoint_id AND settings_id = $settings_id
@@ -141,7 +141,7 @@ def missing_samples(
         lacks_greedy = greedy
         if problem_id in present.index:
             held = present.at[problem_id, "indices"]
-            have = set() if held is None else {int(index) for index in held}
+            have = {int(index) for index in held}
             lacks_greedy = greedy and not bool(present.at[problem_id, "has_greedy"])
         indices = tuple(index for index in range(n) if index not in have)
         if indices or lacks_greedy:

@@ -129,6 +129,20 @@ def test_only_missing_samples_are_asked_for(store: Store) -> None:
     assert PROBLEM.problem_id in _missing(store, key, "hash20")
 
 
+def test_an_audit_that_was_stopped_between_a_problems_greedy_response_and_its_samples_goes_on(store: Store) -> None:
+    key = _begin(store)
+    store.add_samples(
+        key.settings_id,
+        "hash0",
+        [_sample(0, greedy=True), replace(_sample(1), problem_id="other"), replace(_sample(0), problem_id="other")],
+    )
+    planned = {PROBLEM.problem_id: 2, "other": 3}
+    assert missing_samples(store, key.settings_id, "hash0", planned, greedy=True) == {
+        PROBLEM.problem_id: ((0, 1), False),
+        "other": ((2,), True),
+    }
+
+
 def test_of_every_checkpoint_the_samples_that_it_lacks_are_counted(store: Store) -> None:
     key = _begin(store)
     assert samples_to_draw(store, key) == {"hash0": 5, "hash20": 5}  # the greedy response too
