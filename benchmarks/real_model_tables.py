@@ -117,11 +117,18 @@ def _value(found: Mapping[str, Any] | None) -> str:
 
     >>> _value({"value": 0.25, "low": 0.2, "high": 0.3})
     '.250 [.200, .300]'
+    >>> _value({"value": None, "low": 0.17, "high": None})
+    'surely above .170'
     """
-    if found is None or found["value"] is None:
+    if found is None or (found["value"] is None and found["low"] is None):
         return "unknown"
+    if found["value"] is None:  # the base reaches nothing to compare it with, only less
+        return f"surely above {_short(found['low'])}"
     text = _short(found["value"])
-    return text if found["low"] is None else f"{text} [{_short(found['low'])}, {_short(found['high'])}]"
+    if found["low"] is None and found["high"] is None:
+        return text
+    low, high = ("unknown" if end is None else _short(end) for end in (found["low"], found["high"]))
+    return f"{text} [{low}, {high}]"
 
 
 def _short(value: float) -> str:

@@ -81,12 +81,10 @@ def teacher_force(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSe
     if len(pending):
         start = time.perf_counter()
         with audit.progress.stage(f"teacher-force {checkpoint.label}", len(pending)) as advance:
-            for chunk in _chunks(
-                audit.engine.teacher_force(checkpoint, audit.problems, pending, settings), TOKENS_PER_COMMIT
-            ):
+            batches = audit.engine.teacher_force(checkpoint, audit.problems, pending, settings)
+            for chunk in _chunks(_counted(batches, advance), TOKENS_PER_COMMIT):
                 if chunk:
                     store.add_forced(key, checkpoint_id, chunk)
-                    advance(len(chunk))
                 yield
         wall_s = time.perf_counter() - start
         store.log_event(key, "teacher-force", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
@@ -161,6 +159,15 @@ def _compute_kernel(
     wall_s = time.perf_counter() - start
     store.log_event(key, "kernel", wall_s=wall_s, rows=len(plan.rows), checkpoint_id=checkpoint_id)
     return None
+
+
+def _counted(
+    batches: Iterable[list[ForcedResponse]], advance: Callable[[int], object]
+) -> Iterator[list[ForcedResponse]]:
+    """The batches, each told of when it comes: a commit of many takes minutes on a real model."""
+    for batch in batches:
+        advance(len(batch))
+        yield batch
 
 
 def _chunks(batches: Iterable[list[ForcedResponse]], n_tokens: int) -> Iterator[list[ForcedResponse]]:
