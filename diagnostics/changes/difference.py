@@ -34,7 +34,7 @@ class StepDifference:
     counts that the report shows. ``lost_by_chance`` and ``gained_by_chance`` are how many
     would have no correct sample any more, or a first one, if nothing had changed. ``why_untested``: why there is
     neither p nor interval; None where there are. All of it is about these two checkpoints, as if they had been chosen
-    before looking: the extremes among many pairs overstate.
+    before looking: the extremes among many pairs overstate. The command prints ``most`` problems that surely changed.
     """
 
     series: str
@@ -47,6 +47,7 @@ class StepDifference:
     gained_by_chance: float
     notes: tuple[str, ...] = ()
     why_untested: str | None = None
+    most: int = 12
 
     def of_state(self, *states: str) -> tuple[ProblemChange, ...]:
         """The problems in one of ``states``: lost, fell, rose, gained."""
@@ -59,18 +60,26 @@ class StepDifference:
 
 
 def diff(
-    store_path: Path, *, steps: Sequence[int], series: str | None = None, memory_gib: float | None = None
+    store_path: Path,
+    *,
+    steps: Sequence[int],
+    series: str | None = None,
+    most: int = 12,
+    memory_gib: float | None = None,
 ) -> StepDifference:
     """Compare the checkpoints at two ``steps`` of ``series``; see ``StepDifference``.
 
     Raises:
-        ConfigError: there are not two different steps, there are no samples of one, or a series must be named.
+        ConfigError: there are not two different steps, there are no samples of one, ``most`` is below 1, or a series
+            must be named.
         StoreError: there is no such store or series, or no problem has samples at both.
     """
     if len(steps) != 2 or steps[0] == steps[1]:
         raise ConfigError(f"--steps {' '.join(map(str, steps))}: give two different steps, the earlier one first")
+    if most < 1:
+        raise ConfigError(f"--most {most}: must be 1 or more")
     with open_for_reading(store_path, memory_gib) as store:
-        return difference(store, chosen_series(store, series), steps[0], steps[1])
+        return replace(difference(store, chosen_series(store, series), steps[0], steps[1]), most=most)
 
 
 def difference(store: Store, series: str, first: int, second: int) -> StepDifference:

@@ -207,6 +207,7 @@ def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> 
         (("diff", "--steps", "10"), "--steps 10: give two different steps"),
         (("diff", "--steps", "10", "10"), "give two different steps"),
         (("diff", "--steps", "10", "30"), "no samples of step 30; there are of step 0 (base), 10, 20"),
+        (("diff", "--steps", "0", "20", "--most", "0"), "--most 0: must be 1 or more"),
         (("lost", "--step", "5"), "--step: there are no samples of step 5"),
         (("lost", "--step", "10", "--since", "10"), "step 10 cannot be compared with itself"),
         (("lost", "--most", "0"), "--most 0: must be 1 or more"),
@@ -254,8 +255,11 @@ def test_the_commands_print_tables_and_json_says_the_same(
     }  # fmt: skip
     assert "seven ×16" in run("lost", str(store_path), "--answers")[1]
     assert "1 more problem lost or surely fell" in run("lost", str(store_path), "--most", "1")[1]
+    cut = run("diff", str(store_path), "--steps", "0", "20", "--most", "1")[1]
+    assert "1 more problem surely changed; --most shows more" in cut
     code, printed, _ = run("diff", str(store_path), "--steps", "0", "20")
     assert code == 0
+    assert "more problem" not in printed
     assert "step 20, %" in printed
     assert json.loads(run("diff", str(store_path), "--steps", "0", "20", "--json")[1])["sentences"][0] in printed
 

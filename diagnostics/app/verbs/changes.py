@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 @errors_name_arguments
 def diff(
-    store: Path | str, *, steps: Sequence[int], series: str | None = None, memory_gib: float | None = None
+    store: Path | str,
+    *,
+    steps: Sequence[int],
+    series: str | None = None,
+    most: int = 12,
+    memory_gib: float | None = None,
 ) -> StepDifference:
     """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
 
@@ -31,6 +36,8 @@ def diff(
         Two steps, the earlier one first: --steps 80 160. The step of the base is one of them.
     series
         Name of the series; needed where there are several.
+    most
+        So many problems that surely changed are printed; the result has all.
     memory_gib
         Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
 
@@ -43,7 +50,7 @@ def diff(
     """
     from diagnostics.changes.difference import diff as run
 
-    return run(Path(store), steps=steps, series=series, memory_gib=memory_gib)
+    return run(Path(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
 
 
 @errors_name_arguments

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from diagnostics.changes.lost import AnswerCount, LostProblem, LostProblems
     from diagnostics.changes.problems import ProblemChange
 
-#: Problems that ``diff`` lists; all are in its JSON.
-_MOST_LISTED = 12
 _PIPED_COLUMNS = 1_000_000
 _TITLE_CHARACTERS, _ANSWER_CHARACTERS = 60, 60
 
@@ -37,8 +35,8 @@ def show_diff(result: StepDifference, as_json: bool) -> int:
     sure = [one for one in result.problems if one.sure]
     if sure:
         _say(out, "")
-        out.print(_problem_table(sure[:_MOST_LISTED], result), crop=False)
-        _say(out, *_more(len(sure) - _MOST_LISTED, "surely changed; --json has all"))
+        out.print(_problem_table(sure[: result.most], result), crop=False)
+        _say(out, *_more(len(sure) - result.most, "surely changed; --most shows more, --json has all"))
     _say(out, *_notes(result.notes))
     return 0
 
