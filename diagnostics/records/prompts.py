@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 
@@ -25,10 +26,11 @@ _ENDS = re.compile(r"\n\s*|(?<=[.!?:])\s+")
 
 
 def prompt_titles(prompts: Sequence[str]) -> list[str]:
-    r"""A title for each prompt, in one line: the last turn of the user, without what all of ``prompts`` have in common.
+    r"""A title for each prompt, in one line: the last turn of the user, without what ``prompts`` have in common.
 
     Whole lines and sentences at the beginning and at the end that are the same in every prompt are left out, where
-    something of every prompt remains. What is not known as chat markup stays.
+    something of every prompt remains. Of ten prompts or more nine in ten must have them: a few others stay whole. What
+    is not known as chat markup stays.
 
     >>> chat = "<|im_start|>system\nYou are Qwen.<|im_end|>\n<|im_start|>user\nSolve it. {}<|im_end|>\n"
     >>> prompt_titles([chat.format("What is 3 + 4?"), chat.format("What is 3 + 5?")])
@@ -37,13 +39,15 @@ def prompt_titles(prompts: Sequence[str]) -> list[str]:
     ['Reach 24 from 3 4 5. Answer in a box.']
     """
     questions = [_question(prompt) for prompt in prompts]
-    different = set(questions)
-    if len(different) > 1:
-        start = _start(_beginning(different))
-        end = _end(_beginning({text[start:][::-1] for text in different})[::-1])
-        if all(len(text) > start + end and text[start : len(text) - end].strip() for text in different):
-            questions = [text[start : len(text) - end] for text in questions]
-    return [" ".join(text.split()) for text in questions]
+    whole = set(questions)
+    cut = {text: text for text in whole}
+    if start := _shared(whole, from_end=False):
+        cut |= {text: text[len(start) :] for text in whole if text.startswith(start)}
+    if end := _shared(set(cut.values()), from_end=True):
+        cut |= {text: rest[: -len(end)] for text, rest in cut.items() if rest.endswith(end)}
+    if not all(rest.strip() for rest in cut.values()):
+        cut = {}
+    return [" ".join(cut.get(text, text).split()) for text in questions]
 
 
 def _question(prompt: str) -> str:
@@ -68,9 +72,22 @@ def _after_role_lines(text: str) -> str:
     return text
 
 
-def _beginning(texts: Collection[str]) -> str:
-    """The characters that all begin with: those of the first and the last in alphabetical order."""
-    first, last = min(texts), max(texts)
+def _shared(texts: Collection[str], *, from_end: bool) -> str:
+    """The whole lines and sentences that nearly all begin with, or end with; empty where there are none."""
+    ordered = sorted(text[::-1] if from_end else text for text in texts)
+    n = len(ordered) if len(ordered) < 10 else math.ceil(0.9 * len(ordered))
+    if n < 2:
+        return ""
+    # in alphabetical order those that begin alike stand together: what the first and the last of n share, all n do
+    beginnings = {_beginning(first, last) for first, last in zip(ordered, ordered[n - 1 :], strict=False)}
+    if from_end:
+        ends = [shared[::-1] for shared in beginnings]
+        return max((shared[len(shared) - _end(shared) :] for shared in ends), key=len)
+    return max((shared[: _start(shared)] for shared in beginnings), key=len)
+
+
+def _beginning(first: str, last: str) -> str:
+    """The characters that both begin with."""
     return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 

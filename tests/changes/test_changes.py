@@ -96,6 +96,17 @@ def test_a_response_in_which_no_answer_was_read_gives_none(store_path: Path, tmp
     assert [(one.answer, one.correct, one.n) for one in first.after] == [(None, False, 16)]
 
 
+def test_a_response_is_printed_also_where_it_is_its_answer_or_nothing(
+    store_path: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    path = Path(shutil.copy(store_path, tmp_path))
+    with duckdb.connect(str(path)) as database:
+        database.execute("UPDATE samples SET text = CASE WHEN text LIKE '%seven%' THEN '' ELSE '1' END")
+    printed = run("lost", str(path), "--answers", "--most", "1")[1]
+    assert "a correct response of the base:\n    | 1\n" in printed
+    assert "a response of step 20:\n    | (nothing)\n" in printed
+
+
 def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_problems(store_path: Path) -> None:
     found = oversharp.diff(store_path, steps=(0, 20))
     assert [row.k for row in found.changes] == [1, 2, 4, 8]

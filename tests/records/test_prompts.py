@@ -54,6 +54,15 @@ def test_a_question_is_never_cut(prompts: list[str]) -> None:
     assert prompt_titles(prompts) == [" ".join(prompt.split()) for prompt in prompts]
 
 
+def test_a_few_prompts_of_another_kind_stay_whole_and_do_not_keep_the_others_from_being_cut() -> None:
+    asked = "Solve the problem. Think step by step.\n{}\nPut the answer in a box."
+    usual = [f"Tom has {n} pens." for n in range(9)]
+    assert prompt_titles([*map(asked.format, usual), "Name a prime."]) == [*usual, "Name a prime."]
+    two = ["Name a prime.", "Name another."]
+    wholes = [" ".join(asked.format(one).split()) for one in usual]
+    assert prompt_titles([*map(asked.format, usual), *two]) == [*wholes, *two]  # 9 of 11 are too few
+
+
 def test_what_is_shared_at_both_ends_is_not_taken_twice() -> None:
     assert prompt_titles(["Go. Go. A. Go. Go.", "Go. Go. Go. Go."]) == ["A. Go.", "Go."]
 

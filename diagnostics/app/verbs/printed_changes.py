@@ -124,10 +124,9 @@ def _answer(said: AnswerCount) -> str:
 
 
 def _response(name: str, said: AnswerCount | None) -> Iterable[str]:
-    """A response in full where it is more than its answer."""
-    if said is not None and said.response.strip() != (said.answer or "").strip():
+    if said is not None:
         yield f"  {'a correct response' if said.correct else 'a response'} of {name}:"
-        yield from (f"    | {visible(line)}" for line in said.response.strip().splitlines())
+        yield from (f"    | {visible(line)}" for line in said.response.strip().splitlines() or ["(nothing)"])
 
 
 def _p(p: float | None) -> str:
