@@ -22,6 +22,17 @@ FINDINGS = {
 }
 
 
+#: Kinds of word problems, and what tells them in the prompt.
+KINDS = {
+    "has a, finds b": r"finds \d+ more",
+    "has a, gives b away": r"gives \d+ away",
+    "a boxes of b": r"with \d+ \w+ in each",
+    "buys, then loses": r"and then loses",
+    "a boxes of b, and c": r"each and keeps",
+    "to each of a friends b and c": r"gives each of",
+}
+
+
 def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, Any]:
     """Label, verdict, and values of the base and the last checkpoint, with what bears an interval."""
     verdict = store.verdict(series)
@@ -37,7 +48,33 @@ def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, An
         row[f"pass_at_{k}"] = finding(store, series, last, "pass_at_k", "all", k)
         row[f"pass_at_{k}_delta"] = finding(store, series, last, "pass_at_k_delta", "all", k)
     row |= {name: finding(store, series, last, *of) for name, of in FINDINGS.items()}
+    row["kinds"] = [kind_row(store, series, last, kind) for kind in KINDS]
     return row
+
+
+def kind_row(store: OpenStore, series: str, step: int, kind: str) -> dict[str, Any]:
+    """Share of correct samples of the base and at ``step`` over the problems of a kind, and how many of them fell."""
+    counts = store.frame(
+        """
+        SELECT problem_id, step, avg(correct::INTEGER) AS solved
+        FROM graded_samples JOIN problems USING (problem_id)
+        WHERE series = $series AND step IN (0, $step) AND NOT greedy AND regexp_matches(prompt, $pattern)
+        GROUP BY ALL
+        """,
+        series=series,
+        step=step,
+        pattern=KINDS[kind],
+    ).pivot(index="problem_id", columns="step", values="solved")
+    if counts.empty:
+        return {"kind": kind, "problems": 0, "base": None, "last": None, "fell": 0}
+    base, last = counts[0], counts[step]
+    return {
+        "kind": kind,
+        "problems": len(counts),
+        "base": digits(float(base.mean()), 3),
+        "last": digits(float(last.mean()), 3),
+        "fell": int((last < base).sum()),
+    }
 
 
 def finding(
@@ -76,6 +113,7 @@ def costs_of(path: Path) -> list[dict[str, Any]]:
         for name in ("wall_s", "cpu_s"):
             row[name] = round(row[name] + one[name], 1)
         row["memory_gib"] = max(row["memory_gib"], one["memory_gib"])
+        row["ended_well"] = not one["exit_code"]
     return list(total.values())
 
 
@@ -105,9 +143,21 @@ def markdown(result: Mapping[str, Any]) -> str:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", *(f"- {row['series']}: {row['sentence']}" for row in result["series"]), ""]
-    lines += ["| stage | CPU s | wall s, beside other work | largest process, GiB |", "|---|---:|---:|---:|"]
+    lines += [
+        "| samples correct, base → last checkpoint (problems that fell) |" + "".join(f" {kind} |" for kind in KINDS)
+    ]
+    lines += ["|---|" + "---|" * len(KINDS)]
+    for row in result["series"]:
+        cells = [
+            f"{_short(one['base'])} → {_short(one['last'])} ({one['fell']} of {one['problems']})"
+            if one["problems"]
+            else "none"
+            for one in row["kinds"]
+        ]
+        lines.append(f"| {row['series']} | " + " | ".join(cells) + " |")
+    lines += ["", "| stage | CPU s | wall s, beside other work | largest process, GiB |", "|---|---:|---:|---:|"]
     for one in result["costs"]:
-        name = f"{one['stage']} {one['series'] or ''}"
+        name = f"{one['stage']} {one['series'] or ''}{'' if one['ended_well'] else ' (did not end well)'}"
         lines.append(f"| {name} | {one['cpu_s']:,.0f} | {one['wall_s']:,.0f} | {one['memory_gib']:.2f} |")
     return "\n".join(lines) + "\n"
 

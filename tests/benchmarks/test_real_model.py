@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
 import real_model
+import real_model_tables
 from process_costs import cost_of
 from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
-from real_model_tables import costs_of, markdown, series_row
+from real_model_tables import costs_of, kind_row, markdown, series_row
 
 import oversharp
 from diagnostics.app.cli import app
@@ -56,14 +59,28 @@ def test_a_command_costs_what_its_children_took_too_line_by_line(tmp_path: Path)
 
 def test_the_parts_of_a_stage_that_was_stopped_are_one_row(tmp_path: Path) -> None:
     parts = [
-        {"stage": "train", "series": "grpo-seed-0", "wall_s": 10.0, "cpu_s": 4.0, "memory_gib": 3.0},
-        {"stage": "audit", "series": "grpo-seed-0", "wall_s": 1.0, "cpu_s": 1.0, "memory_gib": 1.0},
-        {"stage": "train", "series": "grpo-seed-0", "wall_s": 5.0, "cpu_s": 2.0, "memory_gib": 2.0},
+        {"stage": "train", "series": "grpo-seed-0", "wall_s": 10.0, "cpu_s": 4.0, "memory_gib": 3.0, "exit_code": 1},
+        {"stage": "audit", "series": "grpo-seed-0", "wall_s": 1.0, "cpu_s": 1.0, "memory_gib": 1.0, "exit_code": -9},
+        {"stage": "train", "series": "grpo-seed-0", "wall_s": 5.0, "cpu_s": 2.0, "memory_gib": 2.0, "exit_code": 0},
     ]
     (tmp_path / "costs.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))
     assert costs_of(tmp_path / "costs.jsonl") == [
-        {"stage": "train", "series": "grpo-seed-0", "wall_s": 15.0, "cpu_s": 6.0, "memory_gib": 3.0},
-        parts[1],
+        {
+            "stage": "train",
+            "series": "grpo-seed-0",
+            "wall_s": 15.0,
+            "cpu_s": 6.0,
+            "memory_gib": 3.0,
+            "ended_well": True,
+        },
+        {
+            "stage": "audit",
+            "series": "grpo-seed-0",
+            "wall_s": 1.0,
+            "cpu_s": 1.0,
+            "memory_gib": 1.0,
+            "ended_well": False,
+        },
     ]
 
 
@@ -83,6 +100,34 @@ def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_stor
     table = markdown({"settings": settings, "series": [beyond], "costs": [], "model": "tiny", "machine": "here"})
     assert "unknown" in table
     assert "nan" not in table.lower()
+    assert "| grpo | none | none |" in table
+
+
+@pytest.mark.xdist_group("audited_store")
+def test_kinds_of_problems_are_told_apart_by_their_prompts(
+    audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real_model_tables, "KINDS", {"every": "", "first": "^FIRST"})
+    path = Path(shutil.copy(audited_store, tmp_path))
+    with duckdb.connect(str(path)) as database:
+        (one,) = database.execute("SELECT min(problem_id) FROM problem_counts WHERE series = 'grpo'").fetchone() or ()
+        database.execute("UPDATE problems SET prompt = 'FIRST' || prompt WHERE problem_id = $one", {"one": one})
+        rates = dict(
+            database.execute(
+                "SELECT step, avg(correct::INTEGER) FROM graded_samples "
+                "WHERE series = 'grpo' AND problem_id = $one AND NOT greedy GROUP BY step",
+                {"one": one},
+            ).fetchall()
+        )
+    last = max(rates)
+    with oversharp.open_store(path) as store:
+        every, first = (kind_row(store, "grpo", last, kind) for kind in ("every", "first"))
+        row = series_row(store, "grpo", (1, 8))
+    assert first["problems"] == 1
+    assert (first["base"], first["last"]) == pytest.approx((rates[0], rates[last]), abs=1e-3)
+    assert first["fell"] == int(rates[last] < rates[0])
+    assert every["problems"] > 1
+    assert row["kinds"] == [every, first]
 
 
 def test_a_series_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
