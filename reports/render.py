@@ -23,12 +23,10 @@ from reports.pictures.drawing import figure_svgs, swatch_svg
 from reports.pictures.shared import Shared, shared
 from reports.pictures.sparkline import sparkline_svg
 from reports.pictures.waterfall import Waterfall
-from reports.records import Block, Cell, ChangeMap, Course, Decision, Figure, Missing, Page, Section, Table
+from reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
 from reports.sections.downloads import packed
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Of a map of changes: with so many it is half as high as the picture beside it.
-_FEW_ROWS = 4
 _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
 _NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d{{1,2}}))?(?![0-9A-Za-z])")
@@ -63,7 +61,6 @@ def render_page(page: Page, *, extra_rules: str = "") -> str:
         sparkline=_sparkline,
         packed_texts=_packed_texts,
         pictures=_pictures,
-        is_low=_is_low,
         missing_of=_missing_of,
         coded=_coded,
     )
@@ -248,13 +245,6 @@ def _pictures(decision: Decision) -> str:
     beside = [one for one in decision.figures if not any(isinstance(panel, Waterfall) for panel in one.panels)]
     panels = [len(figure.panels) for figure in beside]
     return "rows" if len(panels) > 1 and panels[0] > 1 else str(min(sum(panels), 4))
-
-
-def _is_low(decision: Decision, figure: Figure) -> bool:
-    """Whether a map of few rows stands beside a picture that is much higher: its data fill the place below it."""
-    (panel, *others) = figure.panels
-    few = isinstance(panel, ChangeMap) and len(panel.rows) <= _FEW_ROWS
-    return few and not others and len(decision.figures) > 1
 
 
 def _sparkline(courses: tuple[Course, ...]) -> Markup:

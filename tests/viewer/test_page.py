@@ -131,6 +131,24 @@ def test_a_link_leads_to_the_same_state(browser: Any, address: str) -> None:
         assert page.get_by_role("button", name="gained 1").get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("#a=base&b=4711", "grpo has no checkpoint 4711 here: its first and its last are shown."),
+        ("#series=iac&a=1&b=2", "There is no series iac here: grpo is shown."),
+    ],
+)
+def test_a_link_that_is_older_than_the_store_says_so_and_shows_what_there_is(
+    browser: Any, address: str, link: str, said: str
+) -> None:
+    with opened(browser, address + link) as page:
+        expect(page.get_by_role("alert")).to_have_text(said)
+        assert page.locator(CHOSEN).text_content() == "What is 2 * 3?"
+        assert "4711" not in page.evaluate("location.hash")
+        page.locator("#a").evaluate("one => one.dispatchEvent(new Event('change'))")
+        expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_a_search_finds_responses_and_shows_where(browser: Any, served: Served) -> None:
     with opened(browser, served.address) as page:
         page.keyboard.press("/")

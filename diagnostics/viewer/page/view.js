@@ -64,7 +64,7 @@ const ask = async (name, query = {}) => {
 
 const state = { series: "", a: "", b: "", only: "all", q: "", p: "", r: "", answers: "all", heat: "" };
 const DEFAULTS = { only: "all", q: "", p: "", r: "", answers: "all", heat: "" };
-let start, listed = { problems: [], names: ["", ""] }, shown = [], hits = null, problem = null, rendered = 0;
+let start, gone = "", listed = { problems: [], names: ["", ""] }, shown = [], hits = null, problem = null, rendered = 0;
 const turns = { list: 0, search: 0, problem: 0 };
 
 const readHash = () => {
@@ -74,6 +74,21 @@ const readHash = () => {
     series: chosen.series, a: chosen.before, b: chosen.after, only: chosen.only, q: BUNDLED ? "" : chosen.search,
   });
   for (const name of Object.keys(state)) if (held.has(name)) state[name] = held.get(name);
+  gone = mended(chosen);
+};
+// A link may be older than the store: what it names and nobody has is said, and what there is is shown.
+const mended = (chosen) => {
+  const own = start.series.find((one) => one.name === state.series);
+  if (!own) {
+    const said = `There is no series ${state.series} here: ${chosen.series} is shown.`;
+    Object.assign(state, { series: chosen.series, a: chosen.before, b: chosen.after, r: "" });
+    return said;
+  }
+  const keys = own.checkpoints.map((one) => one.key);
+  const missing = [state.a, state.b].filter((key) => !keys.includes(key));
+  if (!missing.length) return "";
+  Object.assign(state, { a: keys[0], b: keys[keys.length - 1], r: "" });
+  return `${own.name} has no checkpoint ${missing.join(" or ")} here: its first and its last are shown.`;
 };
 const writeHash = (isNew = false) => {
   const held = new URLSearchParams();
@@ -535,7 +550,8 @@ const showList = async () => {
     problem = null;
     const held = state.p;
     showOnly();
-    $("left").querySelector(".notes")?.remove();
+    for (const one of $("left").querySelectorAll(".notes")) one.remove();
+    if (gone) $("list").before(made("p", { class: "notes", role: "alert" }, gone));
     const said = [start.note, found.sentence, ...found.notes].filter(Boolean);
     $("list").before(made("details", { class: "notes" }, made("summary", {}, "What became of them"), ...said.map((text) => made("p", {}, text))));
     if (held && listed.problems.some((one) => one.problem_id === held)) showProblem();
@@ -546,11 +562,13 @@ const showList = async () => {
   }
 };
 const changed = () => {
+  gone = "";
   Object.assign(state, { series: $("series").value, a: $("a").value, b: $("b").value, r: "" });
   showList();
 };
 $("series").addEventListener("change", () => {
   const own = start.series.find((one) => one.name === $("series").value).checkpoints.map((one) => one.key);
+  gone = "";
   Object.assign(state, { series: $("series").value, a: own[0], b: own[own.length - 1], r: "" });
   showList();
 });
