@@ -91,11 +91,15 @@ def points_of(context: Context, series: SeriesSource, k: int | None = None) -> P
 
 
 def k_of(context: Context, series: SeriesSource) -> int | None:
-    """That of the comparison with the colder base; without one, the largest with an interval."""
+    """That of the comparison with the colder base; without one, the largest with an interval.
+
+    So too where the curve was asked for at other k (--k 1,4,16): the comparison may be at one of its own.
+    """
     rows = context.source.findings
     rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
     own = rows.loc[rows["series"] == series.name, "k"]
-    ks = [int(k) for k in own] or context.inference_ks(series)
+    curve = context.known_ks(series)
+    ks = [int(k) for k in own if int(k) in curve] or context.inference_ks(series)
     return max((k for k in ks if k > 1), default=None)
 
 

@@ -98,6 +98,17 @@ def test_run_and_colder_base_lie_in_one_plane_from_the_base_on(context: Context)
     assert [row[1] for row in rows] == [*colder, *trained]
 
 
+def test_where_the_comparison_is_at_a_k_that_the_curve_was_not_asked_for_the_figure_is_at_one_that_it_was(
+    context: Context,
+) -> None:
+    held = controlled(context).source.findings
+    moved = held.assign(k=held["k"].mask(held["measure"] == "frontier_gain", 32))
+    figure = sharpening_figure(made := with_source(context, findings=moved), made.series[0])
+    assert figure is not None
+    assert figure.y_label == "pass@4 (probability)"
+    assert plane(figure).lines == plane(sharpening_figure(controlled(context), context.series[0])).lines
+
+
 def test_the_curve_runs_through_what_was_drawn_and_never_turns_inside_its_band(context: Context) -> None:
     """T=0.3 has less pass@1 than T=0.6 here: chance, and no frontier."""
     straight, turned = (
