@@ -119,3 +119,15 @@ class Context:
         if len(self.series) > 1:
             return f"{series.name}: {sentence}"
         return sentence if sentence.startswith(("pass@", "k*")) else sentence[0].upper() + sentence[1:]
+
+
+def problems_of_tasks(source: Source) -> str:
+    """How many problems there are and of what: "64 problems of math".
+
+    Samples of another tool that name no task stand under the name of their series, which is none.
+    """
+    tasks = sorted(
+        {str(task) for task in source.problems["task"]} - {one.name for one in source.series if one.recorded}
+    )
+    named = f" of {numbers.listing(tuple(tasks))}" if tasks else ""
+    return f"{numbers.plural(len(source.problems), 'problem')}{named}"

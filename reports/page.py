@@ -12,7 +12,7 @@ from reports import numbers
 from reports.citations import with_sources
 from reports.comparison.compare import compare
 from reports.comparison.over_seeds import over_seeds
-from reports.context import Context
+from reports.context import Context, problems_of_tasks
 from reports.decision.section import decision
 from reports.evidence.comparable import comparable, differences
 from reports.evidence.kernels import read_kernels
@@ -129,8 +129,5 @@ def _built(builders: Sequence[Callable[[Context], Section | None]], context: Con
 
 
 def _subtitle(source: Source) -> str:
-    tasks = tuple(sorted({str(task) for task in source.problems["task"]}))
-    return (
-        f"{numbers.plural(len(source.series), 'series', 'series')} · "
-        f"{numbers.plural(len(source.problems), 'problem')} of {numbers.listing(tasks)} · from {source.store_name}"
-    )
+    n_series = numbers.plural(len(source.series), "series", "series")
+    return f"{n_series} · {problems_of_tasks(source)} · from {source.store_name}"

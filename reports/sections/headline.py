@@ -9,7 +9,7 @@ from statistics import fmean
 from diagnostics.verdict.sentence import largest_fall
 from diagnostics.verifiers.names import correct_means
 from reports import citations, numbers
-from reports.context import Context
+from reports.context import Context, problems_of_tasks
 from reports.evidence.comparable import not_alike
 from reports.evidence.source import SeriesSource
 from reports.findings.figures import described, interval_end, line_of, series_colour
@@ -186,13 +186,11 @@ def _partly_exact(context: Context, series: SeriesSource) -> str:
 
 def _limits(context: Context) -> tuple[str, ...]:
     source = context.source
-    tasks = sorted({str(task) for task in source.problems["task"]})
     verifiers = sorted({name for series in context.series for name in series.graders})
     ks = sorted({max(found) for series in context.series if (found := context.inference_ks(series))})
     limits = [
         "What another training seed would have done: each series is one training run.",
-        f"What happens on problems unlike these: they are {numbers.plural(len(source.problems), 'problem')} "
-        f"of {numbers.listing(tuple(tasks))}.",
+        f"What happens on problems unlike these: they are {problems_of_tasks(source)}.",
         f"Whether the grader is right: {correct_means(verifiers)}.",
     ]
     if any(_ends(context, series).chosen is not None for series in context.series):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnostics.records.errors import StoreError
 from diagnostics.store import Store
-from reports.context import Context
+from reports.context import Context, problems_of_tasks
 from reports.evidence.source import read_source
 from reports.page import build_page, page_figures
 from reports.records import Constant, Figure, Folded, Missing, Page, Table
@@ -37,6 +38,18 @@ def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None
     assert "12 problems of mini" in text
     assert "exact accepted" in text
     assert "beyond k = 4" in text
+
+
+def test_samples_that_name_no_task_are_not_said_to_be_of_their_series(context: Context) -> None:
+    source = context.source
+    unnamed = replace(source, problems=source.problems.assign(task="grpo"))
+    recorded = replace(source.series[0], checkpoints=source.series[0].checkpoints.assign(kind="recorded"))
+    imported = replace(unnamed, series=(recorded, *source.series[1:]))
+    assert [problems_of_tasks(one) for one in (source, unnamed, imported)] == [
+        "12 problems of mini",
+        "12 problems of grpo",  # audited with a problem set of this name
+        "12 problems",
+    ]
 
 
 def test_the_headline_figure_holds_the_last_differences_in_points(page: Page) -> None:
