@@ -383,19 +383,23 @@ def signed_text(probability: float) -> str:
     return text if text.startswith("−") or float(text) == 0 else f"+{text}"
 
 
-def bounds_text(low: float | None, high: float | None) -> str:
-    """An interval in brackets, in points; empty where a bound is unknown.
+def bounds_text(low: float | None, high: float | None, *, signed: bool = False) -> str:
+    """An interval in brackets, in points, rounded outward, as sentences round what is sure; empty where one is unknown.
 
     One that lies on one side of 0 is printed so: a bound that rounds to 0 says on which.
 
-    >>> bounds_text(-0.116, -0.0003), bounds_text(-0.116, 0.0), bounds_text(0.0002, 0.05)
-    (' [−11.6, <0]', ' [−11.6, 0.0]', ' [>0, 5.0]')
+    >>> bounds_text(-0.1161, -0.0003), bounds_text(-0.116, 0.0), bounds_text(0.0002, 0.05)
+    (' [−11.7, <0]', ' [−11.6, 0.0]', ' [>0, 5.0]')
+    >>> bounds_text(-0.1161, 0.05, signed=True)
+    ' [−11.7, +5.0]'
     """
     if low is None or high is None:
         return ""
-    ends = [points_text(low), points_text(high)]
+    ends = [at_least_text(low), at_most_text(high)]
     if low > 0 and float(ends[0]) == 0:
         ends[0] = ">0"
     if high < 0 and float(ends[1].replace("−", "-")) == 0:
         ends[1] = "<0"
+    if signed:
+        ends = [f"+{end}" if end[0].isdigit() and float(end) > 0 else end for end in ends]
     return f" [{ends[0]}, {ends[1]}]"

@@ -15,6 +15,8 @@ from diagnostics.verdict.record import (
     SharpeningLabel,
     StepClaim,
     Verdict,
+    at_least_text,
+    at_most_text,
     bounds_text,
     points_text,
 )
@@ -95,7 +97,7 @@ def _above(found: Sharpening) -> str:
     value, low = found.gain.value, found.gain.low
     if value is None:
         reached = f"no lower temperature of the base has such pass@1 and pass@{found.k}"
-        return reached if low is None or low <= 0 else f"{reached}, by at least {points_text(low)} points of pass@1"
+        return reached if low is None or low <= 0 else f"{reached}, by at least {at_least_text(low)} points of pass@1"
     return f"with the same pass@{found.k}, pass@1 is {beside_text(found.gain)} {colder}"
 
 
@@ -117,9 +119,9 @@ def beside_text(change: Estimate) -> str:
     surely = (
         ""
         if low is None
-        else f" (at worst {points_text(-low)} below)"
+        else f" (at worst {at_most_text(-low)} below)"
         if low < 0
-        else f" (at least {points_text(low)})"
+        else f" (at least {at_least_text(low)})"
     )
     return f"{points_text(size)} points {side}{surely}"
 

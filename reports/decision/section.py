@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.problem_changes import SURE
 from diagnostics.verdict.recommendation import BandedChange, Recommendation
-from diagnostics.verdict.record import Sharpening, SharpeningLabel
+from diagnostics.verdict.record import Sharpening, SharpeningLabel, bounds_text, signed_text
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import sharpening_text
 from diagnostics.verdict.shipping.words import alternatives_text, step_text
@@ -171,7 +171,7 @@ def _worst_text(worst: BandedChange | None) -> str:
 
 
 def _change_text(change: BandedChange) -> str:
-    return f"{numbers.points(change.change)} [{numbers.points(change.low)}, {numbers.points(change.high)}]"
+    return f"{signed_text(change.change)}{bounds_text(change.low, change.high, signed=True)}"
 
 
 def _lost_text(one: Choice) -> str:
