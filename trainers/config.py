@@ -32,6 +32,7 @@ GENERATED = "reasoning_gym:"
 Engine = Literal["own", "vllm"]
 Correction = Literal["auto", "none"]
 Schedule = Literal["constant", "linear", "cosine"]
+Order = Literal["shuffled", "given"]
 Precision = Literal["float32", "bfloat16"]
 Tracker = Literal["tensorboard", "wandb", "trackio"]
 
@@ -58,6 +59,9 @@ class TrainConfig:
         problems are not those that the audit generates. Default: countdown, unless --problems is given.
     limit
         Train on the first LIMIT problems only; for a generator, how many it makes.
+    order
+        Order of the problems: shuffled anew for every epoch, or as given, for a curriculum. Either way all of them come
+        once an epoch; what an objective draws in place of constant groups comes in another order.
     max_steps
         Optimizer steps. A finished run continues when --resume comes with a larger number.
     batch_prompts
@@ -104,7 +108,7 @@ class TrainConfig:
     validation_samples
         Samples of each of these problems, n.
     seed
-        Reaches the order of problems and every sampled token.
+        Reaches the order of shuffled problems and every sampled token.
     updates_per_batch
         Optimizer steps per batch of rollouts; above 1 the batch is split by prompts and the surrogate's clip acts.
         Default: 1, or up to 4 for an objective that is another one only then (gspo, cispo, dapo, other clips).
@@ -150,6 +154,7 @@ class TrainConfig:
     problems: Path | None = None
     task: str | None = None
     limit: int | None = None
+    order: Order = "shuffled"
     max_steps: int = 160
     batch_prompts: int = 32
     group_size: int = 8

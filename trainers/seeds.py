@@ -22,14 +22,16 @@ def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
     return int(content_hash("stream", seed, purpose, index), 16) % 2**63
 
 
-def batch_positions(seed: int, step: int, *, n_problems: int, batch_prompts: int) -> list[int]:
+def batch_positions(seed: int | None, step: int, *, n_problems: int, batch_prompts: int) -> list[int]:
     """Positions of the problems of ``step`` (counted from 1): epochs of fresh permutations, read without a gap.
 
-    Every problem is seen once per epoch; a batch may straddle two epochs.
+    Every problem is seen once per epoch; a batch may straddle two epochs. Without a seed every epoch has them in order.
 
     >>> first, second = (batch_positions(0, step, n_problems=6, batch_prompts=3) for step in (1, 2))
     >>> sorted(first + second)
     [0, 1, 2, 3, 4, 5]
+    >>> batch_positions(None, 2, n_problems=5, batch_prompts=3)
+    [3, 4, 0]
     """
     positions = []
     orders: dict[int, list[int]] = {}
@@ -37,6 +39,7 @@ def batch_positions(seed: int, step: int, *, n_problems: int, batch_prompts: int
         epoch, place = divmod(draw, n_problems)
         if epoch not in orders:
             orders[epoch] = list(range(n_problems))
-            random.Random(stream_seed(seed, "problem order", epoch)).shuffle(orders[epoch])
+            if seed is not None:
+                random.Random(stream_seed(seed, "problem order", epoch)).shuffle(orders[epoch])
         positions.append(orders[epoch][place])
     return positions

@@ -196,10 +196,11 @@ def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
     of their own; if they are still too few after the last round, constant groups fill the batch again.
     """
     config, resampling = learner.config, learner.objective.resampling
+    own_order = None if config.order == "given" else config.seed
     rounds: list[StepRollouts] = []
     for number in range(1 if resampling is None else resampling.max_rounds):
         positions = batch_positions(
-            config.seed if number == 0 else stream_seed(config.seed, "resampled order", number),
+            own_order if number == 0 else stream_seed(config.seed, "resampled order", number),
             step,
             n_problems=len(learner.problems),
             batch_prompts=config.batch_prompts,

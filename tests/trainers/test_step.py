@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -96,3 +98,10 @@ def test_joined_batches_pad_the_shorter_prompts_on_the_left() -> None:
     assert whole.prompt_mask_PL.tolist() == [[False, False, True], [True, True, True]]
     assert whole.response_ids_BT[:, 0].tolist() == [7, 7, 8, 8]
     assert whole.of_prompts(1, 2).response_ids_BT.tolist() == [[8, 8, 8], [8, 8, 8]]
+
+
+def test_problems_in_the_order_given_come_in_it_in_every_epoch(config: TrainConfig, easy_problems: Path) -> None:
+    run = train(replace(config, order="given", max_steps=4, batch_prompts=3))
+    drawn = pd.concat(pd.read_parquet(path) for path in sorted((run / "rollouts").glob("*.parquet")))
+    given = [json.loads(line)["prompt"] for line in easy_problems.read_text(encoding="utf-8").splitlines()]
+    assert drawn.prompt[:: config.group_size].tolist() == (given * 3)[:12]
