@@ -11,7 +11,8 @@ goes on where it was stopped, so this does too; what each took is added to ``cos
     python benchmarks/real_model.py --only grpo-seed-0
 
 Writes ``benchmarks/results/real_model.json`` and ``real_model.md`` behind every audit, for the full size alone; the
-other sizes write beside their store.
+other sizes write beside their store. Rows of series that lie on another machine stay in them, each beside the base that
+it was trained from and with what its products were computed in.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from process_costs import cost_of
-from real_model_tables import costs_of, markdown, series_row
+from real_model_tables import base_of, costs_of, kept_from, markdown, series_row
 from speed.results import RESULTS, circumstances
 
 import oversharp
@@ -240,23 +241,24 @@ def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run,
 
 
 def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
-    """The tables of all series that are audited by now."""
+    """The tables of all series that are audited by now, and of those that an earlier call made elsewhere."""
     with oversharp.open_store(place.store) as store:
         # a series whose audit was stopped is there without findings
         there = set(store.frame("SELECT DISTINCT series FROM findings")["series"])
-        rows = [series_row(store, run.name, place.size.ks) for run in runs if run.name in there]
+        rows = [
+            {**series_row(store, run.name, place.size.ks), "base": base_of(store, run.name), "precision": PRECISION}
+            for run in runs
+            if run.name in there
+        ]
+    settings = {**vars(place.size), "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
+    kept_rows, kept_costs = kept_from(folder / "real_model.json", settings, {row["series"] for row in rows})
+    order = [run.name for run in runs]
     result: dict[str, Any] = {
         **circumstances(PACKAGES),
         "model": "SmolLM2-135M-Instruct",
-        "settings": {
-            **vars(place.size),
-            "precision": PRECISION,
-            "lora_rate": LORA_RATE,
-            "full_rate": FULL_RATE,
-            "max_tokens": MAX_TOKENS,
-        },
-        "series": rows,
-        "costs": costs_of(place.costs),
+        "settings": settings,
+        "series": sorted([*rows, *kept_rows], key=lambda row: order.index(row["series"])),
+        "costs": [*costs_of(place.costs), *kept_costs],
         "planned_audit_cpu_s": planned_cpu_s(place, rows[0]["response_tokens"]),
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,28 @@ def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, An
     row |= {name: finding(store, series, last, *of) for name, of in FINDINGS.items()}
     row["kinds"] = [kind_row(store, series, last, kind) for kind in KINDS]
     return row
+
+
+def base_of(store: OpenStore, series: str) -> str:
+    """The first characters of the hash of the weights that a series was trained from."""
+    found = store.frame(
+        "SELECT checkpoint_id FROM series_checkpoints WHERE series = $series AND is_base", series=series
+    )
+    return str(found["checkpoint_id"][0])[:8]
+
+
+def kept_from(
+    path: Path, settings: Mapping[str, Any], made_here: Collection[str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows and costs of an earlier table under the same settings that are of series not made here."""
+    if not path.is_file():
+        return [], []
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if earlier["settings"] != json.loads(json.dumps(settings)):
+        return [], []
+    rows = [row for row in earlier["series"] if row["series"] not in made_here]
+    names = {row["series"] for row in rows}
+    return rows, [cost for cost in earlier["costs"] if cost["series"] in names]
 
 
 def kind_row(store: OpenStore, series: str, step: int, kind: str) -> dict[str, Any]:
@@ -125,17 +147,19 @@ def markdown(result: Mapping[str, Any]) -> str:
         "# A real model",
         "",
         f"Made by `make llm`: {result['model']}, {result['machine']}. {settings['problems']} held-out problems, "
-        f"n = {settings['n']} ({settings['n_base']} of the base), products in {settings['precision']}. "
-        "Values are those of the last checkpoint beside the "
-        "base's, in brackets 95 % intervals; sentences are about the last third.",
+        f"n = {settings['n']} ({settings['n_base']} of the base). Values are those of the last checkpoint beside the "
+        "base's, in brackets 95 % intervals; sentences are about the last third. The base is warmed up anew on every "
+        "machine: series of one base are told by the same name of it, the first characters of its weights' hash.",
         "",
-        f"| series | verdict | pass@{first}, base | pass@{first} | pass@{last}, base | pass@{last} "
-        f"| change of pass@{last} | gain over the base drawn colder | entropy, nats per token | tokens |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        f"| series | base | products in | verdict | pass@{first}, base | pass@{first} | pass@{last}, base "
+        f"| pass@{last} | change of pass@{last} | gain over the base drawn colder | entropy, nats per token | tokens |",
+        "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in result["series"]:
         cells = [
             row["series"],
+            row["base"] or "not noted",
+            row["precision"],
             (row["label"] or "none").replace("_", " "),
             *(_value(row[f"{who}pass_at_{k}"]) for k in (first, last) for who in ("base_", "")),
             _value(row[f"pass_at_{last}_delta"]),

@@ -16,7 +16,7 @@ import real_model
 import real_model_tables
 from process_costs import cost_of
 from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
-from real_model_tables import costs_of, kind_row, markdown, series_row
+from real_model_tables import base_of, costs_of, kept_from, kind_row, markdown, series_row
 
 import oversharp
 from diagnostics.app.cli import app
@@ -88,7 +88,7 @@ def test_the_parts_of_a_stage_that_was_stopped_are_one_row(tmp_path: Path) -> No
 def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_store: Path) -> None:
     with oversharp.open_store(audited_store) as store:
         row = series_row(store, "grpo", (1, 8))
-        beyond = series_row(store, "grpo", (1, 64))
+        beyond = {**series_row(store, "grpo", (1, 64)), "base": base_of(store, "grpo"), "precision": "float32"}
         last = store.frame("SELECT max(step) AS step FROM findings WHERE series = 'grpo'")["step"][0]
         found = store.frame(
             "SELECT value FROM findings WHERE series = 'grpo' AND step = $step AND measure = 'pass_at_k' AND k = 8",
@@ -96,11 +96,25 @@ def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_stor
         )
     assert row["pass_at_8"]["value"] == pytest.approx(found["value"][0], rel=1e-3)
     assert beyond["pass_at_64"] is None
-    settings = {"ks": (1, 64), "problems": 4, "n": 8, "n_base": 16, "precision": "float32"}
+    settings = {"ks": (1, 64), "problems": 4, "n": 8, "n_base": 16}
     table = markdown({"settings": settings, "series": [beyond], "costs": [], "model": "tiny", "machine": "here"})
     assert "unknown" in table
     assert "nan" not in table.lower()
-    assert "| grpo | none | none |" in table
+    [line] = [line for line in table.splitlines() if "| float32 |" in line]
+    assert line.startswith(f"| grpo | {beyond['base']} | float32 | no verdict |"), line
+
+
+def test_series_of_another_machine_stay_in_the_table_unless_they_were_made_again(tmp_path: Path) -> None:
+    earlier = {
+        "settings": {"n": 64, "ks": [1, 64]},
+        "series": [{"series": "grpo"}, {"series": "iac"}],
+        "costs": [{"series": None, "stage": "base"}, {"series": "iac", "stage": "train"}],
+    }
+    path = tmp_path / "real_model.json"
+    assert kept_from(path, {"n": 64, "ks": (1, 64)}, {"grpo"}) == ([], [])
+    path.write_text(json.dumps(earlier))
+    assert kept_from(path, {"n": 64, "ks": (1, 64)}, {"grpo"}) == (earlier["series"][1:], earlier["costs"][1:])
+    assert kept_from(path, {"n": 32, "ks": (1, 64)}, {"grpo"}) == ([], [])
 
 
 @pytest.mark.xdist_group("audited_store")
