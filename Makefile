@@ -123,6 +123,8 @@ objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/resu
 	$(BIN)/python benchmarks/objectives.py
 	$(BIN)/python benchmarks/palindromes.py
 	$(BIN)/python benchmarks/shipping_exact.py
+	$(BIN)/python benchmarks/transfer.py
+	$(BIN)/python benchmarks/batches.py
 
 papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/papers.md and runs/papers.html
 	$(BIN)/python -m benchmarks.papers
