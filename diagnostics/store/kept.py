@@ -9,12 +9,13 @@ what is kept lies in a database in memory that is compressed after each of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
+from diagnostics.store.counted import COUNTED_FROM, NAMES_COUNTS, OF_COUNTED, Stage, count_samples, problem_ranges
 from diagnostics.store.database import Database
 
 #: Samples that are joined at once.
@@ -26,6 +27,8 @@ KEPT_COLUMNS = (
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "strategy", "looped", "reconsiders", "common",
     "n_planned", "n_common", "reward",
 )  # fmt: skip
+#: Read of the texts, which takes two thirds of a join: only where it is asked for.
+OF_TEXTS = ("strategy", "looped", "reconsiders")
 #: What it has not.
 NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reason")
 #: Views that stand on the kept ones as they do on the others.
@@ -61,9 +64,7 @@ CREATE OR REPLACE TEMP TABLE kept_part AS
 WITH said AS (
     SELECT
         c.cell, c.is_base, c.n_common, c.verifier, s.problem_id, s.response_id, s.greedy, s.sample_index, s.n_tokens,
-        s.finish_reason, s.logp_sum_raw, regexp_matches(s.text, {pattern}) AS is_code,
-        CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
-        CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders
+        s.finish_reason, s.logp_sum_raw, {of_texts}
     FROM samples AS s
     JOIN {cells} AS c
         ON c.checkpoint_id = s.checkpoint_id
@@ -82,6 +83,12 @@ JOIN grades AS g
     AND g.verifier = s.verifier
 WHERE g.problem_id BETWEEN $first AND $last
 """
+_OF_TEXTS = """
+        regexp_matches(s.text, {pattern}) AS is_code,
+        CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
+        CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders
+"""
+_NO_TEXTS = "NULL::BOOLEAN AS is_code, NULL::BOOLEAN AS looped, NULL::BOOLEAN AS reconsiders"
 _FROM_PART = (
     """
     INSERT INTO {samples}
@@ -108,15 +115,15 @@ _FROM_PART = (
 )
 #: View → what it reads of one kept series, with the columns in the view's order.
 _KEPT = {
-    "graded_samples": f"""
-        SELECT {", ".join(KEPT_COLUMNS)}
+    "graded_samples": """
+        SELECT {columns}
         FROM (
             SELECT
                 c.*, s.* EXCLUDE (cell, finish_reason, state), s.finish_reason::VARCHAR AS finish_reason,
                 s.state::VARCHAR AS state, CASE WHEN s.is_code THEN 'code' ELSE 'prose' END AS strategy,
                 s.sample_index < c.n_common AS common
-            FROM {{samples}} AS s
-            JOIN {{cells}} AS c USING (cell)
+            FROM {samples} AS s
+            JOIN {cells} AS c USING (cell)
         )""",
     "answer_counts": """
         SELECT c.series, c.checkpoint, c.step, c.checkpoint_id, c.problem_id, s.answer, s.mode, s.correct, s.n,
@@ -136,66 +143,6 @@ _KEPT = {
 }
 _NAMES = ("cells", "samples", "answers", "greedy", "base")
 
-#: View of counts → what it reads of the counted samples, in the view's order.
-_OF_COUNTED = {
-    "sampled_counts": """
-        SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, n_planned
-        FROM counted_samples""",
-    "problem_counts": """
-        SELECT
-            series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
-            n_of_common AS n, correct_of_common AS n_correct, n_common AS n_planned
-        FROM counted_samples
-        WHERE n_of_common > 0""",
-}
-_COUNTED = """
-CREATE OR REPLACE TEMP TABLE counted_samples (
-    series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
-    problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n BIGINT, n_correct BIGINT, n_of_common BIGINT,
-    correct_of_common BIGINT,
-    n_cut BIGINT,                       -- ended by the token limit; NULL where nobody tells
-    n_lenient BIGINT                    -- accepted with several boxes, or refused by the problem's own verifier
-)
-"""
-# Of graded samples alone, as the view has them.
-_COUNT_PART = """
-INSERT INTO counted_samples
-SELECT
-    w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id, w.n_planned, w.n_common,
-    count(*) AS n,
-    count(*) FILTER (g.correct) AS n_correct,
-    count(*) FILTER (s.sample_index < w.n_common) AS n_of_common,
-    count(*) FILTER (g.correct AND s.sample_index < w.n_common) AS correct_of_common,
-    CASE WHEN count(s.finish_reason) > 0 THEN count(*) FILTER (s.finish_reason = 'length') END AS n_cut,
-    CASE WHEN count(g.n_boxed) > 0 OR bool_or({refused} IS NOT NULL) THEN
-        count(*) FILTER (g.correct AND (g.n_boxed > 1 OR {refused})) END AS n_lenient
-FROM planned_samples AS w
-JOIN audits AS a USING (audit_id)
-JOIN problems AS p USING (problem_id)
-JOIN samples AS s
-    ON s.checkpoint_id = w.checkpoint_id
-    AND s.problem_id = w.problem_id
-    AND s.settings_id = w.settings_id
-    AND s.sample_index < w.n_planned
-JOIN grades AS g
-    ON g.problem_id = s.problem_id
-    AND g.response_id = s.response_id
-    AND g.verifier = coalesce(a.verifier, p.verifier)
-{own}
-WHERE NOT s.greedy
-  AND s.problem_id BETWEEN $first AND $last
-  AND g.problem_id BETWEEN $first AND $last
-GROUP BY ALL
-"""
-#: Only of audits that graded again: it is a second pass over all grades.
-_OWN_GRADES = """
-LEFT JOIN grades AS own
-    ON own.problem_id = s.problem_id
-    AND own.response_id = s.response_id
-    AND own.verifier = p.verifier
-    AND a.verifier <> p.verifier
-"""
-
 
 class KeptSamples:
     """The kept series of one connection. Whoever writes samples or grades meanwhile does not see them in the views."""
@@ -204,19 +151,24 @@ class KeptSamples:
         self._database = database
         self._kept: dict[str, dict[str, str]] = {}
         self._homes: dict[str, str] = {}
+        self._without_texts: set[str] = set()
+        self._counted = False
 
     @contextmanager
-    def of(self, series: str) -> Iterator[None]:
+    def of(self, series: str, *, texts: bool = True) -> Iterator[None]:
         """Keep ``series`` inside the block; nothing happens where a block around this one keeps it.
 
+        Without ``texts`` no text is read, and ``graded_samples`` lacks ``OF_TEXTS``.
         Raises ``StoreError`` where the store cannot be read.
         """
         if series in self._kept:
+            if texts and series in self._without_texts:
+                raise ValueError(f"{series} is kept without what is read of texts by a block around this one")
             yield
             return
         try:
             with self._database.explained():
-                self._keep(series)
+                self._keep(series, texts=texts)
             yield
         finally:
             self._drop(series)
@@ -234,65 +186,56 @@ class KeptSamples:
             if kept:
                 self._see()
 
-    def count(self, stage: Callable[[int], AbstractContextManager[Callable[[int], None]]]) -> None:
-        """Count all samples once, for ``sampled_counts`` and ``problem_counts`` until the store is closed.
+    def count(self, stage: Stage) -> None:
+        """Count all samples once, for the views of counts until the store is closed.
 
         ``counted_samples`` has the counts with ``n_cut`` and ``n_lenient``. Not while a series is kept. ``stage`` gets
         the number of samples, and what it gives is told how many of them are counted. Raises ``StoreError``.
         """
         with self._database.explained():
-            run = self._database.rows
-            run(_COUNTED)
-            regraded = run("SELECT 1 FROM current_audits WHERE verifier IS NOT NULL LIMIT 1")
-            chosen = (
-                {"own": _OWN_GRADES, "refused": "(NOT own.correct)"} if regraded else {"own": "", "refused": "NULL"}
-            )
-            planned = run("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM planned_samples")[0][0]
-            with stage(planned) as advance:
-                for first, last, n in self._parts("planned_samples"):
-                    run(_COUNT_PART.format(**chosen), {"first": first, "last": last})
-                    advance(n)
-            for view, query in _OF_COUNTED.items():
+            count_samples(self._database, stage, SAMPLES_PER_PART)
+            for view, query in OF_COUNTED.items():
                 self._make(view, query)
+            self._counted = True
 
-    def _keep(self, series: str) -> None:
+    def count_for(self, sql: str) -> None:
+        """Count all samples first where a user's query names counts of more than ``COUNTED_FROM`` of them.
+
+        The views would join all of them at once: of ten million that took eleven times the memory.
+        """
+        if self._counted or self._kept or not NAMES_COUNTS.search(sql):
+            return
+        ((planned,),) = self._database.rows("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM planned_samples")
+        if planned > COUNTED_FROM:
+            self.count(lambda n: nullcontext(lambda counted: None))
+
+    def _keep(self, series: str, *, texts: bool) -> None:
         # connections of one process to one file share what is attached
         home = f"kept_{token_hex(8)}"
         tables = {name: f"{home}.{name}" for name in _NAMES}
         run = self._database.rows
         run(f"ATTACH ':memory:' AS {home} (COMPRESS, READ_WRITE)")
         self._kept[series], self._homes[series] = tables, home
+        if not texts:
+            self._without_texts.add(series)
         run(_CELLS.format(**tables), {"series": series})
         run(_TABLES.format(**tables))
         patterns = run("SELECT strategy_regex FROM current_audits WHERE series = ?", [series])
         pattern = "'" + str(patterns[0][0]).replace("'", "''") + "'" if patterns else "''"
-        for first, last, _ in self._parts(tables["cells"]):
-            # a pattern that is a parameter would be compiled for every sample
-            run(_PART.format(**tables, pattern=pattern), {"first": first, "last": last})
+        # a pattern that is a parameter would be compiled for every sample
+        part = _PART.format(**tables, of_texts=_OF_TEXTS.format(pattern=pattern) if texts else _NO_TEXTS)
+        for first, last, _ in problem_ranges(self._database, tables["cells"], SAMPLES_PER_PART):
+            run(part, {"first": first, "last": last})
             for statement in _FROM_PART:
                 run(statement.format(**tables))
             run(f"CHECKPOINT {home}")
         run("DROP TABLE IF EXISTS temp.kept_part")
         self._see()
 
-    def _parts(self, cells: str) -> Iterator[tuple[str, str, int]]:
-        """The first and the last problem of every part, and how many samples it has."""
-        part: list[str] = []
-        n = 0
-        for problem_id, n_planned in self._database.rows(
-            f"SELECT problem_id, sum(n_planned)::BIGINT FROM {cells} GROUP BY problem_id ORDER BY problem_id"
-        ):
-            if part and n + n_planned > SAMPLES_PER_PART:
-                yield part[0], part[-1], n
-                part, n = [], 0
-            part.append(problem_id)
-            n += n_planned
-        if part:
-            yield part[0], part[-1], n
-
     def _drop(self, series: str) -> None:
         if self._kept.pop(series, None) is None:  # it never came to that
             return
+        self._without_texts.discard(series)
         self._see()
         self._database.rows("DROP TABLE IF EXISTS temp.kept_part")
         self._database.rows(f"DETACH {self._homes.pop(series)}")
@@ -305,7 +248,8 @@ class KeptSamples:
             self._database.see_views()
             return
         for view, kept in _KEPT.items():
-            parts = [kept.format(**tables) for tables in self._kept.values()]
+            columns = self._columns()
+            parts = [kept.format(**tables, columns=columns) for tables in self._kept.values()]
             self._make(view, " UNION ALL BY NAME ".join([*parts, self._others(view)]))
         for view in _ON_TOP:
             self._make(view, _view_queries()[view])
@@ -313,9 +257,13 @@ class KeptSamples:
     def _make(self, view: str, query: str) -> None:
         self._database.rows(f"CREATE OR REPLACE TEMP VIEW {view} AS {query}")
 
+    def _columns(self) -> str:
+        """Those of ``graded_samples``; what one kept series lacks, none has: it would be unknown without a reason."""
+        return ", ".join(name for name in KEPT_COLUMNS if not (self._without_texts and name in OF_TEXTS))
+
     def _others(self, view: str) -> str:
         """The rows of all series that are not kept."""
-        columns = ", ".join(KEPT_COLUMNS) if view == "graded_samples" else "*"
+        columns = self._columns() if view == "graded_samples" else "*"
         # the name stands for what is kept: here it has to be all of them, with all columns
         whole = _view_queries()["graded_samples"]
         query = _view_queries()[view].replace("FROM graded_samples", f"FROM ({whole})")

@@ -62,8 +62,9 @@ MEMORY_GIB = 1.0
 class Store:
     """A store on disk. Use as a context manager: ``with Store.open(path) as store: …``."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, for_user: bool = False) -> None:
         self._database = database
+        self._for_user = for_user
         #: What is joined once for many queries.
         self.kept = KeptSamples(database)
         self.ways = WaysTable(database)
@@ -77,7 +78,7 @@ class Store:
     def open_for_user(cls, path: Path, memory_gib: float | None = None) -> Store:
         """Open a store to read. Queries take ``memory_gib`` GiB (default: half of what is free), results half."""
         require_memory(memory_gib)
-        return cls(Database(Path(path), read_only=True, user_gib=memory_gib or half_of_free_gib()))
+        return cls(Database(Path(path), read_only=True, user_gib=memory_gib or half_of_free_gib()), for_user=True)
 
     @property
     def path(self) -> Path:
@@ -109,10 +110,14 @@ class Store:
         Raises:
             StoreError: the statement is wrong, the file cannot be read, or memory does not hold the result.
         """
+        if self._for_user:
+            self.kept.count_for(sql)
         return self._database.frame(sql, parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
         """The same result some rows after the other, so that it may be larger than memory."""
+        if self._for_user:
+            self.kept.count_for(sql)
         return self._database.parts(sql, parameters)
 
     def columns(self) -> pd.DataFrame:

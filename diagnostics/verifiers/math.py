@@ -14,9 +14,10 @@ from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
 from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
+from diagnostics.verifiers.reading.signs import as_latex
 from diagnostics.verifiers.reading.stated import Stated, gold_value, read
 from diagnostics.verifiers.reading.texts import as_text, says_nothing, text_gold
-from diagnostics.verifiers.reading.units import is_algebra, protected
+from diagnostics.verifiers.reading.units import is_algebra, protected, without_unit
 
 if TYPE_CHECKING:
     from diagnostics.verifiers.math_worker import MathVerdict
@@ -55,7 +56,7 @@ def gold_of(gold: str) -> Gold:
     """
     inner = last_boxed(gold)
     answer = unwrap(gold if inner is None else inner)
-    value = gold_value(answer)
+    value = without_unit(gold_value(answer))
     algebra = is_algebra(value)
     return Gold(
         answer=answer,
@@ -75,7 +76,7 @@ def boxed(answer: str, *, algebra: bool = False) -> str:
     >>> boxed("4e5"), boxed("-infinity"), boxed("6t", algebra=True)
     ('\\boxed{4 \\times 10^{5}}', '\\boxed{-\\infty}', '\\boxed{6(t)}')
     """
-    answer = protected(_CURRENCY.sub("", unwrap(answer)), algebra=algebra)
+    answer = protected(without_unit(as_latex(_CURRENCY.sub("", unwrap(answer)))), algebra=algebra)
     if (number := _SCIENTIFIC.fullmatch(answer)) is not None:
         answer = rf"{number[1]} \times 10^{{{int(number[2])}}}"
     elif (endless := _INFINITY.fullmatch(answer)) is not None:
@@ -222,7 +223,8 @@ class StrictMathVerifier(MathVerifier):
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"[\s$]", "", text).removesuffix(".")
+    """Without spaces, but for those between two numbers."""
+    return re.sub(r"(?<!\d)[\s$]+|[\s$]+(?!\d)", "", text).removesuffix(".")
 
 
 def _pairs(gold: Gold, stated: Stated) -> Iterator[tuple[str, str]]:

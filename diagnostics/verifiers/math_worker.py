@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +25,8 @@ _BOXED = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anch
 # what sympy raises on expressions that it cannot handle
 _SYMPY_STUMBLES = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
+#: What holds one of these is no point: (1, 2) may be one, and 1 < x < 2 is none.
+_SURELY_INTERVAL = re.compile(r"[\[\]]|\\infty")
 #: Beyond this, numbers are compared by 12 significant digits instead of exactly.
 _MAX_EXACT_BITS = 512
 _MAX_EXPANDED_POWER = 12
@@ -53,7 +56,12 @@ def judge(gold: str, candidate: str) -> MathVerdict:
     gold_key = _safe_key(gold_parsed[0], gold)
     if (
         not clearly_different(gold_parsed, parsed)
-        and verify(list(gold_parsed), parsed, timeout_seconds=None)
+        and verify(
+            list(gold_parsed),
+            parsed,
+            timeout_seconds=None,
+            allow_set_relation_comp=bool(_SURELY_INTERVAL.search(gold) or _SURELY_INTERVAL.search(candidate)),
+        )
         and not (contradicts_itself(parsed[0]) or rounded_away(gold_parsed[0], parsed[0]))
     ):
         return MathVerdict(correct=True, answer_key=gold_key)

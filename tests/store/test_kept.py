@@ -12,7 +12,8 @@ import pytest
 from diagnostics.records.errors import StoreError
 from diagnostics.records.progress import SilentProgress
 from diagnostics.store import Store, kept
-from diagnostics.store.kept import KEPT_COLUMNS, NOT_KEPT
+from diagnostics.store.counted import count_samples as counted_samples
+from diagnostics.store.kept import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
 from tests.audit.test_counts import plant
 
 VIEWS = ("graded_samples", "problem_counts", "sampled_counts", "answer_counts", "greedy_grades", "base_responses")
@@ -74,6 +75,19 @@ def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: St
     require_as_before()
 
 
+def test_what_is_read_of_texts_is_no_column_where_no_text_was_read(store: Store) -> None:
+    less = ", ".join(name for name in KEPT_COLUMNS if name not in OF_TEXTS)
+    before = store.frame(f"SELECT {less} FROM graded_samples ORDER BY ALL")
+    with store.kept.of("run", texts=False):
+        pd.testing.assert_frame_equal(store.frame("FROM graded_samples ORDER BY ALL"), before)
+        with store.kept.of("run", texts=False), pytest.raises(StoreError, match="strategy"):
+            store.frame("SELECT strategy FROM graded_samples")
+        with pytest.raises(ValueError, match="run is kept without what is read of texts"), store.kept.of("run"):
+            pass
+    with store.kept.of("run"):
+        assert set(store.frame("SELECT strategy FROM graded_samples")["strategy"]) == {"code", "prose"}
+
+
 def test_what_is_kept_is_said_and_nothing_is_left_of_it(store: Store) -> None:
     columns = set(store.frame("FROM graded_samples LIMIT 0"))
     assert columns == {*KEPT_COLUMNS, *NOT_KEPT}
@@ -90,9 +104,30 @@ def test_the_strategy_follows_the_pattern_of_its_audit(store: Store) -> None:
 
 
 def test_counts_that_are_made_once_are_those_of_the_views(store: Store) -> None:
-    views = ("sampled_counts", "problem_counts")
+    views = ("sampled_counts", "problem_counts", "read_counts")
+    run = store._database.rows
+    if not store._database._read_only:
+        run("UPDATE samples SET finish_reason = 'stop' WHERE finish_reason IS NULL")
+        run("UPDATE samples SET finish_reason = 'length' WHERE text IN ('?', '!')")
     before = {view: rows(store, view) for view in views}
     assert not before["sampled_counts"].equals(before["problem_counts"])
     store.kept.count(lambda total: SilentProgress().stage("count", total))
     for view in views:
         pd.testing.assert_frame_equal(rows(store, view), before[view])
+
+
+@pytest.mark.parametrize("query", ["SELECT sum(n) AS n FROM problem_counts", "SELECT sum(n) AS n FROM Read_Counts"])
+def test_a_user_who_asks_a_large_store_for_counts_has_all_samples_counted_in_parts_once(
+    path: Path, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    monkeypatch.setattr(kept, "count_samples", lambda *of: counted.append(of) or counted_samples(*of))
+    with Store.open_for_user(path) as store:
+        small = store.frame(query)["n"].item()
+        assert not counted
+        monkeypatch.setattr(kept, "COUNTED_FROM", 0)
+        store.frame("SELECT count(*) FROM graded_samples")
+        assert not counted
+        assert store.frame(query)["n"].item() == small > 0
+        assert next(iter(store.parts(query)))["n"].item() == small
+        assert len(counted) == 1

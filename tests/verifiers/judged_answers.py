@@ -6,6 +6,8 @@ Each block has a reason and rows of (gold, what must become of it, response). "r
 
 from __future__ import annotations
 
+from tests.verifiers.judged_again import MORE
+
 Row = tuple[str, str, str]
 
 BLOCKS: dict[str, list[Row]] = {
@@ -550,4 +552,4 @@ NO_GOLDS = {
 
 def rows() -> list[tuple[str, str, str, str]]:
     """All rows as (why, gold, what must become of it, response)."""
-    return [(why, *row) for why, block in BLOCKS.items() for row in block]
+    return [(why, *row) for why, block in (*BLOCKS.items(), *MORE.items()) for row in block]

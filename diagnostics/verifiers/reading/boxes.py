@@ -11,7 +11,7 @@ _SPACES = re.compile(r"\s|\\[ ,;!]|\\(?:left|right|displaystyle)(?![A-Za-z])|\\(
 #: What stands between boxes that are one statement: marks of mathematics, "x =", and a word or sign that joins.
 _JOINER = re.compile(
     r"(?:[\s$.,;()\[\]]|\\[()\[\], ;]|\\(?:quad|qquad|text|mathrm|,)|[{}])*"
-    r"(?P<word>or|and/or|and|to|through|versus|vs|,|;|/|-|–|—)?"
+    r"(?P<word>or|and/or|and|to|through|versus|vs|,|;|/|-|–|—|\||\\?&|\\(?:lor|land|vee|wedge|mid)(?![A-Za-z]))?"
     r"(?:[\s$.,;()\[\]{}]|\\[()\[\], ;]|\\(?:quad|qquad)|(?:perhaps|maybe|possibly|even|else|either|also)\b)*"
     r"(?:\\?[A-Za-z](?:_\{?\w\}?)?\s*=\s*)?[\s$\\(\[]*",
     re.IGNORECASE,

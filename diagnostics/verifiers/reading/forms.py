@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from functools import lru_cache
 
-from diagnostics.verifiers.reading.units import amounts, unit_of
+from diagnostics.verifiers.reading.units import amounts, differ, unit_of
 
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox|textit|textbf)\s*\{([^{}]*)\}")
 _TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?(?:([ap])m)?")
@@ -26,6 +27,9 @@ _BASE = re.compile(
     rf"|{'|'.join(_BASES)})\}}?\)?",
 )
 _OPENING, _CLOSING = {"(": "(", "[": "[", "\\{": "{"}, {")": ")", "]": "]", "\\}": "}"}
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
+_SIDE_BY_SIDE = re.compile(r"\d+(?:[\s~]+\d+)+")
+_GROUPED = re.compile(r"\d{1,3}(?:[\s~]+\d{3})+")
 _ENDLESS = re.compile(r"\[\s*-\s*(?:\\infty|∞)|(?:\\infty|∞)\s*\]")
 
 
@@ -37,7 +41,7 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
     >>> verdict_on_form("10:30", "10:30 a.m."), verdict_on_form("3:4", "6:8"), verdict_on_form("18", r"18\text{ cm}")
     (True, None, None)
     """
-    for rule in (_of_time, _of_date, _of_base, _of_amounts, _of_unit, _of_brackets):
+    for rule in (_of_time, _of_date, _of_base, _of_amounts, _of_unit, _of_ratio, _of_digits, _of_brackets, _of_list):
         decided = rule(gold, answer)
         if decided is not None:
             return decided
@@ -134,13 +138,53 @@ def _of_base(gold: str, answer: str) -> bool | None:
 
 
 def _of_unit(gold: str, answer: str) -> bool | None:
-    right, said = unit_of(gold), unit_of(answer)
-    return False if right is not None and said is not None and right != said else None
+    return False if differ(unit_of(gold), unit_of(answer)) else None
 
 
 def _of_amounts(gold: str, answer: str) -> bool | None:
     right, said = amounts(gold), amounts(answer)
     return None if right is None and said is None else right == said
+
+
+def _of_ratio(gold: str, answer: str) -> bool | None:
+    """Ratios of three numbers and more: math-verify divides the first by all others, whatever their order."""
+    right, said = _ratio(gold), _ratio(answer)
+    if right is None and said is None:
+        return None
+    if right is None or said is None or len(right) != len(said):
+        return False
+    return all(one * said[0] == other * right[0] for one, other in zip(right, said, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _ratio(text: str) -> tuple[Fraction, ...] | None:
+    parts = re.split(r"\s*(?::|\\colon)\s*", _bare(text).replace("$", ""))
+    numbers = [_NUMBER.fullmatch(part) for part in parts]
+    if len(parts) < 3 or None in numbers:
+        return None
+    told = tuple(Fraction(part) for part in parts)
+    return None if 0 in told else told
+
+
+def _of_digits(gold: str, answer: str) -> bool | None:
+    """Numbers side by side are no number, which math-verify makes of them, but for groups of three digits."""
+    apart = _SIDE_BY_SIDE.fullmatch(answer.strip()) is not None and not _GROUPED.fullmatch(answer.strip())
+    return False if apart and not _SIDE_BY_SIDE.fullmatch(gold.strip()) else None
+
+
+def _of_list(gold: str, answer: str) -> bool | None:
+    """Lists of as many plain numbers have each of them as often: for math-verify 1, 2, 2 is the set of 1, 1, 2."""
+    right, said = _numbers(gold), _numbers(answer)
+    if right is None or said is None or len(right) != len(said) or len(set(right)) == len(right):
+        return None
+    return False if sorted(right) != sorted(said) else None
+
+
+@lru_cache(maxsize=4096)
+def _numbers(text: str) -> tuple[Fraction, ...] | None:
+    bare = _bare(text)
+    parts = (bare[2:-2] if bare.startswith("\\{") and bare.endswith("\\}") else bare).split(",")
+    return tuple(map(Fraction, parts)) if len(parts) > 1 and all(map(_NUMBER.fullmatch, parts)) else None
 
 
 def _of_brackets(gold: str, answer: str) -> bool | None:

@@ -15,10 +15,13 @@ _SHORT_WORDS = "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|v
 _WORD = re.compile(rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?", re.IGNORECASE)
 _END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|\n")
 #: What follows one of these gives reasons: it may compare and negate as it likes.
-_REASON = re.compile(r"\b(?:because|since|as|which|so|given|where|when|hence|therefore|thus)\b", re.IGNORECASE)
+_REASON = re.compile(
+    r"\b(?:because|since|(?<!well )as(?! well as\b)|which|so|given|where|when|hence|therefore|thus)\b", re.IGNORECASE
+)
 _NEGATED = re.compile(
     r"\b(?:not|never|neither|nor|cannot|unequal|unknown|unclear|unsure|wrong|incorrect|(?:anything|everything|all) but"
-    r"|other than|instead of|rather than|different from|\w+n['’]t)\b|\\neq?(?![A-Za-z])|≠",
+    r"|other than|instead of|rather than|different from|hardly|scarcely|barely|(?:false|untrue) that"
+    r"|\w+n['’]t)\b|\\neq?(?![A-Za-z])|≠",
     re.IGNORECASE,
 )
 _COMPARED = re.compile(
@@ -32,13 +35,15 @@ _OR_MORE = re.compile(
     re.IGNORECASE,
 )
 _OTHERS = re.compile(
-    r"\b(?:or|either|otherwise|unless|depending|depends|versus|vs|alternatively|maybe|perhaps|possibly)\b",
+    r"\b(?:or|either|otherwise|unless|depending|depends|versus|vs|alternatively|maybe|perhaps|possibly"
+    r"|(?:might|may|could)(?: also| as well| instead| even)? be)\b",
     re.IGNORECASE,
 )
 _ALTERNATIVE = re.compile(r"\b(?:or|otherwise|unless|depending|depends|versus|vs)\b", re.IGNORECASE)
 _TO_NUMBER = re.compile(r"^[\s$)]*(?:\b(?:to|through|until|till)\b|[-–—~]|\.\.\.)[\s$(]*[\d.]", re.IGNORECASE)
 _AND_NUMBER = re.compile(
-    r"(?:\band\b\W*(?:[^\W\d]+\W+){0,3}?|[,;/&]\W*(?:(?:and|but|then|also|no|wait|plus)\W+)*)[$\\(]*[-−]?\d",
+    r"(?:\b(?:and|as well as|along with|together with|but also)\b\W*(?:[^\W\d]+\W+){0,3}?"
+    r"|[,;/&]\W*(?:(?:and|but|then|also|no|wait|plus)\W+)*)[$\\(]*[-−]?\d",
     re.IGNORECASE,
 )
 _RANGES = frozenset(["between", "from", "anywhere", "somewhere"])
@@ -65,7 +70,8 @@ _SCALES = {"dozen": "12", "hundred": "10^{2}", "thousand": "10^{3}", "million": 
 _SCALE = re.compile(rf"^[\s}}$]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _OPERATES = re.compile(
     r"^[\s}$]*(?:squared|cubed|factorial|to the|percent (?:of|less|more)|half|halves|thirds?|fifths?|tenths?"
-    r"|hundredths?|mod|choose)\b|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|\\"
+    r"|hundredths?|mod|choose|off by|in reverse|reversed|backwards)\b"
+    r"|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|\\"
     r"|(?:the|itself|an?|one|two|three|four|five|six|seven|eight|nine|ten|half|another)\b)"
     r"|^\W*and (?:an?|one|two|three|four|five) (?:half|third|quarter|fifth|halves|thirds|quarters|fifths)\b",
     re.IGNORECASE,
@@ -125,7 +131,7 @@ def sentence(text: str) -> Sentence:
         value += r"\%"
     marked = (
         PART
-        if re.search(r"\d['’]s\b", clause[start:])
+        if re.search(r"\d['’]s\b", clause[start:]) or _is_called(clause, start) or _is_share(value, tail)
         else COMPARED
         if re.search(r"\d\+\s*$", clause[start:stop])
         else ""
@@ -176,6 +182,18 @@ def withdrawn(after: str) -> bool:
     (True, False)
     """
     return any(map(str.isalnum, after)) and _WITHDRAWN.search(after) is not None
+
+
+def _is_called(clause: str, start: int) -> bool:
+    """Whether the value is what a function of a program is called with: print(42)."""
+    return re.search(r"\w\w\($", clause[: start + 1] if clause[start] == "(" else clause[:start]) is not None or (
+        re.search(r"\w\w\(\s*['\"]", clause[:start]) is not None
+    )
+
+
+def _is_share(value: str, tail: str) -> bool:
+    """Whether the value is a share of a number: 20% of 50. Of what is counted, it is an answer: 20% of all pears."""
+    return value.endswith("%") and re.match(r"\s*of\s+[$\\(]*\d", tail) is not None
 
 
 def _doubt_of_words(text: str) -> str:

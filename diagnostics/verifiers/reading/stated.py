@@ -169,7 +169,7 @@ def _joined(found: Boxes) -> Stated:
     stated = ", ".join(found.contents)
     if found.joiner in ("to", "through", "-", "–", "—"):
         return Stated(values=(), text=stated, doubt=RANGED)
-    doubt = SEVERAL if found.joiner in ("and", ",", ";") else ONE_OF_SEVERAL
+    doubt = SEVERAL if found.joiner in ("and", ",", ";", "&", "\\&", "\\land", "\\wedge") else ONE_OF_SEVERAL
     if any(len(part.values) != 1 or part.doubt for part in parts):
         return Stated(values=(), text=stated, doubt=doubt)
     values = tuple(part.values[0] for part in parts)

@@ -12,6 +12,8 @@ _NAMES = {
     "ml": "milliliter millilitre", "l": "liter litre", "gal": "gallon", "pt": "pint", "qt": "quart", "cup": "cup",
     "ms": "millisecond", "s": "sec second", "min": "minute mins", "h": "hr hour hrs", "day": "day", "week": "week wk",
     "month": "month", "year": "yr year yrs", "deg": "degree °", "rad": "radian",
+    "celsius": "°c", "fahrenheit": "°f", "bit": "bit", "byte": "byte", "kb": "kilobyte", "mb": "megabyte",
+    "gb": "gigabyte", "tb": "terabyte",
     "dollar": "dollar usd buck $", "cent": "cent ¢ penny pennie pence", "euro": "euro eur €", "£": "gbp £",
     "n": "newton", "j": "joule", "w": "watt", "kw": "kilowatt", "hz": "hertz", "k": "kelvin", "pa": "pascal",
     "mph": "mph", "acre": "acre", "hectare": "hectare ha", "am": "am", "pm": "pm",
@@ -33,6 +35,7 @@ pie pm rd rs s sec sq st sue t th toy way yr
 )
 _DROPPED = re.compile(rf"(?P<head>.*[\d}}\s])(?P<letters>(?:{'|'.join(sorted(DROPPED))})(?:s|es)?)", re.DOTALL)
 _NUMBER = re.compile(r"-?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?|-?\\[dt]?frac\{\d+\}\{\d+\}")
+_APART = re.compile(rf"(?P<number>{_NUMBER.pattern})[\s~]+(?P<unit>[A-Za-z][A-Za-z²³^{{}}\d/ ]*)")
 _POWER = re.compile(r"(?:\^\{?([23])\}?|([²³])|\b(squared|cubed))\s*$")
 _POWERS = {"2": 2, "3": 3, "²": 2, "³": 3, "squared": 2, "cubed": 3, "square": 2, "sq": 2, "cubic": 3, "cu": 3}
 
@@ -45,10 +48,35 @@ def unit_of(quantity: str) -> str | None:
     """
     plain = _TEXT.sub(r" \1", quantity.replace("\\ ", " ").replace("\\,", " ").replace("~", " "))
     plain = re.sub(r"\^\s*\{?\\(?:circ|degree)\}?|\\degree", " °", plain.replace("\\$", "$"))
+    plain = re.sub(r"°\s*([CF])\b|\bdegrees?\s+(celsius|fahrenheit)\b", _temperature, plain)
     if (sign := _CURRENCY.match(plain)) is not None:
         return UNITS[sign[1]]
     found = _TAIL.search(plain.strip().rstrip("."))
     return _named(found["unit"]) if found else None
+
+
+def _temperature(scale: re.Match[str]) -> str:
+    return f"°{scale[1]}" if scale[1] else scale[2]
+
+
+def differ(one: str | None, other: str | None) -> bool:
+    """Whether two quantities of these units are two; a unit that is not known says nothing, nor a degree of what.
+
+    >>> differ("cm", "m"), differ("cm", None), differ("deg", "celsius"), differ("celsius", "fahrenheit")
+    (True, False, False, True)
+    """
+    degrees = {"deg", "celsius", "fahrenheit"}
+    return None not in (one, other) and one != other and not ("deg" in (one, other) and {one, other} <= degrees)
+
+
+def without_unit(quantity: str) -> str:
+    """A plain number without the known unit apart from it, where math-verify would read variables: else as it is.
+
+    >>> without_unit("10 m/s"), without_unit("18 cm^2"), without_unit("10m/s"), without_unit("6 m/t")
+    ('10', '18', '10m/s', '6 m/t')
+    """
+    found = _APART.fullmatch(quantity.strip())
+    return found["number"] if found and len(found["unit"]) > 1 and _named(found["unit"]) is not None else quantity
 
 
 def amounts(text: str) -> tuple[tuple[str, str], ...] | None:
