@@ -24,6 +24,7 @@ from trainers.config import SftConfig, TrainConfig
 from trainers.countdown_base import build_model, build_tokenizer
 from trainers.objectives.composition import off_policy_part
 from trainers.objectives.contract import GroupedRewards, Objective
+from trainers.objectives.effects import looks_at_correct, void_in_a_run
 from trainers.rollouts.memory_network import require_same_tokens
 from trainers.run.checkpointing import checkpoint_path, save_checkpoint
 from trainers.seeds import stream_seed
@@ -152,6 +153,14 @@ def checked_objective(config: TrainConfig) -> Objective:
         )
     except ValueError as error:
         raise ConfigError(f"--algorithm {config.algorithm} with --group-size {config.group_size}: {error}") from error
+    for void in void_in_a_run(
+        objective,
+        config.algorithm,
+        prompts=config.batch_prompts,
+        group_size=config.group_size,
+        longest=config.used_max_tokens,
+    ):
+        raise ConfigError(f"--algorithm {config.algorithm}: {void}")
     off_policy = off_policy_part(objective)
     if off_policy is not None and not config.is_off_policy:
         raise ConfigError(
@@ -174,6 +183,8 @@ def rounding_note(config: TrainConfig) -> str | None:
     if is_own and objective.correction is not None:
         return "importance changes nothing here: --engine own draws in the trainer's own arithmetic, so weights are 1"
     if not _rounds_otherwise(config, objective):
+        if config.correction == "none":
+            return "--correction none changes nothing here: only rollouts of a run in bfloat16 are weighted"
         return None
     who = "vLLM rounds otherwise than the trainer" if config.engine == "vllm" else "the own decoder draws in float32"
     why = f"{who} (sampler_logp_gap_mean in metrics.jsonl says by how much)"
@@ -183,6 +194,21 @@ def rounding_note(config: TrainConfig) -> str | None:
         f"--engine {config.engine} --precision bfloat16: rollouts are weighted by importance (per token, at most 2), "
         f"for {why}; --correction none leaves it out"
     )
+
+
+def correct_note(config: TrainConfig) -> str | None:
+    """That --correct-above changes metrics alone; None where a part acts on correct samples, or nobody gives it."""
+    if config.correct_above is None or _looks_at_correct(config):
+        return None
+    return (
+        f"--correct-above {config.correct_above:g} changes the metrics alone: no part of {config.algorithm} looks at "
+        "which samples are correct"
+    )
+
+
+def _looks_at_correct(config: TrainConfig) -> bool:
+    size = {"prompts": config.batch_prompts, "group_size": config.group_size, "longest": config.used_max_tokens}
+    return looks_at_correct(objectives.parse(config.algorithm), **size)
 
 
 def never_validated(config: TrainConfig) -> str | None:

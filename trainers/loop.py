@@ -8,7 +8,7 @@ from pathlib import Path
 from diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.verifiers import Verifiers
-from trainers.checking import checked_objective, never_validated, rounding_note
+from trainers.checking import checked_objective, correct_note, never_validated, rounding_note
 from trainers.config import TrainConfig, settings_of
 from trainers.objectives import composition
 from trainers.run import checkpointing, manifest
@@ -32,7 +32,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     for caution in composition.cautions(objective):
         says.note(f"{config.algorithm}: {caution}")
     slow = slow_products_note("--precision", config.precision, pick_device(config.device))
-    for note in (slow, rounding_note(config), never_validated(config)):
+    for note in (slow, rounding_note(config), correct_note(config), never_validated(config)):
         if note is not None:
             says.note(note)
     with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:

@@ -42,6 +42,8 @@ SCHEMA_VERSION = 10
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
 #: A result is taken out in parts of so many vectors, 2,048 rows each.
 _VECTORS_PER_PART = 128
+#: Statements of DuckDB that ask and change nothing, but for PIVOT's own type.
+_QUESTIONS = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 #: With less DuckDB cannot even read a part.
 _LEAST_GIB = 0.125
 
@@ -140,12 +142,21 @@ class Database:
         return self._answer(sql, parameters, read)
 
     def _result(self, sql: str, parameters: dict[str, Any]) -> Any:
+        if self._most_result_bytes is not None:
+            self._require_question(sql)
         if ";" in sql.rstrip("; \n") and len(self._connection.extract_statements(sql)) > 1:
             raise StoreError(f"{self.path}: several statements, of which only the last would answer; give one")
         result = self._connection.execute(sql, parameters or None)
         if result is None or not result.description:
             raise StoreError(f"{self.path}: the query is empty; give a SELECT")
         return result
+
+    def _require_question(self, sql: str) -> None:
+        """Refuse a user's statement that is no query: settings, views and logs of DuckDB outlive it."""
+        kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
+        # of several the caller says so; PIVOT is made of several
+        if len(kinds) == 1 and kinds[0] not in _QUESTIONS:
+            raise StoreError(f"{self.path}: {kinds[0]} is no query; only SELECT is answered, EXPLAIN, DESCRIBE, PIVOT …")
 
     def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The result of one statement with ``?`` or ``$name`` parameters as plain tuples."""

@@ -753,3 +753,33 @@ def test_a_reader_of_a_folder_that_takes_no_files_spills_into_the_temporary_dire
         assert len(store.frame("SELECT count(*) FROM (SELECT DISTINCT md5(range::VARCHAR) FROM range(4_000_000))"))
         assert not Path(f"{path}.tmp").exists()
     assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET memory_limit = '500GB'",
+        "SET threads = 64",
+        "PRAGMA enable_profiling = 'json'",
+        "CALL enable_logging('QueryLog', storage = 'file', storage_path = 'logs')",
+        "CREATE TEMP VIEW findings AS SELECT 1 AS n",
+        "CREATE TEMP TABLE samples AS SELECT 1 AS n",
+        "BEGIN",
+        "USE system",
+    ],
+)
+def test_a_reader_answers_queries_alone_so_that_the_next_one_is_answered_as_before(
+    tmp_path: Path, statement: str
+) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path):
+        pass
+    with Store.open_for_user(path) as store:
+        before = store.frame("FROM findings")
+        for read in (store.frame, lambda sql: next(iter(store.parts(sql)))):
+            with pytest.raises(StoreError, match="is no query; only SELECT is answered"):
+                read(statement)
+        pd.testing.assert_frame_equal(store.frame("FROM findings"), before)
+        assert store.frame("PIVOT (SELECT 1 AS a, 2 AS b) ON a USING sum(b)").to_numpy().tolist() == [[2]]
+        for asked in ("EXPLAIN FROM findings", "DESCRIBE findings", "SUMMARIZE findings", "SHOW TABLES", "VALUES (1)"):
+            assert len(store.frame(asked))

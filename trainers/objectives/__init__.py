@@ -132,6 +132,23 @@ def parse(expression: str) -> Objective:
     return objective
 
 
+def settings_as_written(expression: str) -> dict[str, list[str]]:
+    """The settings that stand in an expression, by the part that they are of; loads torch.
+
+    >>> settings_as_written("dapo:high=0.3+overlong:length=512")
+    {'clip': ['high'], 'overlong': ['length']}
+    """
+    found: dict[str, list[str]] = {}
+    for term in terms(expression):
+        entry = _load(term.name)
+        parts = [term.name] if isinstance(entry, type) else [one.name for one in terms(entry.expression)]
+        for setting in term.settings:
+            for name in parts:
+                if setting in _field_types(_load(name)):
+                    found.setdefault(name, []).append(setting)
+    return found
+
+
 #: Kinds of which an objective takes any number; of the others it takes one.
 _MANY = frozenset({"shaping", "calibration", "penalty"})
 

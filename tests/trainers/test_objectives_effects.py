@@ -1,0 +1,104 @@
+"""What changes nothing in a run of a given size is refused by name; what changes anything is let through."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnostics.records.errors import ConfigError
+from trainers import objectives
+from trainers.checking import checked_objective, correct_note, rounding_note
+from trainers.config import TrainConfig
+from trainers.objectives.effects import looks_at_correct, void_in_a_run
+
+
+def void(expression: str, *, prompts: int = 32, group_size: int = 8, longest: int = 1024) -> list[str]:
+    return void_in_a_run(
+        objectives.parse(expression), expression, prompts=prompts, group_size=group_size, longest=longest
+    )
+
+
+@pytest.mark.parametrize("expression", ["iac", "iac:alpha=3", "iac:s_plus=positive", "rloo+iac", "iac_paper"])
+def test_iac_with_two_rollouts_a_prompt_is_what_it_calibrates(expression: str) -> None:
+    """The factor is (2 - 1)^alpha wherever one of two is correct; with both correct no advantage is positive."""
+    (only,) = [fault for fault in void(expression, group_size=2) if fault.startswith("iac changes nothing")]
+    assert "--group-size 2" in only
+    assert void(expression, group_size=3) == []
+
+
+def test_a_share_of_a_batch_that_is_no_whole_prompt_filters_none() -> None:
+    assert void("easy_filter:share=0.1", prompts=9)[0].startswith("easy_filter changes nothing with --batch-prompts 9")
+    assert void("easy_filter:share=0.1", prompts=10) == []
+
+
+def test_a_punishment_that_begins_behind_the_longest_response_punishes_none() -> None:
+    assert void("overlong:length=200,buffer=100", longest=100)[0].startswith("overlong changes nothing")
+    assert void("overlong:length=200,buffer=101", longest=100) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "setting"),
+    [
+        ("importance:mode=exact,cap=3", "importance: cap"),
+        ("kl:kind=k2,straight_through=true", "kl: straight_through"),
+        ("grpo:convention=trl,ddof=0,eps=0.1", "grpo: convention"),
+        ("clip:high=0.3+negative_only", "clip: high"),
+        ("dapo:high=0.3+negative_only", "clip: high"),
+        ("gspo_n:high=0.1", "gspo: high"),
+    ],
+)
+def test_a_setting_that_nothing_looks_at_is_named(expression: str, setting: str) -> None:
+    assert void(expression) == [f"{setting} changes nothing beside the other parts and settings"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "importance:mode=mask,cap=3",
+        "kl:kind=k1,straight_through=true",
+        "grpo:convention=trl,eps=0.1",
+        "grpo:ddof=1",
+        "clip:low=0.3+negative_only",
+        "dapo+negative_only",
+        "iac:alpha=0",
+        "kl:beta=0",
+        "entropy_bonus:coefficient=0",
+        "reference_weighting:cap=1",
+        "dlc:mu=0.3,memory=copy",
+        "dynamic_sampling:max_rounds=2",
+        "forward_kl:samples_per_prompt=3",
+        "seq_sum_constant:divisor=1024",
+    ],
+)
+def test_the_end_of_a_sweep_what_acts_on_rollouts_and_a_default_written_out_are_let_through(expression: str) -> None:
+    assert void(expression) == []
+
+
+@pytest.mark.parametrize("entry", [one for one in objectives.entries() if one.kind != "decoding"], ids=lambda e: e.name)
+def test_every_part_and_preset_by_itself_has_an_effect_in_a_usual_run(entry: objectives.Entry) -> None:
+    needed = {"overlong": "overlong:length=1024"}
+    assert void(needed.get(entry.name, entry.name)) == []
+
+
+def test_the_run_is_refused_before_it_begins() -> None:
+    with pytest.raises(ConfigError, match=r"--algorithm iac: iac changes nothing with .*--group-size 2 .*leave it out"):
+        checked_objective(TrainConfig(algorithm="iac", group_size=2))
+
+
+def test_correct_above_is_said_to_change_metrics_alone_where_no_part_looks_at_it() -> None:
+    said = correct_note(TrainConfig(algorithm="grpo", correct_above=0.5))
+    assert said is not None
+    assert said.startswith("--correct-above 0.5 changes the metrics alone: no part of grpo looks")
+    assert correct_note(TrainConfig(algorithm="iac", correct_above=0.5)) is None
+    assert correct_note(TrainConfig(algorithm="grpo")) is None
+
+
+@pytest.mark.parametrize(("name", "looks"), [("grpo", False), ("iac", True), ("nsr", True), ("iac_paper", False)])
+def test_what_looks_at_correct_samples(name: str, looks: bool) -> None:
+    assert looks_at_correct(objectives.parse(name), prompts=8, group_size=4, longest=64) is looks
+
+
+def test_correction_none_of_a_run_in_float32_is_said_to_change_nothing() -> None:
+    said = rounding_note(TrainConfig(correction="none"))
+    assert said is not None
+    assert "changes nothing here" in said
+    assert rounding_note(TrainConfig()) is None
