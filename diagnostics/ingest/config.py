@@ -150,6 +150,10 @@ class ImportConfig(VerdictConfig):
             raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
         if self.map and self.format not in (None, "mapped"):
             raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+        if self.temperature is not None and not 0 <= self.temperature < math.inf:
+            raise ConfigError(f"--temperature {self.temperature}: must be a number, 0 or more")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
         if not math.isfinite(self.least_correct):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
         require_memory(self.memory_gib)

@@ -156,7 +156,7 @@ class Database:
         kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
         # of several the caller says so; PIVOT is made of several
         if len(kinds) == 1 and kinds[0] not in _QUESTIONS:
-            raise StoreError(f"{self.path}: {kinds[0]} is no query; only SELECT is answered, EXPLAIN, DESCRIBE, PIVOT …")
+            raise StoreError(f"{self.path}: {kinds[0]} is no query; only SELECT, EXPLAIN and PIVOT are answered")
 
     def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The result of one statement with ``?`` or ``$name`` parameters as plain tuples."""

@@ -501,3 +501,20 @@ def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path, folde
         result = imported(tmp_path, folder / file, step=step, name="val")
     assert not result.incomplete
     assert result.series[0].steps == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "why"),
+    [
+        ("temperature", float("nan"), "--temperature nan: must be a number, 0 or more"),
+        ("temperature", -1.0, "--temperature -1.0: must be a number, 0 or more"),
+        ("temperature", float("inf"), "--temperature inf: must be a number, 0 or more"),
+        ("top_p", 0.0, r"--top-p 0.0: must lie in \(0, 1\]"),
+        ("top_p", float("nan"), r"--top-p nan: must lie in \(0, 1\]"),
+        ("top_p", 2.0, r"--top-p 2.0: must lie in \(0, 1\]"),
+    ],
+)
+def test_no_sampler_draws_at_such_settings(setting: str, value: float, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        ImportConfig(**{setting: value})
+    assert ImportConfig(temperature=0.0, top_p=1.0).temperature == 0.0

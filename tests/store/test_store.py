@@ -777,7 +777,7 @@ def test_a_reader_answers_queries_alone_so_that_the_next_one_is_answered_as_befo
     with Store.open_for_user(path) as store:
         before = store.frame("FROM findings")
         for read in (store.frame, lambda sql: next(iter(store.parts(sql)))):
-            with pytest.raises(StoreError, match="is no query; only SELECT is answered"):
+            with pytest.raises(StoreError, match="is no query; only SELECT, EXPLAIN and PIVOT are answered"):
                 read(statement)
         pd.testing.assert_frame_equal(store.frame("FROM findings"), before)
         assert store.frame("PIVOT (SELECT 1 AS a, 2 AS b) ON a USING sum(b)").to_numpy().tolist() == [[2]]

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 #: A larger number is no step, count or index, and no column holds it.
 LARGEST_WHOLE = 2**31 - 1
+#: Sums and squares of larger ones are infinite.
+LARGEST_NUMBER = 1e100
 
 # The types of fields as tools write them, for classes of ``typed_records``. What else is accepted, such as numbers in
 # quotes, the functions below accept.
 
 #: A text that is not empty.
 FilledText = Annotated[str, Meta(min_length=1)]
-#: A finite number, true or false.
-PlainNumber = float | bool
+#: A number up to that, true or false.
+PlainNumber = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)] | bool
 PlainWhole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
 
 #: What a CSV file has for right and wrong.
@@ -93,15 +95,15 @@ def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
 
 
 def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
-    """A finite number, true or false, also as text; None where it is missing. The last of a list by token.
+    """A number, true or false, also as text; None where it is missing. The last of a list by token.
 
-    Raises ``BadField`` for anything else.
+    Raises ``BadField`` for anything else, and beyond ``LARGEST_NUMBER``.
 
     >>> numeric({"score": "True"}, "score"), numeric({"score": [0.0, 0.0, 1.0]}, "score"), numeric({}, "score")
     (1.0, 1.0, None)
     """
     value = _value(fields, name)
-    if type(value) is float and -math.inf < value < math.inf:
+    if type(value) is float and -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
         return value
     if isinstance(value, list):
         value = value[-1] if value else None
@@ -120,6 +122,8 @@ def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
         number = math.inf
     if not math.isfinite(number):
         raise BadField(f"{name} is NaN or infinite")
+    if abs(number) > LARGEST_NUMBER:
+        raise BadField(f"{name} is beyond {LARGEST_NUMBER:g}")
     return number
 
 
@@ -288,7 +292,7 @@ def numeric_column(column: pyarrow.Array) -> list[float | None] | None:
     if not pa.types.is_floating(column.type):
         return None
     values = column.to_pylist()
-    return values if all(value is None or -math.inf < value < math.inf for value in values) else None
+    return values if all(value is None or -LARGEST_NUMBER <= value <= LARGEST_NUMBER for value in values) else None
 
 
 def whole_column(column: pyarrow.Array) -> list[int | None] | None:

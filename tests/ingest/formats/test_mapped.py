@@ -56,6 +56,22 @@ def test_csv_knows_only_text(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl of texts", "parquet", "csv"])
+def test_a_reward_whose_sum_would_be_infinite_is_a_fault(tmp_path: Path, kind: str) -> None:
+    rows = [{"q": "1+1?", "a": "2", "right": reward} for reward in (1e100, 1e308, -1e101)]
+    path = tmp_path / f"any.{kind.split()[0]}"
+    if kind == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "csv":
+        path.write_text("q,a,right\n" + "".join(f"1+1?,2,{row['right']}\n" for row in rows))
+    else:
+        write_lines(path, *(row | {"right": str(row["right"])} if "texts" in kind else row for row in rows))
+    first, *others = read(path, fields={"prompt": "q", "response": "a", "reward": "right"})
+    assert isinstance(first, Recorded)
+    assert first.reward == 1e100
+    assert [one.why for one in others] == ["right is beyond 1e+100"] * 2
+
+
 def test_a_chat_is_one_text(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "any.jsonl", {"messages": [{"role": "user", "content": "1+1?"}, {"content": "2"}]})
     names = {"prompt": "messages.0.content", "response": "messages.1.content"}
@@ -121,7 +137,7 @@ COLUMNS: dict[str, Any] = {
     [
         ({}, True),
         ({"gold": pa.array(["", "x"]), "right": pa.array([0, 3])}, True),
-        ({"right": pa.array([0.5, 1e300]), "q": pa.array(["ü", "\n"], pa.large_string())}, True),
+        ({"right": pa.array([0.5, 1e99]), "q": pa.array(["ü", "\n"], pa.large_string())}, True),
         ({"step": None, "gold": None}, True),
         ({"gold": pa.array(["a", None]).dictionary_encode(), "q": pa.array(["b", "b"]).dictionary_encode()}, True),
         ({"right": pa.array([0.5, float("nan")])}, False),
