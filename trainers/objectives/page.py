@@ -47,6 +47,9 @@ dapo:high=0.3+overlong:length=512              a preset with one setting changed
 - What is not named is GRPO's: `{defaults}`.
 - A preset stands for several parts, and some parts bring others; a named part displaces these.
 - Two parts of which one can have no effect beside the other are refused, such as `iac+negative_only`.
+- So are parts and settings that change nothing in a run of its size, whose gradient is the same with and without them:
+  `iac` with `--group-size 2`, `easy_filter:share=0.02` of 32 prompts, `overlong` behind the longest response, `cap` of
+  `importance:mode=exact`.
 
 What verl and TRL call these parts, and where their conventions differ: [agreement](agreement.md). IAC and GRPO-N inside
 those trainers: [integrations](integrations.md).
