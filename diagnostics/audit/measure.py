@@ -20,7 +20,7 @@ from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey, Finding
 from diagnostics.statistics.units import NOT_RELATED
 from diagnostics.store import Store
-from diagnostics.store.kept import NOT_KEPT
+from diagnostics.store.kept.samples import NOT_KEPT
 from diagnostics.store.load import is_recorded
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Verdict

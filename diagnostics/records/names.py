@@ -68,3 +68,9 @@ def require_store_place(path: Path) -> None:
         raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
     if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
         raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
+
+
+def require_store_file(path: Path) -> None:
+    """Raise ``StoreError`` where there is no file at ``path``."""
+    if not path.is_file():
+        raise StoreError(f"{path}: no such store; `oversharp audit … --out DIR` or `import … --store FILE` makes one")

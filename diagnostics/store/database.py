@@ -21,7 +21,7 @@ from pyarrow.dataset import dataset
 
 from diagnostics.records.errors import StoreError
 from diagnostics.records.memory import half_of_free_gib, joined_within
-from diagnostics.records.names import require_store_place
+from diagnostics.records.names import require_store_file, require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.older import NEARLY_TODAYS, as_today, lacking
@@ -33,6 +33,7 @@ from diagnostics.store.token_files import (
     can_be_read,
     checksum_of,
     holds_tokens,
+    listed,
 )
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
@@ -69,7 +70,7 @@ class Database:
         self._damaged: set[str] = set()
         require_store_place(path)
         if read_only:
-            _require_file(path)
+            require_store_file(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -142,21 +143,17 @@ class Database:
         return self._answer(sql, parameters, read)
 
     def _result(self, sql: str, parameters: dict[str, Any]) -> Any:
-        if self._most_result_bytes is not None:
-            self._require_question(sql)
-        if ";" in sql.rstrip("; \n") and len(self._connection.extract_statements(sql)) > 1:
-            raise StoreError(f"{self.path}: several statements, of which only the last would answer; give one")
+        if self._most_result_bytes is not None or ";" in sql.rstrip("; \n"):
+            kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
+            if len(kinds) > 1:
+                raise StoreError(f"{self.path}: several statements, of which only the last would answer; give one")
+            # settings, views and logs of a user's statement would outlive it
+            if self._most_result_bytes is not None and not _QUESTIONS.issuperset(kinds):
+                raise StoreError(f"{self.path}: {kinds[0]} is no query; only SELECT, EXPLAIN and PIVOT are answered")
         result = self._connection.execute(sql, parameters or None)
         if result is None or not result.description:
             raise StoreError(f"{self.path}: the query is empty; give a SELECT")
         return result
-
-    def _require_question(self, sql: str) -> None:
-        """Refuse a user's statement that is no query: settings, views and logs of DuckDB outlive it."""
-        kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
-        # of several the caller says so; PIVOT is made of several
-        if len(kinds) == 1 and kinds[0] not in _QUESTIONS:
-            raise StoreError(f"{self.path}: {kinds[0]} is no query; only SELECT, EXPLAIN and PIVOT are answered")
 
     def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The result of one statement with ``?`` or ``$name`` parameters as plain tuples."""
@@ -204,7 +201,7 @@ class Database:
         The schema of that store is given. Raises ``StoreError`` as opening it for reading, older schemas apart.
         """
         require_store_place(path)
-        _require_file(path)
+        require_store_file(path)
         text = str(path.resolve()).replace("'", "''")
         with self.explained(path):
             self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
@@ -321,7 +318,7 @@ class Database:
         self._see_tokens()
         keys = ", ".join(TOKEN_IDENTITY)
         doubled = self.rows(
-            f"SELECT DISTINCT filename FROM read_parquet({_listed(new)}, filename = true) "
+            f"SELECT DISTINCT filename FROM read_parquet({listed(new)}, filename = true) "
             f"SEMI JOIN response_tokens USING ({keys})"
         )
         overlapping = {Path(row[0]).name for row in doubled}
@@ -330,7 +327,7 @@ class Database:
                 self._add_token_file(path.name, partial(copyfile, path))
                 continue
             rows = self._connection.execute(
-                f"FROM read_parquet({_listed([path])}) ANTI JOIN response_tokens USING ({keys})"
+                f"FROM read_parquet({listed([path])}) ANTI JOIN response_tokens USING ({keys})"
             ).df()
             if len(rows):
                 self.write_tokens(rows)
@@ -404,11 +401,6 @@ def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
     return chain([first], takewhile(len, (result.fetch_df_chunk(_VECTORS_PER_PART) for _ in count())))
 
 
-def _listed(paths: Sequence[Path]) -> str:
-    """The paths as a list in SQL: where a view is made, parameters cannot be bound."""
-    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
-
-
 @cache
 def _script(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
@@ -420,11 +412,6 @@ def _view_scripts() -> tuple[str, str]:
     queries = [statement.query for statement in duckdb.extract_statements(_script("views.sql"))]
     of_tokens = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
     return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
-
-
-def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise StoreError(f"{path}: no such store; `oversharp audit … --out DIR` or `import … --store FILE` makes one")
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

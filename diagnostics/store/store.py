@@ -34,7 +34,7 @@ from diagnostics.records.types import (
     response_id,
 )
 from diagnostics.store.database import Database
-from diagnostics.store.kept import KeptSamples
+from diagnostics.store.kept.samples import KeptSamples
 from diagnostics.store.ways.table import WaysTable
 from diagnostics.store.write_audit import (
     allocate,
@@ -64,9 +64,8 @@ class Store:
 
     def __init__(self, database: Database, *, for_user: bool = False) -> None:
         self._database = database
-        self._for_user = for_user
         #: What is joined once for many queries.
-        self.kept = KeptSamples(database)
+        self.kept = KeptSamples(database, for_user=for_user)
         self.ways = WaysTable(database)
 
     @classmethod
@@ -107,17 +106,14 @@ class Store:
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:
         """The result of one query with ``$name`` parameters as a DataFrame.
 
-        Raises:
-            StoreError: the statement is wrong, the file cannot be read, or memory does not hold the result.
+        Raises ``StoreError`` where the statement is wrong, the file cannot be read, or memory does not hold the result.
         """
-        if self._for_user:
-            self.kept.count_for(sql)
+        self.kept.count_for(sql)
         return self._database.frame(sql, parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
         """The same result some rows after the other, so that it may be larger than memory."""
-        if self._for_user:
-            self.kept.count_for(sql)
+        self.kept.count_for(sql)
         return self._database.parts(sql, parameters)
 
     def columns(self) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,3 +53,8 @@ def can_be_read(path: Path) -> bool:
     except (OSError, pa.ArrowException):
         return False
     return True
+
+
+def listed(paths: Sequence[Path]) -> str:
+    """The paths as a list in SQL: where a view is made, parameters cannot be bound."""
+    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"

@@ -11,9 +11,10 @@ import pytest
 
 from diagnostics.records.errors import StoreError
 from diagnostics.records.progress import SilentProgress
-from diagnostics.store import Store, kept
-from diagnostics.store.counted import count_samples as counted_samples
-from diagnostics.store.kept import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
+from diagnostics.store import Store
+from diagnostics.store.kept import samples as kept
+from diagnostics.store.kept.counts import count_samples as counted_samples
+from diagnostics.store.kept.samples import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
 from tests.audit.test_counts import plant
 
 VIEWS = ("graded_samples", "problem_counts", "sampled_counts", "answer_counts", "greedy_grades", "base_responses")

@@ -15,8 +15,15 @@ from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
-from diagnostics.store.counted import COUNTED_FROM, NAMES_COUNTS, OF_COUNTED, Stage, count_samples, problem_ranges
 from diagnostics.store.database import Database
+from diagnostics.store.kept.counts import (
+    COUNTED_FROM,
+    NAMES_COUNTS,
+    OF_COUNTED,
+    Stage,
+    count_samples,
+    problem_ranges,
+)
 
 #: Samples that are joined at once.
 SAMPLES_PER_PART = 3_000_000
@@ -147,8 +154,9 @@ _NAMES = ("cells", "samples", "answers", "greedy", "base")
 class KeptSamples:
     """The kept series of one connection. Whoever writes samples or grades meanwhile does not see them in the views."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, for_user: bool) -> None:
         self._database = database
+        self._for_user = for_user
         self._kept: dict[str, dict[str, str]] = {}
         self._homes: dict[str, str] = {}
         self._without_texts: set[str] = set()
@@ -203,7 +211,7 @@ class KeptSamples:
 
         The views would join all of them at once: of ten million that took eleven times the memory.
         """
-        if self._counted or self._kept or not NAMES_COUNTS.search(sql):
+        if not self._for_user or self._counted or self._kept or not NAMES_COUNTS.search(sql):
             return
         ((planned,),) = self._database.rows("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM planned_samples")
         if planned > COUNTED_FROM:
@@ -273,7 +281,7 @@ class KeptSamples:
 @cache
 def _view_queries() -> dict[str, str]:
     """What every view of ``views.sql`` selects, by its name."""
-    script = (Path(__file__).parent / "views.sql").read_text(encoding="utf-8")
+    script = (Path(__file__).parents[1] / "views.sql").read_text(encoding="utf-8")
     return dict(re.findall(r"^CREATE OR REPLACE (?:TEMP )?VIEW (\w+) AS\n(.*?);$", script, re.MULTILINE | re.DOTALL))
 
 
