@@ -202,7 +202,7 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
 def _loaded(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    of_model: Sequence[int],
+    of_model: Sequence[Any],
     *,
     device: torch.device,
     name: str,
@@ -232,19 +232,27 @@ def _loaded(
     )
 
 
-def _stated_end_ids(model: Any) -> list[int]:
-    """The end tokens of the generation config, which transformers fills from config.json where it has none."""
+def _stated_end_ids(model: Any) -> list[Any]:
+    """The end tokens of the generation config, which transformers fills from config.json where it has none.
+
+    Whatever stands there: transformers does not look at it.
+    """
     stated = model.generation_config.eos_token_id
-    return [stated] if isinstance(stated, int) else list(stated or [])
+    return [] if stated is None else list(stated) if isinstance(stated, list | tuple) else [stated]
 
 
 def _end_ids(
-    tokenizer: PreTrainedTokenizerBase, of_model: Sequence[int], vocabulary_size: int, *, name: str
+    tokenizer: PreTrainedTokenizerBase, of_model: Sequence[Any], vocabulary_size: int, *, name: str
 ) -> tuple[int, ...]:
     """Every token that ends a response, as generation engines take them: the tokenizer's and the model's.
 
     A tokenizer without an end token gets the model's. A token that the model lacks is never drawn and left out.
     """
+    for stated in of_model:
+        if not isinstance(stated, int) or stated < 0:
+            raise CheckpointError(
+                f"{name}: eos_token_id {stated!r} is no token; give generation_config.json a whole number"
+            )
     if tokenizer.eos_token_id is None and of_model:
         tokenizer.eos_token = str(tokenizer.convert_ids_to_tokens(of_model[0]))
     of_tokenizer = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]

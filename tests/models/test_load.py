@@ -91,6 +91,13 @@ def test_the_audit_drops_the_sampling_defaults_of_a_checkpoint_and_the_trainer_s
     assert before == after
 
 
+@pytest.mark.parametrize("stated", ["</s>", -1, [1, "x"], {"a": 1}, 1.5])
+def test_an_end_token_that_is_none_is_named(checkpoint: Path, stated: object) -> None:
+    change_json(checkpoint / "generation_config.json", eos_token_id=stated)
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: eos_token_id .* is no token; give .* a whole number"):
+        load(checkpoint)
+
+
 def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None:
     tokenizer = build_tokenizer()
     tokenizer.eos_token = None

@@ -160,9 +160,11 @@ def _with(objective: Objective, part: Part, other: Part) -> Objective:
     held: Mapping[str, Any] = {field.name: getattr(objective, field.name) for field in fields(objective)}
     for name, value in held.items():
         if value is part:
-            return replace(objective, **{name: other})
+            changed: Any = {name: other}
+            return replace(objective, **changed)
         if isinstance(value, tuple) and any(one is part for one in value):
-            return replace(objective, **{name: tuple(other if one is part else one for one in value)})
+            changed = {name: tuple(other if one is part else one for one in value)}
+            return replace(objective, **changed)
     raise ValueError(f"{name_of(part)} is no part of {objective.expression}")
 
 
