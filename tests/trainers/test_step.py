@@ -17,8 +17,9 @@ from trainers.config import TrainConfig
 from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
 
-#: The tests' responses are one token long: a punishment of length needs a limit above that.
-SETTINGS = {"overlong": "overlong:length=4,buffer=2"}
+#: Three prompts a batch, of which no quarter is one; all responses are one token long, so that only an estimator
+#: without a baseline tells a punishment of length.
+SETTINGS = {"overlong": "raw_reward+overlong:length=1,buffer=1", "easy_filter": "easy_filter:share=0.4"}
 
 
 @pytest.mark.parametrize("name", objectives.names())

@@ -147,7 +147,9 @@ def _other_values(part: Part, setting: str) -> list[Part]:
     if options:
         others = [option for option in get_args(options[0]) if option != value]
     found = []
-    for other in others:
+    for other in dict.fromkeys(others):
+        if other == value:
+            continue
         try:
             found.append(replace(part, **{setting: other}))  # type: ignore[type-var]
         except ValueError:
