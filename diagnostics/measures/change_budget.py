@@ -14,7 +14,8 @@ rarely solved at both that luck would look the same; ``ways`` are solved by both
 went is gone; ``unexplained`` is what moved on the others.
 Unit: probability (difference). Estimator: unbiased pass@k; which group a problem is of is told by samples that do not
 count in its part, averaged over 32 splits, so that two draws of one law have parts of mean 0. 95 % intervals of all
-parts of a budget at once: a bootstrap over problems that draws them together. n counts problems.
+parts of a checkpoint's budgets at once, whatever the k: a bootstrap over problems that draws them together. n counts
+problems.
 Limits: a part says what would be otherwise, not what was done to the model. At large k it is rarely solved problems
 that move: there a way that is gone is not told from a problem that is lost, a guess or a colder base, and ``ways`` is
 too small. Guesses are few: their part is no better known than their number. Samples that are cut off may be wrong more

@@ -13,8 +13,8 @@ from diagnostics.ways import notation, programs
 
 PLAIN_RELATION = re.compile(r"[=≈<>≤≥]|\\(?:approx|[lg]eq?\b)")
 PLAIN_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
-PIECES = ("=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\", "<", " a bag", " A", "I am", "éa", "3", " ", "\n",
-          "400 000", "1 234 567", "é a bc")  # fmt: skip
+PIECES = ("=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\", "<", " a bag", " A", "I am", "éa", "3", " ",
+          "\n", "400 000", "1 234 567", "é a bc")  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
@@ -31,7 +31,9 @@ def test_thousands_are_joined_wherever_there_are_any(text: str) -> None:
     assert not found or notation._AFTER_DIGIT.search(text) is not None
 
 
-@pytest.mark.parametrize("piece", ["a+", "-", "()+", "[a,", "a[:,:", "*a,", "a=", "a<", "~", "f'{a}'+", "lambda:", "@a\n"])
+@pytest.mark.parametrize(
+    "piece", ["a+", "-", "()+", "[a,", "a[:,:", "*a,", "a=", "a<", "~", "f'{a}'+", "lambda:", "@a\n"]
+)
 def test_no_program_has_more_nodes_than_its_characters_allow(piece: str) -> None:
     found = 0
     for n in (0, 1, 5, 40):
