@@ -3,7 +3,8 @@
 ``python benchmarks/causes.py`` draws the series of ``causes_worlds`` and puts the shipped measure ``change_budget`` to
 them, with clean twins in which both sides have one law; then it writes dumps with the same causes and lets the real
 import, grading, regrading and measuring say of them (``causes_dumps``). The tables go to ``results/causes.json`` and
-``.md``. Seeded; some minutes on one core.
+``.md``. Seeded; some minutes on one core. ``--only fresh`` draws the series of the last seed alone and keeps the other
+rows as they were found; a row that is found is kept in ``--log FILE``, where a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from speed.results import circumstances
 
 from diagnostics.measures.change_budget import PARTS, compute
 from diagnostics.records.types import Finding
+from diagnostics.verdict.made_of import is_nearly_known
+from diagnostics.verdict.record import Estimate
 
 RESULTS = Path(__file__).parent / "results"
 #: Problems and samples of each.
@@ -32,6 +35,8 @@ ALONE, PAIRS, TWINS = 5, 1, 25
 #: Least change that somebody would ask a cause of; in probability.
 LEAST = 0.03
 WITHIN = 0.10
+#: Looked at by nobody before the figures of ``fresh`` were written down.
+FRESH = 41
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +46,10 @@ class Row:
     ``named``: the largest part is the cause that truly made the largest; None in a clean twin. ``off``: the largest
     error of a planted part over the summed size of the true parts; ``off_in_order``: against what is true if what is no
     ability came first, then the colder base, then the rest. ``held``: whether the intervals of all planted parts hold
-    what is true. ``claimed``: parts that were not planted whose interval leaves out 0, at any k. ``path``: ``counts``,
-    ``fresh`` (the same with another seed) or ``dump``.
+    what is true. ``claimed``: parts that were not planted whose interval leaves out 0, at any k. ``numbers`` of the
+    planted parts are known to a tenth of the whole change, ``right`` of these lie within 10 points; ``told``: each of
+    the others is told by an interval that holds it. ``path``: ``counts``, ``before`` (another seed, with intervals of
+    each k by itself), ``fresh`` (a seed that nobody had looked at) or ``dump``.
     """
 
     causes: tuple[str, ...]
@@ -58,16 +65,23 @@ class Row:
     off_in_order: float | None
     held: bool | None
     claimed: tuple[str, ...]
+    numbers: int | None = None
+    right: int | None = None
+    told: bool | None = None
     path: str = "counts"
 
 
-def simulated(seed: int = 20, path: str = "counts") -> Iterator[Row]:
-    """Every size, law of difficulties and set of causes."""
+def simulated(seed: int = 20, path: str = "counts", after: int = 0) -> Iterator[Row]:
+    """Every size, law of difficulties and set of causes, but for those that come before the place ``after``."""
+    number_of_all = 0
     pairs = tuple(combinations(CAUSES, 2))
     cases = [((cause,), ALONE) for cause in CAUSES] + [(pair, PAIRS) for pair in pairs] + [((), TWINS)]
     for place, (n_problems, n) in enumerate(SIZES):
         for number, (causes, times) in enumerate(cases):
             for one in range(times):
+                number_of_all += 1
+                if number_of_all <= after:
+                    continue
                 difficulty = list(DIFFICULTIES)[(one + number + place) % len(DIFFICULTIES)]
                 rng = np.random.default_rng([seed, place, number, one])
                 law_PR = base_laws(DIFFICULTIES[difficulty](n_problems, rng), rng)
@@ -95,6 +109,9 @@ def row_of(
     errors = [abs((value.get(cause) or 0.0) - true[cause]) for cause in causes]
     in_order = [abs((value.get(cause) or 0.0) - part) for cause, part in (ordered or {}).items()]
     sure = {one.scope for one in findings if one.low is not None and one.low * (one.high or 0.0) > 0}
+    known = [cause for cause in causes if is_nearly_known(_estimate(at_k[cause]), _estimate(at_k["all"]))]
+    right = [cause for cause in known if abs((value[cause] or 0.0) - true[cause]) <= WITHIN * size]
+    ranges = all(_holds(at_k[cause], true[cause]) for cause in causes if cause not in known)
     return Row(
         causes=tuple(causes),
         difficulty="",
@@ -109,7 +126,14 @@ def row_of(
         off_in_order=max(in_order) / size if in_order and size else None,
         held=all(_holds(at_k[cause], true[cause]) for cause in causes) if causes else None,
         claimed=tuple(sorted(sure - {*causes, "all"} if causes else sure)),
+        numbers=len(known),
+        right=len(right),
+        told=len(right) == len(known) and ranges if causes else None,
     )
+
+
+def _estimate(found: Finding) -> Estimate:
+    return Estimate(value=found.value, low=found.low, high=found.high)
 
 
 def _holds(found: Finding, true: float) -> bool:
@@ -232,18 +256,39 @@ def _real(row: Row) -> str:
     ).replace("-", "−")
 
 
-def _said(row: Row) -> Row:
-    print(row, file=sys.stderr, flush=True)
-    return row
+def _kept_rows(log: Path | None, made_of: Iterator[Row]) -> Iterator[Row]:
+    """Rows of the log, then those that it lacks, which are appended to it."""
+    done = [] if log is None or not log.exists() else log.read_text().splitlines()
+    yield from (_row(json.loads(line)) for line in done)
+    for row in made_of:
+        print(row, file=sys.stderr, flush=True)
+        if log is not None:
+            with log.open("a") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+        yield row
+
+
+def _row(kept: dict) -> Row:
+    return Row(**{**kept, "causes": tuple(kept["causes"]), "claimed": tuple(kept["claimed"])})
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["fresh"])
+    parser.add_argument("--log", type=Path)
+    given = parser.parse_args()
     start = time.process_time()
-    rows = [_said(row) for made_of in (simulated(), simulated(23, "fresh"), dump_rows(row_of)) for row in made_of]
+    n_done = len(given.log.read_text().splitlines()) if given.log and given.log.exists() else 0
+    fresh = list(_kept_rows(given.log, simulated(FRESH, "fresh", after=n_done)))
+    if given.only:
+        kept = [_row(one) for one in json.loads((RESULTS / "causes.json").read_text())["rows"]]
+        rows = [replace(one, path="before" if one.path == "fresh" else one.path) for one in kept] + fresh
+    else:
+        rows = [*simulated(), *simulated(23, "before"), *fresh, *dump_rows(row_of)]
     made = {"cpu_s": time.process_time() - start, **circumstances(("oversharp", "numpy", "scipy", "duckdb"))}
-    kept = [{**asdict(row), "causes": list(row.causes)} for row in rows]
-    (RESULTS / "causes.json").write_text(json.dumps({**made, "rows": kept}, indent=1) + "\n")
+    (RESULTS / "causes.json").write_text(
+        json.dumps({**made, "rows": [{**asdict(row), "causes": list(row.causes)} for row in rows]}, indent=1) + "\n"
+    )
     (RESULTS / "causes.md").write_text(page(rows, made))
 
 

@@ -32,6 +32,13 @@ def is_sure(part: Estimate) -> bool:
     return part.low is not None and part.high is not None and (part.low > 0 or part.high < 0)
 
 
+def is_nearly_known(part: Estimate, whole: Estimate) -> bool:
+    """Whether its interval reaches no further to either side than a tenth of the whole change."""
+    if part.value is None or part.low is None or part.high is None:
+        return False
+    return max(part.value - part.low, part.high - part.value) <= _NEARLY_KNOWN * abs(whole.value or 0.0)
+
+
 def made_of_text(whole: Estimate, parts: Mapping[str, Estimate], *, k: int, place: str) -> str:
     """What is surely a part of a change of pass@``k`` (probability) from the base to ``place``, and the rest.
 
@@ -60,6 +67,6 @@ def made_of_text(whole: Estimate, parts: Mapping[str, Estimate], *, k: int, plac
 
 def _points(part: Estimate, whole: Estimate) -> str:
     """A part that is sure, with its interval where that is wide beside the whole change."""
-    value, low, high = part.value or 0.0, part.low or 0.0, part.high or 0.0
-    is_nearly_known = max(value - low, high - value) <= _NEARLY_KNOWN * abs(whole.value or 0.0)
-    return signed_text(value) + ("" if is_nearly_known else bounds_text(low, high, signed=True))
+    return signed_text(part.value or 0.0) + (
+        "" if is_nearly_known(part, whole) else bounds_text(part.low, part.high, signed=True)
+    )

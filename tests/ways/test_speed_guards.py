@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from diagnostics.ways import notation, programs
 
-PLAIN_RELATION = re.compile(r"[=≈<>≤≥]|\\(?:approx|[lg]eq?\b)")
+PLAIN_RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧]|\\(?:approx|[lg]eq?\b)")
 PLAIN_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
-PIECES = ("=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\", "<", " a bag", " A", "I am", "éa", "3", " ",
+PIECES = ("＝", "=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\", "<", " a bag", " A", "I am", "éa", "3", " ",
           "\n", "400 000", "1 234 567", "é a bc")  # fmt: skip
 
 
