@@ -301,17 +301,15 @@ def main() -> None:
     if "real" in asked and given.real is None:
         parser.error("--real is missing: the folder with the files of REAL")
     made = {name: PARTS[name](given) for name in asked}
-    here = circumstances(("numpy", "scikit-learn", "duckdb"))
+    here = {"reader": f"{READER.name} {READER.version}", **circumstances(("numpy", "scikit-learn", "duckdb"))}
     head = {
         "command": "python benchmarks/ways.py --demo runs/demo/audit.duckdb --real DIR --trained runs/ways",
-        "reader": f"{READER.name} {READER.version}",
         "joined_from": READER.joined_from,
     }
     if given.only:
         kept = json.loads(FILE.read_text(encoding="utf-8"))
-        anew = {**kept.get("made_anew", {}), **dict.fromkeys(asked, here)}
-        write("ways", {**head, **{name: kept[name] for name in PARTS if name in kept}, **made, "made_anew": anew,
-                       "machine": kept["machine"], "versions": kept["versions"]})  # fmt: skip
+        anew = {**kept.pop("made_anew", {}), **dict.fromkeys(asked, here)}
+        write("ways", {**kept, **made, "made_anew": anew})
     else:
         write("ways", {**head, **made, **here})
 

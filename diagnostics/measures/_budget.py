@@ -45,6 +45,8 @@ _TAKEN = ("lost", "ways")
 #: Guesses are the base's: where its grader accepts something wrong anyway, one more is not seen.
 _GUESSES = GROUPS.index("guesses")
 _DRAWS, _CONFIDENCE = 999, 0.95
+#: Beyond it rarely solved problems carry the change, and too few of their samples are correct for a way to be missed.
+MOST_K_OF_WAYS = 1
 _IS_KEPT_G = np.array([group not in _TAKEN for group in GROUPS])
 
 T = TypeVar("T", bound=str)
@@ -207,7 +209,8 @@ def piece_of(
 ) -> Piece:
     """The parts of one checkpoint at one k, problem by problem.
 
-    ``sharper_SPJ``: the chance that j samples of the base drawn sharper are all wrong, j = 0 … k.
+    ``sharper_SPJ``: the chance that j samples of the base drawn sharper are all wrong, j = 0 … k. Without ``ways``, and
+    at a k beyond ``MOST_K_OF_WAYS``, problems of which a way is gone are unexplained.
     """
     was, now = said(base, causes), said(late, causes)
     groups = grouped(was, now, k, guess_rate=guess_rate, ways=ways, rng=rng)
@@ -217,9 +220,11 @@ def piece_of(
     rest_GSP = found.pop(REST)
     present = frozenset(causes)
     late_GP, base_GSP = worlds.matched(present)
+    carried = {group: rest_GSP[place] for place, group in enumerate(GROUPS)}
+    if ways is None or k > MOST_K_OF_WAYS:
+        carried["unexplained"] = carried["unexplained"] + carried.pop("ways")
     return Piece(
-        parts={name: part_GSP.sum(axis=0) for name, part_GSP in found.items()}
-        | {group: rest_GSP[place] for place, group in enumerate(GROUPS) if group != "ways" or ways is not None},
+        parts={name: part_GSP.sum(axis=0) for name, part_GSP in found.items()} | carried,
         late=late_GP[_IS_KEPT_G].sum(axis=0),
         base=base_GSP[_IS_KEPT_G].sum(axis=0),
     )

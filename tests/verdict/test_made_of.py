@@ -46,3 +46,9 @@ def test_where_nothing_is_sure_nothing_is_said() -> None:
 
 def test_a_part_without_an_interval_is_not_sure() -> None:
     assert not is_sure(Estimate(value=-0.5, low=None, high=None))
+
+
+def test_a_part_is_sure_where_its_interval_would_leave_out_0_a_quarter_wider_too() -> None:
+    assert [is_sure(Estimate(value=0.05, low=0.05 - reach, high=0.06)) for reach in (0.039, 0.041)] == [True, False]
+    assert [is_sure(Estimate(value=-0.05, low=-0.06, high=reach - 0.05)) for reach in (0.039, 0.041)] == [True, False]
+    assert not is_sure(Estimate(value=0.0, low=0.0, high=0.0))

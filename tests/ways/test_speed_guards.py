@@ -13,8 +13,8 @@ from diagnostics.ways import notation, programs
 
 PLAIN_RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧]|\\(?:approx|[lg]eq?\b)")
 PLAIN_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
-PIECES = ("＝", "=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\", "<", " a bag", " A", "I am", "éa", "3", " ",
-          "\n", "400 000", "1 234 567", "é a bc")  # fmt: skip
+PIECES = ("＝", "=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\", "<", " a bag", " A", "I am", "éa", "3",
+          " ", "\n", "400 000", "1 234 567", "é a bc")  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
