@@ -82,7 +82,7 @@ def _findings(evidence: Evidence, checkpoint_id: str) -> list[Finding]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Correct:
     """Correct samples of each problem: of the leading way, of another one, of a way that is not known."""
 
     leading_P: Int[np.ndarray, " problem"]
@@ -97,7 +97,7 @@ class _Told:
         return np.asarray(self.beside_P + rng.binomial(self.unread_P, share_P))
 
 
-def _told(evidence: Evidence, checkpoint_id: str, leading: pd.Series) -> _Told:
+def _told(evidence: Evidence, checkpoint_id: str, leading: pd.Series) -> _Correct:
     own = besides_the_choice(evidence, checkpoint_id)
     own = own[own["problem_id"].isin(leading.index)]
     is_known, is_led = own["way"].notna(), own["way"] == own["problem_id"].map(leading)
@@ -106,7 +106,9 @@ def _told(evidence: Evidence, checkpoint_id: str, leading: pd.Series) -> _Told:
         found = own[rows].groupby("problem_id")["n"].sum()
         return np.asarray(found.reindex(leading.index, fill_value=0).to_numpy(dtype=np.int64))
 
-    return _Told(leading_P=summed(is_known & is_led), beside_P=summed(is_known & ~is_led), unread_P=summed(~is_known))
+    return _Correct(
+        leading_P=summed(is_known & is_led), beside_P=summed(is_known & ~is_led), unread_P=summed(~is_known)
+    )
 
 
 MEASURE = Measure(
