@@ -200,7 +200,8 @@ def page(rows: Sequence[Row], made: dict) -> str:
         "",
         "Dumps with the causes written into their responses, imported, graded by `math`, measured; the grader's "
         "corrupted rewards come with the dump, and `oversharp regrade --verifier math` grades again. The colder base "
-        "is planted as the answers of two draws that agree, at k = n / 16.",
+        "is planted as the answers of two draws that agree, at k = n / 16."
+        + (" As they were found before, too." if any(one.path == "dump" and one.told is None for one in rows) else ""),
         "",
         "| planted | problems × samples | k | true, points | found, points | leading part |",
         "|---|---|---:|---|---|---|",
