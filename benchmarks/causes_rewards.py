@@ -1,4 +1,14 @@
-"""A reward with a fault: a run is trained on it and audited by it, then graded again by the right one."""
+"""A reward with a fault: a run is trained on it and audited by it, then graded again by the right one.
+
+The problems are countdown's, in files without their modes: a line has ``prompt``, ``answer`` (the target), ``verifier``
+"expression", ``numbers``, ``operators`` and ``brackets``. Then, BASE being the demo's::
+
+    oversharp train --model BASE --problems train.jsonl --max-tokens 6 --max-steps 80 --save-every 80 --seed 5 \\
+        --verifier benchmarks/causes_rewards.py:near_enough --output-dir run
+    oversharp audit run --problems audit.jsonl --max-tokens 6 --n 128 --k 1,64 \\
+        --verifier benchmarks/causes_rewards.py:near_enough --out audit
+    oversharp regrade audit/audit.duckdb --verifier expression
+"""
 
 from __future__ import annotations
 
