@@ -3,12 +3,14 @@
 ``python benchmarks/published.py gsm8k=test.jsonl math500=… …`` takes files as ``--task benchmark:NAME=PATH`` does and
 writes ``results/published.json``: figures, rows by their number and hashes of the files, never their texts. For each
 file it asks of every problem: does the verifier accept the gold in a box? Does it refuse the gold of the next problem
-that has another one? Rows that it answers wrongly are named; so are golds that only ``exact`` can grade.
+that has another one? Rows that it answers wrongly are named; so are golds that only ``exact`` can grade. What was found
+of benchmarks that are not given stays as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
-from results import circumstances, write
+from results import RESULTS, circumstances, write
 
 from diagnostics.records.types import Problem
 from diagnostics.tasks.benchmarks import benchmark_of, benchmark_problems
@@ -64,6 +66,9 @@ def main() -> None:
         name, _, path = one.partition("=")
         files.append(tried(name, Path(path)))
         print({key: len(value) if isinstance(value, list) else value for key, value in files[-1].items()})
+    kept = json.loads((RESULTS / "published.json").read_text(encoding="utf-8"))["files"]
+    named = {one["benchmark"] for one in files}
+    files = sorted([one for one in kept if one["benchmark"] not in named] + files, key=lambda one: one["benchmark"])
     write("published", {"benchmark": "published", "files": files, **circumstances(("oversharp", "math-verify"))})
 
 

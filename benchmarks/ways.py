@@ -1,12 +1,14 @@
 """Are ways of solving recovered, and are losses of them found? On the demo, on generated solutions, on real ones.
 
-``python benchmarks/ways.py --demo runs/demo/audit.duckdb --real DIR`` (ten minutes on one core) writes
-``benchmarks/results/ways.json``. DIR holds the files of ``REAL`` under these names; none of them is ours, so that the
-table of judged pairs, ``benchmarks/ways_judged.json``, has the hashes of their texts alone. Four questions:
+``python benchmarks/ways.py --demo runs/demo/audit.duckdb --real DIR --trained runs/ways`` (a quarter of an hour on one
+core) writes ``benchmarks/results/ways.json``; with ``--only PART`` of it that part alone. DIR holds the files of
+``REAL`` under these names; none of them is ours, so that the judged pairs in ``benchmarks/ways_judged.json`` have the
+hashes of their texts alone. Runs that are missing in ``runs/ways`` are trained. Five questions:
 
 - demo: the tasks list every correct response. With the list hidden, are its modes recovered from the texts?
 - paraphrase: the ways stay as they were, and the words, the order, the names and the layout change. False alarms?
 - collapse: minority ways go while the wording becomes more diverse. Power?
+- agreement: does the test on ways say what the test on listed modes says (``ways_agreement``)?
 - real: how much is read of solutions that models wrote, and do people agree with what is called one way?
 """
 
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from itertools import chain
@@ -32,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
 import numpy as np
 from results import circumstances, digits, write
+from ways_agreement import agreement, class_of
 from ways_generated import APPROACHES, Problem, drawn_problem, render
 
 from diagnostics.engine.ways import read_ways
@@ -69,6 +72,7 @@ REAL = {
     ),
 }
 JUDGED = Path(__file__).parent / "ways_judged.json"
+FILE = Path(__file__).parent / "results" / "ways.json"
 READER = get_reader()
 N_PROBLEMS, N, WORDINGS = 100, 64, 8
 LEVEL = 0.05
@@ -94,7 +98,7 @@ def demo(path: Path) -> dict[str, Any]:
                 JOIN response_ways USING (problem_id, response_id)
                 WHERE correct AND NOT greedy
                 GROUP BY ALL ORDER BY ALL""")
-    rows["up_to_order"] = [_value_at_random(mode) for mode in rows["mode"]]
+    rows["up_to_order"] = [class_of(mode) for mode in rows["mode"]]
     found: dict[str, list[float]] = {"written": [], "way": [], "way against listed modes": []}
     for _, own in rows.groupby("problem_id"):
         own = own.loc[own.index.repeat(own["n"])]
@@ -110,13 +114,6 @@ def demo(path: Path) -> dict[str, Any]:
         "ways": int(rows.groupby("problem_id")["way"].nunique().sum()),
         "mean_adjusted_rand": {name: digits(float(np.mean(values))) for name, values in found.items()},
     }
-
-
-def _value_at_random(expression: str) -> str:
-    """Equal for two expressions exactly if they are the same polynomial in their numbers: no reader of ours."""
-    numbers = {str(n): repr(1.0 + np.random.default_rng(n).random()) for n in range(100)}
-    tokens = [numbers.get(token, token) for token in expression.split()]
-    return f"{eval(' '.join(tokens), {'__builtins__': {}}):.9f}"
 
 
 # ---- generated solutions
@@ -159,13 +156,14 @@ class Series:
 
 def generated(n_series: int, late_of: Callable[[np.ndarray], np.ndarray], seed: int) -> dict[str, Any]:
     """How often the two tests find a loss, where the base words tersely and the checkpoint at length."""
-    found, unknown = {"minority_ways_p": 0, "ways_fallen": 0}, []
+    found, unknown = {"minority_ways_p": 0, "minority_ways_p, alike": 0, "ways_fallen": 0}, []
     for number in range(n_series):
         series = Series(np.random.default_rng([seed, number]))
         late_PA = late_of(series.mixture_PA)
         rows = [*series.rows("base", series.mixture_PA, 0.1), *series.rows("late", late_PA, 0.9)]
         evidence = tiny_ways(rows, n=N)
-        found["minority_ways_p"] += (minority_ways(evidence)[0].value or 0.0) <= LEVEL
+        for name, one in zip(found, minority_ways(evidence), strict=False):  # the first two
+            found[name] += (one.value or 0.0) <= LEVEL
         found["ways_fallen"] += (ways_fallen(evidence)[0].value or 0.0) > 0
         unknown.append(sum(row[4] for row in rows if row[2] is None) / sum(row[4] for row in rows))
     return {
@@ -293,27 +291,42 @@ def _said(one: Signature, other: Signature) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", type=Path, required=True)
-    parser.add_argument("--real", type=Path, required=True)
+    parser.add_argument("--demo", type=Path, default=Path("runs/demo/audit.duckdb"))
+    parser.add_argument("--real", type=Path)
+    parser.add_argument("--trained", type=Path, default=Path("runs/ways"))
     parser.add_argument("--series", type=int, default=200)
+    parser.add_argument("--only", action="append", choices=list(PARTS), help="may be repeated; the others are kept")
     given = parser.parse_args()
-    result = {
-        "command": "python benchmarks/ways.py --demo runs/demo/audit.duckdb --real DIR",
-        "reader": f"{READER.name} {READER.version}",
+    asked = given.only or list(PARTS)
+    if "real" in asked and given.real is None:
+        parser.error("--real is missing: the folder with the files of REAL")
+    made = {name: PARTS[name](given) for name in asked}
+    here = {"reader": f"{READER.name} {READER.version}", **circumstances(("numpy", "scikit-learn", "duckdb"))}
+    head = {
+        "command": "python benchmarks/ways.py --demo runs/demo/audit.duckdb --real DIR --trained runs/ways",
         "joined_from": READER.joined_from,
-        "demo": demo(given.demo),
-        "real": real(given.real),
-        "paraphrase": generated(given.series, lambda mixture_PA: mixture_PA, seed=1),
-        "collapse": {
-            f"{kept:.0%} of the minority ways kept": generated(
-                given.series * 3 // 10, partial(collapsed, kept=kept), seed=seed
-            )
-            for kept, seed in COLLAPSES.items()
-        },
-        "different_word_triples": surface_diversity(3),
-        **circumstances(("numpy", "scikit-learn", "duckdb")),
     }
-    write("ways", result)
+    if given.only:
+        kept = json.loads(FILE.read_text(encoding="utf-8"))
+        anew = {**kept.pop("made_anew", {}), **dict.fromkeys(asked, here)}
+        write("ways", {**kept, **made, "made_anew": anew})
+    else:
+        write("ways", {**head, **made, **here})
+
+
+PARTS: Mapping[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "demo": lambda given: demo(given.demo),
+    "real": lambda given: real(given.real),
+    "paraphrase": lambda given: generated(given.series, lambda mixture_PA: mixture_PA, seed=1),
+    "collapse": lambda given: {
+        f"{kept:.0%} of the minority ways kept": generated(
+            given.series * 3 // 10, partial(collapsed, kept=kept), seed=seed
+        )
+        for kept, seed in COLLAPSES.items()
+    },
+    "different_word_triples": lambda given: surface_diversity(3),
+    "agreement": lambda given: agreement(given.trained),
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -45,9 +45,12 @@ _TAKEN = ("lost", "ways")
 #: Guesses are the base's: where its grader accepts something wrong anyway, one more is not seen.
 _GUESSES = GROUPS.index("guesses")
 _DRAWS, _CONFIDENCE = 999, 0.95
+#: Beyond it rarely solved problems carry the change, and too few of their samples are correct for a way to be missed.
+MOST_K_OF_WAYS = 1
 _IS_KEPT_G = np.array([group not in _TAKEN for group in GROUPS])
 
 T = TypeVar("T", bound=str)
+K = TypeVar("K")
 #: Of groups of problems, and last what the base's own samples lose, beside each point of the colder base.
 Values = Float[np.ndarray, "row point problem"]
 
@@ -206,7 +209,8 @@ def piece_of(
 ) -> Piece:
     """The parts of one checkpoint at one k, problem by problem.
 
-    ``sharper_SPJ``: the chance that j samples of the base drawn sharper are all wrong, j = 0 … k.
+    ``sharper_SPJ``: the chance that j samples of the base drawn sharper are all wrong, j = 0 … k. Without ``ways``, and
+    at a k beyond ``MOST_K_OF_WAYS``, problems of which a way is gone are unexplained.
     """
     was, now = said(base, causes), said(late, causes)
     groups = grouped(was, now, k, guess_rate=guess_rate, ways=ways, rng=rng)
@@ -216,9 +220,11 @@ def piece_of(
     rest_GSP = found.pop(REST)
     present = frozenset(causes)
     late_GP, base_GSP = worlds.matched(present)
+    carried = {group: rest_GSP[place] for place, group in enumerate(GROUPS)}
+    if ways is None or k > MOST_K_OF_WAYS:
+        carried["unexplained"] = carried["unexplained"] + carried.pop("ways")
     return Piece(
-        parts={name: part_GSP.sum(axis=0) for name, part_GSP in found.items()}
-        | {group: rest_GSP[place] for place, group in enumerate(GROUPS) if group != "ways" or ways is not None},
+        parts={name: part_GSP.sum(axis=0) for name, part_GSP in found.items()} | carried,
         late=late_GP[_IS_KEPT_G].sum(axis=0),
         base=base_GSP[_IS_KEPT_G].sum(axis=0),
     )
@@ -234,20 +240,21 @@ def budgets(
     """Of each piece the whole change (``all``) and its parts, means over problems, which add up to it.
 
     The first piece is of pass@1. One bootstrap over problems, or their clusters, draws all of them together; the
-    intervals of a piece hold together with 95 %: the largest deviation of any part over its standard error. A variance
-    floor as of ``intervals.share_interval``, and Student's t for the normal.
+    intervals of all pieces hold together with 95 %: the largest deviation of any part over its standard error. A
+    variance floor as of ``intervals.share_interval``, and Student's t for the normal.
     """
     columns_PX = np.concatenate([_columns(one) for one in pieces]).T
     unit_UX = by_cluster(columns_PX, named_clusters(cluster_P))
     mean_DX = np.vstack([unit_UX.mean(axis=0)[None], resampled_means(unit_UX, rng=rng, draws=_DRAWS)])
     ends = np.cumsum([len(_columns(one)) for one in pieces])[:-1]
     means = [_means(one, own_DX) for one, own_DX in zip(pieces, np.split(mean_DX, ends, axis=1), strict=True)]
-    made = []
-    for one, weight_SD in zip(means, _weights(means, sharpness_S), strict=True):
+    drawn: dict[tuple[int, str], np.ndarray] = {}
+    for place, (one, weight_SD) in enumerate(zip(means, _weights(means, sharpness_S), strict=True)):
         parts = {name: (weight_SD * part_SD).sum(axis=0) for name, part_SD in one.parts.items()}
-        drawn = {"all": np.asarray(sum(parts.values())), **parts}
-        made.append(_together(drawn, len(columns_PX), len(unit_UX), cluster_P))
-    return made
+        whole_D = np.asarray(sum(parts.values()))
+        drawn |= {(place, name): one_D for name, one_D in {"all": whole_D, **parts}.items()}
+    found = _together(drawn, len(columns_PX), len(unit_UX), cluster_P)
+    return [{name: own for (at, name), own in found.items() if at == place} for place in range(len(pieces))]
 
 
 def _columns(piece: Piece) -> Float[np.ndarray, "column problem"]:
@@ -278,12 +285,12 @@ def _weights(means: Sequence[Piece], sharpness_S: Float[np.ndarray, " point"]) -
 
 
 def _together(
-    drawn: Mapping[str, Float[np.ndarray, " draw"]],
+    drawn: Mapping[K, Float[np.ndarray, " draw"]],
     n_problems: int,
     n_units: int,
     cluster_P: Int[np.ndarray, " problem"] | None,
-) -> dict[str, Interval]:
-    """The first draw is what was observed."""
+) -> dict[K, Interval]:
+    """Intervals that hold together, by the same keys; the first draw is what was observed."""
     named_P = named_clusters(cluster_P)
     if n_units < 2 or few_clusters(cluster_P) is not None:
         why = few_clusters(cluster_P)

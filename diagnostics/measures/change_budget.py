@@ -14,12 +14,14 @@ rarely solved at both that luck would look the same; ``ways`` are solved by both
 went is gone; ``unexplained`` is what moved on the others.
 Unit: probability (difference). Estimator: unbiased pass@k; which group a problem is of is told by samples that do not
 count in its part, averaged over 32 splits, so that two draws of one law have parts of mean 0. 95 % intervals of all
-parts of a budget at once: a bootstrap over problems that draws them together. n counts problems.
-Limits: a part says what would be otherwise, not what was done to the model. At large k it is rarely solved problems
-that move: there a way that is gone is not told from a problem that is lost, a guess or a colder base, and ``ways`` is
-too small. Guesses are few: their part is no better known than their number. Samples that are cut off may be wrong more
-often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other groups. Where
-fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any nothing is undone.
+parts of a checkpoint's budgets at once, whatever the k: a bootstrap over problems that draws them together. n counts
+problems.
+Limits: a part says what would be otherwise, not what was done to the model. Beyond pass@1 it is rarely solved problems
+that move: there a way that is gone is not told from a problem that is lost, a guess or a colder base, so that ``ways``
+is known at k = 1 alone. Guesses are few: their part is no better known than their number. Samples that are cut off may
+be wrong more often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other
+groups. Where fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any
+nothing is undone.
 Source: ours. Shapley 1953 (A value for n-person games). Cover@τ, with a τ that follows the accepted guesses, for the
 groups; ``frontier_loss`` for the colder base.
 
@@ -41,7 +43,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._budget import budgets, piece_of
+from diagnostics.measures._budget import MOST_K_OF_WAYS, budgets, piece_of
 from diagnostics.measures._budget_groups import GROUPS, Ways
 from diagnostics.measures._budget_laws import Graded, Gradings, Undoable, missed, said
 from diagnostics.measures._counts import OF_ANSWERS, CorrectCounts, common_counts, sampled_counts
@@ -59,6 +61,9 @@ _COUNTED = ["n", "n_correct", "n_cut", "n_unread"]
 _CUT_NOT_TOLD = "not every graded sample tells why it ended"
 _UNREAD_NOT_TOLD = "another tool graded, which does not tell what it could not read"
 _ONE_GRADER = "graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its own"
+_WAYS_AT_1 = (
+    "a way that is gone is told at k = 1 alone: beyond it rarely solved problems count, and few samples tell their ways"
+)
 _BY_FIRST = "known of what the first verifier accepts alone"
 
 
@@ -109,6 +114,8 @@ def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> It
     for k, parts in zip(ks, made, strict=True):
         if isinstance(ways, str):
             why["ways"] = ways
+        elif k > MOST_K_OF_WAYS:
+            why["ways"] = _WAYS_AT_1
         why["sharpening"] = sharper.why or f"the colder base reaches k = {sharper.k} alone"
         for scope in SCOPES:
             yield told(MEASURE, checkpoint_id, parts.get(scope, why.get(scope, "")), scope=scope, k=k)

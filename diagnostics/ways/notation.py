@@ -9,7 +9,9 @@ MOST_CHARACTERS, END_CHARACTERS = 49_152, 16_384
 
 _ONE_FOR_ONE = str.maketrans(
     {"×": "*", "·": "*", "∙": "*", "÷": "/", "−": "-", "–": "-", "≈": "=", "≤": "=", "≥": "=", "<": "=", ">": "=",
-     "$": "", "&": "", "²": "^2 ", "³": "^3 ", "°": "", "π": "\\pi ", "⇒": ";", "→": ";", "\t": " "}
+     "$": "", "&": "", "²": "^2 ", "³": "^3 ", "°": "", "π": "\\pi ", "⇒": ";", "→": ";", "\t": " ", "⋅": "*", "∗": "*",
+     "✕": "*", "≦": "=", "≧": "=", "€": "", "£": "", "¥": "", "，": ";", "；": ";",
+     **{chr(ord(sign) + 0xFEE0): sign for sign in "0123456789()*+-./<=>%"}, "＜": "=", "＞": "="}
 )  # fmt: skip
 _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox|operatorname)\s?\{[^{}]{0,200}\}")
@@ -24,18 +26,23 @@ _COMMANDS = {
     ",": "", "!": "", " ": "", ";": "", ":": "", "(": ";", ")": ";", "[": ";", "]": ";", "{": "(", "}": ")",
 }  # fmt: skip
 _EMPTY_POWER = re.compile(r"\^(?:\{ ?\}| )?(?=[\s=+*/;.,)}-]|$)")
-# Those that look behind begin with the sign itself, which the search finds much faster than what stands before it.
+# Those that look behind begin with the sign itself, which the search finds much faster than what stands before it, or
+# than one of several alternatives.
 _TIMES = re.compile(r"[xX](?:(?<=[\d)%][xX])|(?<=[\d)%a-z] [xX]))(?= ?[\d(])")
 #: Words after a number that are no unit: they part one equation from the next.
 _LINKS = r"(?!(?:x|so|and|or|then|thus|hence|is|are|was|gives?|which|because|since|when|if|while|but|therefore|to)\b)"
+#: Of other scripts a single letter is a unit too: it is no unknown.
+_OTHER = "À-ÖØ-öø-žͰ-ӿ぀-ヿ一-鿿가-힣"
 _UNIT = re.compile(
-    rf"([\d)%}}])[ ]?{_LINKS}[A-Za-z’'-]{{2,20}}(?:[ ]{_LINKS}[|A-Za-z’'-]{{1,20}}){{0,3}}(?:/[A-Za-z]{{1,20}}){{0,2}}"
+    rf"([\d)%}}])[ ]?{_LINKS}(?:[A-Za-z{_OTHER}’'-]{{2,20}}|[{_OTHER}])"
+    rf"(?:[ ]{_LINKS}[|A-Za-z{_OTHER}’'-]{{1,20}}){{0,3}}(?:/[A-Za-z{_OTHER}]{{1,20}}){{0,2}}"
     r"(?=[ ]?[-+*/=)])"
 )
 _PER_UNIT = re.compile(r"/(?<=[\d)%}]/)[A-Za-z]{2,20}")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d.])")
-_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
-RELATION = re.compile(r"[=≈<>≤≥]|\\(?:approx|[lg]eq?\b)")
+_AFTER_DIGIT = re.compile(r" \d{3}(?<=\d \d{3})")
+_ARTICLE = re.compile(r"[aAI](?<!\w[aAI])(?= [A-Za-z]{2})")
+RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧\\](?:(?<!\\)|(?:approx|[lg]eq?\b))")
 
 
 def in_one_notation(text: str) -> str:
@@ -58,6 +65,7 @@ def in_one_notation(text: str) -> str:
         text = _EMPTY_POWER.sub("", text)
     if "_" in text:
         text = _SUBSCRIPT.sub("", text)
-    text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
+    if _AFTER_DIGIT.search(text):
+        text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
     text = _ARTICLE.sub("|", text)  # no unknowns
     return _UNIT.sub(r"\1", _PER_UNIT.sub("", _TIMES.sub("*", text)))

@@ -32,6 +32,8 @@ from diagnostics.ways.values import (
 )
 
 MOST_CHARACTERS, MOST_NODES, MOST_DEPTH = 20_000, 3_000, 50
+#: No program has more nodes than that for each of its characters ("a+a" has 8): those of short ones are not counted.
+_NODES_PER_CHARACTER = 4
 _FENCED = re.compile(r"```([^\n`]{0,20})\n(.*?)(?:```|\Z)", re.DOTALL)
 _PYTHON = frozenset({"", "python", "py", "python3"})
 _BARE = re.compile(r"\s*(?:def \w+\(|import \w|from \w+ import |print\()")
@@ -78,7 +80,7 @@ def read_program(source: str) -> list[Computation] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a foreign program's strings escape is its own affair
             tree = ast.parse(source)
-            if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
+            if len(source) * _NODES_PER_CHARACTER > MOST_NODES and sum(1 for _ in ast.walk(tree)) > MOST_NODES:
                 return None
         reader = _Program()
         reader.body(tree.body)

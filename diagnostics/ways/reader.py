@@ -25,7 +25,7 @@ class StepsReader:
     """
 
     name = "steps"
-    version = 1
+    version = 2
     #: Halfway between the similarities of judged pairs that part the same ways from different ones best.
     joined_from = 0.7
 

@@ -203,6 +203,18 @@ def test_a_fall_where_a_way_is_gone_and_another_left_is_told_as_ways() -> None:
     assert values_at(replace(evidence, frames={**evidence.frames, "way_counts": kept}), 1)["ways"] == 0.0
 
 
+def test_beyond_pass_at_1_ways_are_not_told_from_what_else_rarely_solved_problems_lose() -> None:
+    evidence = evidence_of(np.full(100, 24), np.full(100, 8))
+    frame = ways_of({"base": {"sum": 8, "product": 4}, "late": {"product": 4}}, 100)
+    told = replace(evidence, frames={**evidence.frames, "way_counts": frame})
+    at = {(one.scope, one.k): one for one in compute(told)}
+    largest = max(k for _, k in at)
+    assert at["ways", 1].value < -0.05
+    assert at["ways", largest].value is None
+    assert at["ways", largest].why.startswith("a way that is gone is told at k = 1 alone")
+    assert at["unexplained", largest].value == pytest.approx(at["all", largest].value, abs=1e-9)
+
+
 def test_ways_are_those_of_what_the_second_grader_accepts_where_it_is_asked() -> None:
     base, late = np.full(100, 32), np.full(100, 16)
     evidence = with_second(evidence_of(base, late // 4), base=base, late=late)

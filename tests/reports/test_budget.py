@@ -38,9 +38,9 @@ def test_the_sentence_names_what_is_sure_and_sums_up_the_rest(context: Context) 
     told = budgeted(context)
     series = told.series[0]
     assert budget_sentence(told, series) == (
-        f"Of the −12.0 points of pass@4 from the base to {series.step_text(series.last_step)}, −8.0 are what "
-        "sharpening the base alone does and −3.0 are samples that were cut off; the other parts, each of which may be "
-        "0, add up to −1.0."
+        f"Of the −12.0 points of pass@4 from the base to {series.step_text(series.last_step)}, −8.0 [−10.0, "
+        "−6.0] are what sharpening the base alone does and −3.0 are samples that were cut off; the other parts, each "
+        "of which may be 0, add up to −1.0."
     )
     assert budget_sentence(told, series) in decision(told).sentences
 

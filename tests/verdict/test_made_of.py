@@ -6,7 +6,7 @@ from diagnostics.measures.change_budget import PARTS
 from diagnostics.verdict.made_of import PARTS_IN_WORDS, is_sure, made_of_text
 from diagnostics.verdict.record import Estimate
 
-LOST = Estimate(value=-0.02, low=-0.03, high=-0.01)
+LOST = Estimate(value=-0.02, low=-0.03, high=-0.0101)
 SHARPER = Estimate(value=-0.08, low=-0.1, high=-0.06)
 REST = Estimate(value=-0.01, low=-0.04, high=0.02)
 WHOLE = Estimate(value=-0.11, low=-0.15, high=-0.07)
@@ -19,14 +19,22 @@ def test_every_part_of_the_measure_has_its_words() -> None:
 def test_sure_parts_come_by_size_and_the_rest_is_summed_up() -> None:
     parts = {"lost": LOST, "sharpening": SHARPER, "unexplained": REST}
     assert made_of_text(WHOLE, parts, k=64, place="step 100") == (
-        "Of the −11.0 points of pass@64 from the base to step 100, −8.0 are what sharpening the base alone does and "
-        "−2.0 are problems that are no longer solved; the other parts, each of which may be 0, add up to −1.0."
+        "Of the −11.0 points of pass@64 from the base to step 100, −8.0 [−10.0, −6.0] are what sharpening the base "
+        "alone does and −2.0 are problems that are solved no more often now than by luck; the other parts, each of "
+        "which may be 0, add up to −1.0."
     )
+
+
+def test_a_part_that_is_not_known_to_a_tenth_of_the_change_stands_with_its_interval() -> None:
+    near, far = (Estimate(value=-0.1, low=-0.1 - reach, high=-0.1 + reach) for reach in (0.0095, 0.0105))
+    whole = Estimate(value=-0.1, low=-0.12, high=-0.08)
+    told = [made_of_text(whole, {"lost": one}, k=1, place="step 2") for one in (near, far)]
+    assert ["step 2, −10.0 are" in told[0], "step 2, −10.0 [−11.1, −8.9] are" in told[1]] == [True, True]
 
 
 def test_a_rest_that_would_be_printed_as_nothing_is_not_told() -> None:
     whole = Estimate(value=-0.0204, low=-0.03, high=-0.01)
-    assert made_of_text(whole, {"lost": LOST}, k=1, place="step 2").endswith("are problems that are no longer solved.")
+    assert made_of_text(whole, {"lost": LOST}, k=1, place="step 2").endswith("no more often now than by luck.")
 
 
 def test_where_nothing_is_sure_nothing_is_said() -> None:
@@ -38,3 +46,9 @@ def test_where_nothing_is_sure_nothing_is_said() -> None:
 
 def test_a_part_without_an_interval_is_not_sure() -> None:
     assert not is_sure(Estimate(value=-0.5, low=None, high=None))
+
+
+def test_a_part_is_sure_where_its_interval_would_leave_out_0_a_quarter_wider_too() -> None:
+    assert [is_sure(Estimate(value=0.05, low=0.05 - reach, high=0.06)) for reach in (0.039, 0.041)] == [True, False]
+    assert [is_sure(Estimate(value=-0.05, low=-0.06, high=reach - 0.05)) for reach in (0.039, 0.041)] == [True, False]
+    assert not is_sure(Estimate(value=0.0, low=0.0, high=0.0))

@@ -9,6 +9,7 @@ import pytest
 
 from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
+from diagnostics.verifiers.killable import Outcome
 from diagnostics.verifiers.math import MathVerifier, StrictMathVerifier
 
 #: Hangs in C: neither SIGALRM nor a thread gets it out.
@@ -126,6 +127,27 @@ def test_golds_that_can_be_graded(math_verifier: MathVerifier, gold: str) -> Non
 def test_a_gold_that_cannot_be_parsed_is_an_error_of_the_data(math_verifier: MathVerifier, gold: str) -> None:
     with pytest.raises(ProblemError, match="answer"):
         math_verifier.check_gold(problem(gold))
+
+
+@pytest.mark.parametrize(("late", "is_gold"), [(2, True), (3, False)])
+def test_a_gold_that_a_busy_machine_was_late_with_is_asked_of_again(
+    late: int, is_gold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def answered(function: object, calls: list[tuple[str]]) -> list[Outcome[str]]:
+        asked.extend(calls)
+        is_late = len(asked) <= late
+        return [Outcome(value=None if is_late else "", state="timeout" if is_late else "ok", reason="late")]
+
+    with MathVerifier() as verifier:
+        monkeypatch.setattr(verifier._pool, "map", answered)
+        if is_gold:
+            verifier.check_gold(problem("\\dfrac{9}{7}"))
+        else:
+            with pytest.raises(ProblemError, match="late"):
+                verifier.check_gold(problem("\\dfrac{9}{7}"))
+    assert len(asked) == 3
 
 
 def test_a_poisoned_answer_costs_its_timeout_once_and_nothing_else() -> None:

@@ -112,6 +112,22 @@ def test_an_expression_as_it_is_written_is_finer_than_its_way() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "所以 16 - 3 = 13 個，13 個 × 2 = 26 個。",
+        "１６－３＝１３，１３×２＝２６",
+        "Итак, 16 - 3 = 13 кг, а 13 кг · 2 = 26 кг.",
+        "16 - 3 = 13 pièces, 13 pièces ⋅ 2 = 26 pièces",
+        "16 - 3 = 13 €, also 13 € ∗ 2 = 26 €",
+        "따라서 16 - 3 = 13개, 13개 * 2 = 26개",
+        "16 - 3 = 13 μg and 13 μg * 2 = 26 μg",
+    ],
+)
+def test_other_languages_and_their_signs_make_no_other_way(text: str) -> None:
+    assert read(text).steps == read("16 - 3 = 13 eggs, 13 eggs * 2 = 26 eggs").steps == ("13", "26")
+
+
+@pytest.mark.parametrize(
     ("text", "why"), [(" \n", EMPTY), ("The answer is clearly 9.", NO_STEP), ("n = 5 and y = 7", NO_STEP)]
 )
 def test_a_way_that_is_not_known_has_a_reason_and_no_class(text: str, why: str) -> None:
