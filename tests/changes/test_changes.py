@@ -235,6 +235,18 @@ def test_what_cannot_be_compared_is_one_line(
     assert err.count("\n") == 1
 
 
+def test_of_a_base_alone_nothing_is_lost_and_no_other_step_is_asked_for(store_path: Path, tmp_path: Path) -> None:
+    """As an audit leaves it that was stopped when it had drawn its base."""
+    path = Path(shutil.copy(store_path, tmp_path))
+    with duckdb.connect(str(path)) as store:
+        store.execute(
+            "DELETE FROM samples WHERE checkpoint_id IN (SELECT checkpoint_id FROM series_checkpoints WHERE step > 0)"
+        )
+    with pytest.raises(ConfigError) as raised:
+        oversharp.lost(path)
+    assert str(raised.value) == "run: there are samples of the base alone, and nothing to compare it with"
+
+
 @pytest.mark.parametrize("verb", ["report", "ship", "export", "diff --steps 0 20", "lost"])
 def test_what_reads_a_store_takes_as_much_memory_as_it_is_given(
     run: Callable[..., tuple[int, str, str]], store_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch

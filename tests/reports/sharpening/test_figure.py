@@ -21,6 +21,7 @@ from reports.render import render_page
 from reports.sharpening.figure import (
     HOW,
     HOW_OF_SAMPLES,
+    ONE_SCALE,
     figures_of_joined,
     first_figure,
     shared_figure,
@@ -272,6 +273,32 @@ def test_series_that_cannot_be_compared_each_have_a_panel_on_the_first_screen(co
     page = build_page(made)
     assert [one.figure_id for one in page.decision.figures] == ["sharpening", "coverage-map"]
     assert figures_of_joined(made) == ()
+
+
+def test_samples_of_another_tool_share_a_panel_where_they_are_compared_because_they_have_one_base(
+    context: Context,
+) -> None:
+    """Two imports know no weights: each has a base of its own, and `oversharp ship` finds them the same samples."""
+    made = context
+    for number, series in enumerate(context.series):
+        ids = series.name + series.checkpoints["checkpoint_id"]
+        own = series.checkpoints.assign(kind="recorded", checkpoint_id=ids)
+        made = with_series(made, number, checkpoints=own, verdict=replace(VERDICT, series=series.name))
+    apart, together = made, made
+    for number, series in enumerate(made.series):
+        assert series.verdict is not None
+        alone, both = (
+            replace(series.verdict, shipping=Recommendation(series=names))
+            for names in ((series.name,), ("grpo", "iac"))
+        )
+        apart, together = with_series(apart, number, verdict=alone), with_series(together, number, verdict=both)
+    for one in (made, apart):
+        assert [panel.title for panel in first_figure(one).panels] == ["grpo: pass@4", "iac: pass@4"]
+    shared = first_figure(together)
+    assert shared.title == "grpo and iac: better, or only sharper?"
+    assert plane(shared).names == (("base", "", "", "step 30"), ("", "", "", "step 30")), "one base, named once"
+    assert ONE_SCALE in first_figure(apart).caption
+    assert ONE_SCALE not in shared.caption
 
 
 def test_of_three_series_those_of_one_base_share_a_panel_and_come_by_themselves_further_down(
