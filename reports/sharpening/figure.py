@@ -31,8 +31,6 @@ HOW_OF_SAMPLES = (
     "How much of this path drawing the base sharper would give was not measured: these samples have no draws of the "
     "base at lower temperatures, and it takes the checkpoints themselves to draw them (oversharp audit --controls)."
 )
-#: Of several pictures beside each other.
-ONE_SCALE = " The axes of all pictures are equally long, so that equal moves look equal; they begin elsewhere."
 _MOST_STEPS = 4  # named on a path
 _SOLID_STYLES = 6  # from one style with a solid line to the next
 _PROBABILITY = display_of("probability", signed=False)
@@ -104,8 +102,7 @@ def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figur
             all_points,
             is_colder=any(len(one.colder) > 1 for one in all_points),
             has_ring=any(isinstance(panel, Plane) and panel.ringed for one in made for panel in one.panels),
-        )
-        + (ONE_SCALE if len(made) > 1 else ""),
+        ),
         y_label="pass@k (probability)",
         panels=tuple(replace(one.panels[0], title=title) for one, title in zip(made, titles, strict=True)),
         notes=tuple(dict.fromkeys(note for group in groups for note in _notes_of(context, group))),

@@ -205,6 +205,21 @@ def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[
     assert raised.value.as_flags.startswith("--")
 
 
+def test_an_export_of_a_named_picture_says_which_file_it_is(
+    run: Callable[..., tuple[int, str, str]], store_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    asked = ("export", str(store_path), "--out", str(out), "--figure", "frontier", "--format")
+    code, printed, _ = run(*asked, "pdf,latex")
+    pdf, tex = (out / "plots" / f"better-or-only-sharper-run.{form}" for form in ("pdf", "tex"))
+    assert (code, printed) == (0, f"picture          {pdf}\ntable            {tex}\n")
+    assert pdf.exists()
+    assert tex.exists()
+    _, printed, _ = run(*asked, "svg", "--json")
+    (written,) = json.loads(printed)["written"]
+    assert (written["n"], written["files"]) == (1, [str(pdf.with_suffix(".svg"))])
+
+
 def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it has .* and others"):
         oversharp.export(store_path, figures=["nix"], out=tmp_path / "new")
