@@ -190,7 +190,7 @@ class Plane(Panel):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure: one SVG per panel, so that panels stack on a phone; all panels share the y axis."""
+    """One figure: one SVG per panel, so that panels stack on a phone; they share the y axis, planes its length."""
 
     figure_id: str
     title: str

@@ -238,13 +238,13 @@ def _coded(text: str) -> Markup:
 
 
 def _pictures(decision: Decision) -> str:
-    """How many panels stand side by side on the first screen: up to 4, or rows of them where each base has its own.
+    """How many panels stand side by side on the first screen: up to 4, or "bases" where each base has its own.
 
     Waterfalls have a row of their own.
     """
     beside = [one for one in decision.figures if not any(isinstance(panel, Waterfall) for panel in one.panels)]
     panels = [len(figure.panels) for figure in beside]
-    return "rows" if len(panels) > 1 and panels[0] > 1 else str(min(sum(panels), 4))
+    return "bases" if len(panels) > 1 and panels[0] > 1 else str(min(sum(panels), 4))
 
 
 def _sparkline(courses: tuple[Course, ...]) -> Markup:

@@ -43,10 +43,10 @@ def write_plots(
     *,
     figures: Sequence[str] = (),
     replace: bool = False,
-) -> int:
+) -> tuple[str, ...]:
     """Write the pictures that ``figures`` names, or all, in every format into ``folder``, with titles and captions.
 
-    Others that lie there stay, and so do their lines of the index. Returns the number of pictures. Raises
+    Others that lie there stay, and so do their lines of the index. Returns the names of the files. Raises
     ``ConfigError`` for a name that no picture has, and where a file of it is there, unless ``replace``.
     """
     from reports.pictures.files import figure_pictures
@@ -73,7 +73,7 @@ def write_plots(
             lines.append(f"- [{file}]({file}) **{title}{end}** {caption}".rstrip())
             advance(1)
     _write_index(folder / INDEX, lines)
-    return len(names)
+    return tuple(_file(name, form) for name in names for form in formats)
 
 
 def _file(name: str, form: FigureFormat) -> str:

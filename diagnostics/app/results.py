@@ -259,11 +259,17 @@ def show_conversion(result: Conversion, as_json: bool) -> int:
 def show_export(result: ExportResult, as_json: bool) -> int:
     """What was written."""
     if as_json:
-        written = [{"what": one.what, "path": str(one.path), "n": one.n} for one in result.written]
+        written = [
+            {"what": one.what, "path": str(one.path), "n": one.n, "files": [str(file) for file in one.files]}
+            for one in result.written
+        ]
         _print_json({"series": result.series, "written": written, "push": result.push})
     else:
         for one in result.written:
-            _say(f"{one.what:16} {one.path}  ({one.n:,})")
+            if not one.files:
+                _say(f"{one.what:16} {one.path}  ({one.n:,})")
+            for file in one.files:
+                _say(f"{'picture' if file.suffix != '.tex' else 'table':16} {file}")
         if result.push is not None:
             _say(f"{'to publish':16} {result.push}")
     return 0

@@ -124,9 +124,12 @@ def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int |
 def since_base(store: Store, series: str, *, step: int | None, since: int | None) -> Pair:
     """The checkpoint at ``step`` (default: the last) beside that at ``since`` (default: the base).
 
-    Raises ``ConfigError`` where there are no samples of one, or both are the same, and as ``read_pair``.
+    Raises ``ConfigError`` where there are no samples of one, or of the base alone, or both are the same, and as
+    ``read_pair``.
     """
     points = checkpoints_of(store, series)
+    if points and all(one.is_base for one in points):
+        raise ConfigError(f"{series}: there are samples of the base alone, and nothing to compare it with")
     before = checkpoint_at(points, "--since", since)
     last = max((one.step for one in points if not one.is_base), default=None)
     after = checkpoint_at(points, "--step", last if step is None else step)

@@ -31,11 +31,15 @@ DEFAULT_WHAT: tuple[What, ...] = TABLES
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """One file or folder that was written, with the number of its rows, samples or pictures."""
+    """One file or folder that was written, with the number of its rows, samples or pictures.
+
+    ``files`` are those of pictures that were named, which may lie in it beside others.
+    """
 
     what: What
     path: Path
     n: int
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -60,8 +61,8 @@ class PlotWriter(Protocol):
         *,
         figures: Sequence[str],
         replace: bool,
-    ) -> int:
-        """Write those that are named in ``figures``, or all, in every one of ``formats``; returns how many.
+    ) -> tuple[str, ...]:
+        """Write those that are named in ``figures``, or all, in every one of ``formats``; returns the files' names.
 
         Raises ``ConfigError`` where one is there already, unless ``replace``.
         """
@@ -163,7 +164,9 @@ class _ExportJob:
             case "every_eval_ever":
                 return [self._in_folder(what, self._every_eval_ever)]
             case "plots":
-                return [self._in_folder(what, self._plots, joins=bool(self.figures))]
+                names: list[str] = []
+                made = self._in_folder(what, lambda folder: self._plots(folder, names), joins=bool(self.figures))
+                return [replaced(made, files=tuple(made.path / name for name in names if self.figures))]
 
     def _in_folder(self, what: FolderWhat, fill: Callable[[Path], int], *, joins: bool = False) -> Exported:
         target = self.folder / what
@@ -219,10 +222,10 @@ class _ExportJob:
             raise self._nothing("graded samples")
         return n_written
 
-    def _plots(self, folder: Path) -> int:
+    def _plots(self, folder: Path, names: list[str]) -> int:
         if findings(self.store, self.series).empty:
             raise self._nothing("findings")
-        return self.write_plots(
+        names += self.write_plots(
             self.store,
             self.series,
             self.picture_formats,
@@ -231,6 +234,7 @@ class _ExportJob:
             figures=self.figures,
             replace=self.replace,
         )
+        return len(names) // len(self.picture_formats)
 
 
 def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Name, ...]:

@@ -66,7 +66,7 @@ def write_bundle(
         series=tuple(one for one in viewer.series if one.name == selection.series),
         selection=selection,
         bundle=True,
-        note=_note(len(chosen[:most]), len(chosen)),
+        note=_note(len(chosen[:most]), len(chosen), len(listed.problems), selection),
     )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -90,11 +90,14 @@ def write_bundle(
     )
 
 
-def _note(n: int, n_selected: int) -> str:
+def _note(n: int, n_selected: int, n_all: int, selection: ViewSelection) -> str:
     problems = plural(n, "problem") if n == n_selected else f"the first {n} of {plural(n_selected, 'problem')}"
+    by = [f"--only {selection.only}"] if selection.only != "all" else []
+    by += [f"--search {selection.search!r}"] if selection.search else []
+    chosen = f", chosen of {n_all} by {' and '.join(by)}" if by else ""
     return (
-        f"A copy of {problems}, with up to {RESPONSES_PER_ANSWER} different responses in full of each of the {ANSWERS} "
-        "most frequent answers."
+        f"A copy of {problems}{chosen}, with up to {RESPONSES_PER_ANSWER} different responses in full of each of the "
+        f"{ANSWERS} most frequent answers."
     )
 
 

@@ -143,14 +143,14 @@ class CoursePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedProblem:
-    """A problem with its text, its course over the series, and what both checkpoints answer."""
+    """A problem with its text, its course over the series, and what both checkpoints answer; ``task`` may be empty."""
 
     problem_id: str
     problem: str
     task: str
     prompt: str
     gold: str
-    verifier: str
+    grader: str
     course: tuple[CoursePoint, ...]
     sides: tuple[ProblemSide, ProblemSide]
 

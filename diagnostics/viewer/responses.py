@@ -13,6 +13,7 @@ import pandas as pd
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import NO_ANSWER
 from diagnostics.store import Store
+from diagnostics.verifiers.names import grader_name
 from diagnostics.viewer.answers import answer_span
 from diagnostics.viewer.records import (
     AnswerGroup,
@@ -30,9 +31,13 @@ from diagnostics.viewer.tokens import token_pieces
 #: Different responses of an answer that are listed.
 MOST_RESPONSES = 50
 _PREVIEW_CHARACTERS = 160
+# Samples of another tool that name no task stand under the name of a series, which is none.
 _PROBLEM = """
+WITH of_tools AS (SELECT c.series FROM series_checkpoints AS c JOIN checkpoints AS k USING (checkpoint_id)
+                  WHERE k.kind = 'recorded')
 SELECT
-    p.problem_id, coalesce(p.source_id, p.problem_id) AS problem, p.task, p.prompt, p.gold,
+    p.problem_id, coalesce(p.source_id, p.problem_id) AS problem, p.prompt, p.gold,
+    CASE WHEN p.task NOT IN (FROM of_tools) THEN p.task ELSE '' END AS task,
     coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier, a.settings_id
 FROM problems AS p, current_audits AS a
 WHERE p.problem_id = $problem AND a.series = $series
@@ -140,7 +145,7 @@ def viewed_problem(store: Store, known: KnownProblem, selection: ViewSelection) 
         task=str(row["task"]),
         prompt=str(row["prompt"]),
         gold=str(row["gold"]),
-        verifier=str(row["verifier"]),
+        grader=grader_name(str(row["verifier"])),
         course=tuple(
             CoursePoint(key=key, name=point_name(key), n=int(one["n"]), n_correct=int(one["n_correct"]))
             for key, one in known.course.items()

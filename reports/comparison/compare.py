@@ -73,8 +73,7 @@ def compare(context: Context) -> Section | None:
 
 
 def _one_base(context: Context) -> bool:
-    bases = {str(one.checkpoints.loc[one.checkpoints["is_base"], "checkpoint_id"].iloc[0]) for one in context.series}
-    return len(bases) == 1
+    return len({one.base_id for one in context.series}) == 1
 
 
 def _refused(context: Context, found: tuple[Difference, ...]) -> Section:

@@ -47,7 +47,7 @@ def _who(chosen: Sequence[SeededObjective]) -> str:
     parts = tuple(
         f"{one.name} with {numbers.plural(len(one.runs), 'seed')} ({', '.join(map(str, one.runs))})" for one in chosen
     )
-    bases = {str(run.checkpoints.loc[run.checkpoints["is_base"], "checkpoint_id"].iloc[0]) for run in _runs(chosen)}
+    bases = {run.base_id for run in _runs(chosen)}
     start = "all from one base" if len(bases) == 1 else "from different bases, which differ beside the objectives"
     return f"{numbers.listing(parts)}, {start}."
 

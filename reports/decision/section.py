@@ -15,7 +15,7 @@ from reports.budget import budget_figure, budget_sentence
 from reports.context import Context
 from reports.decision.choices import Choice, choices, groups
 from reports.evidence.source import SeriesSource
-from reports.records import Advice, Cell, Column, Decision, Figure, Table
+from reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
 from reports.sections.coverage_figures import change_map
 from reports.sections.headline import DEFINITION
 from reports.sections.verdict_card import LOOKS, NO_VERDICT
@@ -35,6 +35,11 @@ _BEYOND = (
     "Better, or only sharper: the last third of the checkpoints against the base drawn colder, in points; pass@1 at "
     f"the same pass@k, or pass@k at the same pass@1. Brackets: {numbers.NINETY_FIVE} interval."
 )
+#: Not in the caption: a picture by itself has axes of its own.
+_ONE_SCALE = (
+    "Better, or only sharper? The axes of all pictures are equally long, so that equal moves look equal; they begin "
+    "elsewhere."
+)
 #: Of the late checkpoints, against the base drawn colder.
 _BESIDE: Mapping[SharpeningLabel, str] = {
     "better": "better",
@@ -48,6 +53,7 @@ def decision(context: Context) -> Decision:
     """What to ship of every group of series that were compared, the table of choices, and two pictures."""
     found = groups(context)
     made = [one for said, members in found for one in choices(context, said, members)]
+    figures = _figures(context)
     advice = tuple(_advice(context, said, members) for said, members in found)
     return Decision(
         title=advice[0].title if len(advice) == 1 else f"What to ship: {len(advice)} answers",
@@ -61,8 +67,9 @@ def decision(context: Context) -> Decision:
             *_brackets(made),
             *([_BEYOND] if len(context.series) > 1 and _is_compared_with_colder(context) else []),
             _LOST,
+            *([_ONE_SCALE] if figures and sum(isinstance(one, Plane) for one in figures[0].panels) > 1 else []),
         ),
-        figures=_figures(context),
+        figures=figures,
     )
 
 

@@ -68,7 +68,8 @@ QUALIFY row_number() OVER (
 ) <= $shown
 ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correct DESC, mode
 """
-# Of the base, correct responses come first: what there was to lose. So they do late where something was gained.
+# Of the base, correct responses come first: what there was to lose. So they do late where something was gained. Of the
+# base's samples only those that its counts are of: as many as of every checkpoint.
 _RESPONSES = """
 WITH texts AS (
     SELECT
@@ -87,7 +88,7 @@ WITH texts AS (
         count(*) AS n
     FROM audit_samples
     WHERE list_contains($problem_ids, problem_id) AND role = 'own' AND correct IS NOT NULL
-      AND NOT greedy AND series = $series AND (is_base OR step = $last_step)
+      AND NOT greedy AND sample_index < n_common AND series = $series AND (is_base OR step = $last_step)
     GROUP BY ALL
 ),
 ranked AS (
@@ -122,7 +123,8 @@ class ProblemDetails:
     ``halves``: the base's samples in two halves, by index. ``fresh``: problems that were drawn again to confirm their
     loss or gain. ``modes``: counts at base and last checkpoint among as many samples; ``n_modes`` is how many there
     are, and ``is_mode`` whether the grader told ways to answer apart rather than answers. ``responses``: two per
-    problem and side, ``text`` whole, or its first ``HEAD_CHARACTERS`` where ``tail`` has its last ``TAIL_CHARACTERS``.
+    problem and side, of the samples that ``problem_counts`` has; ``text`` whole, or its first ``HEAD_CHARACTERS``
+    where ``tail`` has its last ``TAIL_CHARACTERS``.
     """
 
     picked: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -60,6 +60,16 @@ class SeriesSource:
     def base_step(self) -> int:
         """The step of the base checkpoint."""
         return int(self.checkpoints.loc[self.checkpoints["is_base"], "step"].iloc[0])
+
+    @property
+    def base_id(self) -> Hashable:
+        """Equal for series that start from one base: its weights; or, of samples of another tool, which knows none, the
+        series that `oversharp ship` compares because they have the very same samples of the base.
+        """
+        said = self.verdict.shipping if self.recorded and self.verdict is not None else None
+        if said is not None:
+            return said.series
+        return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
 
     @property
     def recorded(self) -> bool:

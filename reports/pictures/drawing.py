@@ -89,7 +89,8 @@ def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
                 yield canvas
         case Plane():
             with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:
-                draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
+                beside = [one for one in figure.panels if isinstance(one, Plane)]
+                draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, beside=beside)
                 yield canvas
         case Waterfall():
             with empty_canvas(WIDTH_PT, waterfall_height_pt(panel)) as canvas:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,16 @@ def plane_height_pt() -> float:
     return _HEAD_PT + _HEIGHT_PT + _FOOT_PT
 
 
-def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str) -> None:
-    """Band, curve and its greedy end below; then what was drawn hotter, the paths, rings, and names last."""
+def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, beside: Sequence[Plane] = ()) -> None:
+    """Band, curve and its greedy end below; then what was drawn hotter, the paths, rings, and names last.
+
+    The axes are as long as those of the widest of the planes ``beside`` it: moves of one size look of one size.
+    """
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT)
     label_axes(axes, x_label, y_label)
     axes.grid(color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
-    limits = _limits(panel)
+    limits = _as_wide(_limits(panel), [_limits(one) for one in beside])
     axes.set(xlim=limits[0], ylim=limits[1])
     for axis, (low, high) in ((axes.xaxis, limits[0]), (axes.yaxis, limits[1])):
         ticks = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -73,6 +76,18 @@ def _limits(panel: Plane) -> _Limits:
         (min(xs) - _AIR * x_range, max(xs) + _AIR * x_range),
         (min(ys) - _AIR * y_range, max(ys) + _HEAD_AIR * y_range),
     )
+
+
+def _as_wide(own: _Limits, beside: Sequence[_Limits]) -> _Limits:
+    """``own`` limits, made as wide as the widest about their middle, as far as probabilities go."""
+    made = []
+    for axis, (low, high) in enumerate(own):
+        width = max(one[axis][1] - one[axis][0] for one in (own, *beside))
+        air = _AIR * width
+        most, least = max(high, 1.0 + air), min(low, -air)
+        start = max(min((low + high - width) / 2, most - width), least)
+        made.append((start, start + width))
+    return made[0], made[1]
 
 
 def _sharpest(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:

@@ -53,7 +53,7 @@ def problem_cases(
                 summary=_summaries(context, [(one, rows[one.name][problem_id], ways[one.name]) for one in own]),
                 courses=tuple(_course(context, series, counts[problem_id]) for series in own),
                 tables=(_counts(context, own, counts[problem_id]), _modes(context, own, problem_id)),
-                sides=_sides(context, own, problem_id),
+                sides=_sides(context, own, problem_id, counts[problem_id]),
             )
         )
     shown = numbers.plural(len(cases), "problem")
@@ -190,29 +190,28 @@ def _shown_modes(modes: pd.DataFrame) -> list[tuple[str, bool]]:
     return sorted([*correct, *rest], key=every.index)
 
 
-def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> tuple[Side, ...]:
-    """One side per base, which series may share, and one per last checkpoint."""
+def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str, counts: pd.DataFrame) -> tuple[Side, ...]:
+    """One side per base, which series may share, and one per last checkpoint; of the samples that ``counts`` has."""
+    n_of = {(row["series"], bool(row["is_base"]), row["step"]): int(row["n"]) for row in counts.to_dict("records")}
     responses = context.details.responses
     responses = responses[responses["problem_id"] == problem_id]
-    bases: dict[tuple[str, str], list[SeriesSource]] = {}
+    bases: dict[tuple[Hashable, str], list[SeriesSource]] = {}
     for series in own:
-        base_id = str(series.checkpoints.loc[series.checkpoints["is_base"], "checkpoint_id"].iloc[0])
-        bases.setdefault((base_id, series.settings_id), []).append(series)
+        bases.setdefault((series.base_id, series.settings_id), []).append(series)
     sides = []
     for sharing in bases.values():
         of = f" of {numbers.listing(tuple(s.name for s in sharing))}" if len(bases) > 1 else ""
         at_base = (responses["series"] == sharing[0].name) & responses["is_base"].astype(bool)
         sides.append(
             Side(
-                title=f"Base{of}, {numbers.plural(sharing[0].n_base, 'sample')}",
+                title=f"Base{of}, {numbers.plural(n_of[sharing[0].name, True, sharing[0].base_step], 'sample')}",
                 responses=_responses(responses[at_base]),
             )
         )
     for series in own:
         late = (responses["series"] == series.name) & ~responses["is_base"].astype(bool)
-        title = context.named(
-            series, f"last checkpoint (step {series.last_step}), {numbers.plural(series.n, 'sample')}"
-        )
+        n = numbers.plural(n_of[series.name, False, series.last_step], "sample")
+        title = context.named(series, f"last checkpoint (step {series.last_step}), {n}")
         sides.append(Side(title=title, responses=_responses(responses[late])))
     return tuple(sides)
 

@@ -139,9 +139,8 @@ def shared_figure(context: Context) -> Figure | None:
 def _base(points: Points) -> tuple[object, ...]:
     """What series must share for their base's draws to be the same ones."""
     series = points.series
-    checkpoint_id = series.checkpoints.loc[series.checkpoints["is_base"], "checkpoint_id"].iloc[0]
     colder = tuple(one.place for one in points.colder)
-    return (checkpoint_id, series.settings_id, series.problem_ids, points.k, series.verifier, colder)
+    return (series.base_id, series.settings_id, series.problem_ids, points.k, series.verifier, colder)
 
 
 # ---------------------------------------------------------------- the picture
@@ -156,7 +155,7 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
     panel = Plane(
         title="",
         lines=tuple(paths),
-        names=tuple(names),
+        names=(*names[:1], *(("", *others[1:]) for others in names[1:])),  # one base, one name
         hotter=_hotter(all_points, paths),
         ringed=() if ringed is None else (_named_once(ringed, all_points),),
         description=_described(all_points),

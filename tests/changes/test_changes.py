@@ -205,6 +205,21 @@ def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[
     assert raised.value.as_flags.startswith("--")
 
 
+def test_an_export_of_a_named_picture_says_which_file_it_is(
+    run: Callable[..., tuple[int, str, str]], store_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    asked = ("export", str(store_path), "--out", str(out), "--figure", "frontier", "--format")
+    code, printed, _ = run(*asked, "pdf,latex")
+    pdf, tex = (out / "plots" / f"better-or-only-sharper-run.{form}" for form in ("pdf", "tex"))
+    assert (code, printed) == (0, f"picture          {pdf}\ntable            {tex}\n")
+    assert pdf.exists()
+    assert tex.exists()
+    _, printed, _ = run(*asked, "svg", "--json")
+    (written,) = json.loads(printed)["written"]
+    assert (written["n"], written["files"]) == (1, [str(pdf.with_suffix(".svg"))])
+
+
 def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it has .* and others"):
         oversharp.export(store_path, figures=["nix"], out=tmp_path / "new")
@@ -233,6 +248,18 @@ def test_what_cannot_be_compared_is_one_line(
     assert not printed
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_of_a_base_alone_nothing_is_lost_and_no_other_step_is_asked_for(store_path: Path, tmp_path: Path) -> None:
+    """As an audit leaves it that was stopped when it had drawn its base."""
+    path = Path(shutil.copy(store_path, tmp_path))
+    with duckdb.connect(str(path)) as store:
+        store.execute(
+            "DELETE FROM samples WHERE checkpoint_id IN (SELECT checkpoint_id FROM series_checkpoints WHERE step > 0)"
+        )
+    with pytest.raises(ConfigError) as raised:
+        oversharp.lost(path)
+    assert str(raised.value) == "run: there are samples of the base alone, and nothing to compare it with"
 
 
 @pytest.mark.parametrize("verb", ["report", "ship", "export", "diff --steps 0 20", "lost"])

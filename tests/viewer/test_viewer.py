@@ -59,6 +59,27 @@ def test_an_accepted_response_that_the_problems_own_verifier_refuses_is_lenient(
     assert [one.lenient for one in said] == ["the problem's own verifier refuses it", ""]
 
 
+def test_samples_of_another_tool_are_of_no_task_that_is_called_as_a_series_and_their_grader_is_told_in_words(
+    tmp_path: Path,
+) -> None:
+    path = write_store(tmp_path)
+    with Store.open(path) as store:
+        run = store._database.rows
+        run("INSERT INTO grades SELECT * REPLACE ('recorded:verl' AS verifier) FROM grades")
+        run("UPDATE audits SET verifier = 'recorded:verl'")
+        run("UPDATE problems SET task = 'grpo' WHERE source_id = 'lost one'")
+    told = []
+    for kind in ("full", "recorded"):
+        with Store.open(path) as store:
+            store._database.rows(f"UPDATE checkpoints SET kind = '{kind}'")
+        with open_viewed(path, lambda total: SilentProgress().stage("count", total)) as store:
+            viewer = Viewer(store)
+            seen = [viewer.problem(viewer.selection("grpo"), one) for one in (LOST, GAINED)]
+        told.append([(one.task, one.grader) for one in seen])
+    by = "the reward that verl recorded"
+    assert told == [[("grpo", by), ("mini", by)], [("", by), ("mini", by)]]
+
+
 def test_answers_stand_with_their_counts_and_responses(viewer: Viewer) -> None:
     problem = viewer.problem(viewer.selection("grpo"), LOST)
     assert [(one.name, one.n_correct, one.n) for one in problem.course] == [
@@ -267,6 +288,7 @@ def test_a_copy_holds_the_selection_and_no_path(
         "index.html", "view.css", "view.js", "data/start.js", "data/problems.js", "data/problem-0.js",
     }  # fmt: skip
     texts = "".join(path.read_text() for path in copy.rglob("*.js"))
+    assert "A copy of 1 problem, chosen of 3 by --only rose, with up to" in texts
     assert GAINED in texts
     assert LOST not in texts
     assert str(viewed_path.parent) not in texts

@@ -279,7 +279,7 @@ const renderProblem = () => {
     made("div", { class: "about" },
       made("h2", {}, problem.problem),
       listedOne ? made("span", { class: `state ${listedOne.state}` }, listedOne.sure ? `surely ${listedOne.state}` : listedOne.state) : null,
-      made("span", { class: "note" }, `${problem.task} · graded by ${problem.verifier}`)),
+      made("span", { class: "note" }, `${problem.task && `${problem.task} · `}graded by ${problem.grader}`)),
     prompt,
     made("div", { class: "facts" },
       made("span", { class: "gold" }, "gold ", made("code", {}, problem.gold)),

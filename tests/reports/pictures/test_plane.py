@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.pictures.drawing import figure_svgs
+from reports.pictures.drawing import drawn, figure_svgs
 from reports.pictures.files import figure_pictures
 from reports.pictures.naming import SIZE_PT, WantedName, place_names
 from reports.records import Figure, Line, Plane, Spot
@@ -40,6 +40,27 @@ def test_all_that_is_drawn_lies_inside_the_frame(
     width, height = map(float, re.findall(r'viewBox="0 0 (\d+) (\d+)"', svg)[0])
     for path in re.findall(r'd="(M[^"]+)"', svg.split("</defs>")[-1]):
         assert all(0 <= x <= width and 0 <= y <= height for x, y in path_points(path))
+
+
+def test_planes_beside_each_other_have_axes_of_one_length_and_of_probabilities(
+    figure: Callable[..., Figure], plane: Plane
+) -> None:
+    """A walk of a hundredth must not look like one of three tenths."""
+    walk = Line(label="iac", x=(0.97, 0.98, 0.97), y=(0.99, 0.99, 1.0), colour="c2", style=0)
+    small = Plane(title="", lines=(walk,), names=(("base", "", "step 40"),), description="iac stays.")
+    both, alone = figure(plane, small), figure(small)
+    limits = []
+    for whole, panel in ((both, plane), (both, small), (alone, small)):
+        with drawn(whole, panel) as canvas:
+            axes = canvas.axes[0]
+            limits.append((*axes.get_xlim(), *axes.get_ylim()))
+    wide, beside, by_itself = limits
+    for low, high in ((0, 1), (2, 3)):
+        length = wide[high] - wide[low]
+        assert beside[high] - beside[low] == pytest.approx(length)
+        assert beside[low] < by_itself[low]
+        assert by_itself[high] <= beside[high] <= 1 + 0.1 * length, "what no probability can be is no room"
+    assert by_itself[1] - by_itself[0] == pytest.approx(0.0114)
 
 
 def test_only_a_ring_is_drawn_in_ink(figure: Callable[..., Figure], plane: Plane) -> None:

@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from diagnostics.measures.contract import Measure
 from diagnostics.records.types import Confirmation
 from diagnostics.store import Store
 from diagnostics.verdict.claims import FELL_HERE
@@ -241,6 +242,22 @@ def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
     assert grpo.title == "grpo: last checkpoint (step 30), 8 samples"
     assert [(r.count, r.correct, r.answer, r.note) for r in grpo.responses] == [(3, False, "NA", "")] * 2
     assert modes.columns[0].name == "answer"
+
+
+def test_responses_are_of_the_samples_that_are_counted_where_the_base_has_more(
+    store_of: Callable[..., Path], measures: tuple[Measure, ...]
+) -> None:
+    """Of 8 samples of the base 3 are right, of the first 4 too; 4 were planned of the others."""
+    path = store_of()
+    with duckdb.connect(str(path)) as store:
+        store.execute("UPDATE audits SET n = 4")
+    with Store.open(path, read_only=True) as store:
+        first = cases_of(load_page(store, measures, store_name="audit.duckdb"))[0]
+    assert first.summary.startswith("grpo: base 3 of 4 correct")
+    base, grpo, _ = first.sides
+    assert (base.title, grpo.title) == ("Base, 4 samples", "grpo: last checkpoint (step 30), 4 samples")
+    assert [(r.text, r.count) for r in base.responses] == [("answer 3 way 0", 2), ("answer 3 way 1", 1)]
+    assert [r.count for r in grpo.responses] == [2, 1]
 
 
 def test_a_gained_problem_shows_what_was_gained(page: Page, context: Context) -> None:

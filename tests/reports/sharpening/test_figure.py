@@ -14,6 +14,7 @@ from diagnostics.verdict.record import Estimate, Sharpening, Verdict
 from diagnostics.verdict.sentence import sharpening_text
 from reports.comparison.compare import compare
 from reports.context import Context
+from reports.decision.section import decision
 from reports.page import build_page
 from reports.pictures.latex import figure_latex
 from reports.records import Figure, Plane
@@ -272,6 +273,32 @@ def test_series_that_cannot_be_compared_each_have_a_panel_on_the_first_screen(co
     page = build_page(made)
     assert [one.figure_id for one in page.decision.figures] == ["sharpening", "coverage-map"]
     assert figures_of_joined(made) == ()
+
+
+def test_samples_of_another_tool_share_a_panel_where_they_are_compared_because_they_have_one_base(
+    context: Context,
+) -> None:
+    """Two imports know no weights: each has a base of its own, and `oversharp ship` finds them the same samples."""
+    made = context
+    for number, series in enumerate(context.series):
+        ids = series.name + series.checkpoints["checkpoint_id"]
+        own = series.checkpoints.assign(kind="recorded", checkpoint_id=ids)
+        made = with_series(made, number, checkpoints=own, verdict=replace(VERDICT, series=series.name))
+    apart, together = made, made
+    for number, series in enumerate(made.series):
+        assert series.verdict is not None
+        alone, both = (
+            replace(series.verdict, shipping=Recommendation(series=names))
+            for names in ((series.name,), ("grpo", "iac"))
+        )
+        apart, together = with_series(apart, number, verdict=alone), with_series(together, number, verdict=both)
+    for one in (made, apart):
+        assert [panel.title for panel in first_figure(one).panels] == ["grpo: pass@4", "iac: pass@4"]
+    shared = first_figure(together)
+    assert shared.title == "grpo and iac: better, or only sharper?"
+    assert plane(shared).names == (("base", "", "", "step 30"), ("", "", "", "step 30")), "one base, named once"
+    said = ["equal moves look equal" in " ".join(decision(one).reading) for one in (apart, together)]
+    assert said == [True, False]
 
 
 def test_of_three_series_those_of_one_base_share_a_panel_and_come_by_themselves_further_down(
