@@ -70,12 +70,27 @@ def teacher_force(
     """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
 
     A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
-    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. Raises
-    ``SamplerError`` for a response that is empty, does not fit the model's context or vocabulary, or gets NaN.
+    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. A batch that
+    does not fit the memory is computed in halves, and so are those after it. Raises ``SamplerError`` for a response that
+    is empty, does not fit the model's context or vocabulary, or the memory by itself, or gets NaN.
     """
     rows = _rows(loaded, requests, settings)
+    most_rows = len(rows)
     for batch in part.take(_batches(rows, loaded, token_budget)):
-        yield _score_batch(loaded, batch)
+        scores: list[ForcedResponse] = []
+        while len(scores) < len(batch):
+            piece = batch[len(scores) : len(scores) + most_rows]
+            found = _score_if_it_fits(loaded, piece)
+            if found is not None:
+                scores += found
+                continue
+            if len(piece) == 1:
+                raise SamplerError(
+                    f"problem {piece[0].problem_id}, response {piece[0].response_id}: a single response does not fit in "
+                    f"the memory of {loaded.device}; pass --dtype bfloat16 or a lower --gpu-memory-share"
+                )
+            most_rows = len(piece) // 2
+        yield scores
 
 
 def count_batches(
@@ -133,6 +148,16 @@ def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int)
         batch.append(row)
     if batch:
         yield batch
+
+
+def _score_if_it_fits(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
+    """The scores of a batch; None where a GPU has no memory for it, which is then as free as before."""
+    try:
+        return _score_batch(loaded, rows)
+    except torch.OutOfMemoryError:
+        pass  # its tensors live as long as the error does
+    torch.cuda.empty_cache()
+    return None
 
 
 @torch.inference_mode()

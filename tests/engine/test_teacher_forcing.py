@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -142,6 +144,44 @@ def test_on_a_cpu_wide_models_are_scored_in_smaller_batches(
 ) -> None:
     monkeypatch.setattr(loaded.model.config, "hidden_size", hidden_size)
     assert scoring.budget_for(loaded) == tokens  # 2,097,152 numbers over the width
+
+
+def short_of_memory(most_rows: int, tried: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a batch of more rows than that does not fit, as on a GPU whose memory is short."""
+    whole = scoring._score_batch
+
+    def score(loaded: LoadedModel, rows: Sequence[Any]) -> list[ForcedResponse]:
+        tried.append(len(rows))
+        if len(rows) > most_rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return whole(loaded, rows)
+
+    monkeypatch.setattr(scoring, "_score_batch", score)
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_halved_and_so_are_those_after_it(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    short_of_memory(6, tried, monkeypatch)
+    batches = list(teacher_force(loaded, requests(), SETTINGS, token_budget=20 * 19))
+    n_rows = [len(batch) for batch in batches]
+    assert sum(n_rows) == 40
+    assert len(n_rows) > 1
+    assert tried[0] == n_rows[0] > 12
+    assert tried[1] == tried[0] // 2
+    assert max(tried[3:]) <= 6  # what was found once is not tried again
+    check_against_reference(loaded, {one.response_id: one for batch in batches for one in batch})
+
+
+def test_a_response_that_does_not_fit_the_memory_by_itself_is_an_error_in_one_line(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    short_of_memory(0, tried, monkeypatch)
+    with pytest.raises(SamplerError, match=r"^problem \w+, response \d+: a single response does not fit.*--dtype"):
+        list(teacher_force(loaded, requests(8), SETTINGS))
+    assert tried == [8, 4, 2, 1]
 
 
 def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
