@@ -28,6 +28,9 @@ from diagnostics.records.memory import free_bytes
 LEAST_BYTES = 1 << 30
 #: Activations of one batch take no more than this, whatever the budget: larger batches are hardly faster.
 ACTIVATION_BYTES = 1 << 30
+#: On a CPU, where several batches are run through the whole model: larger ones are no faster there. SmolLM2-135M with an
+#: adapter, 32 rows: K_PLACEHOLDER
+ACTIVATION_BYTES_ON_A_CPU = 1 << 28
 #: Of the free memory, this share is used; the rest is for what other programs take meanwhile.
 USED_SHARE = 0.8
 #: Runs of the whole model beyond which, where nobody names a budget, fewer rows are computed instead.
