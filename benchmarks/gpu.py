@@ -3,8 +3,8 @@
     python benchmarks/gpu.py                                     # 40 minutes at most on one GPU
     python benchmarks/gpu.py --device cpu --size smallest        # the same way on a CPU: shows that all of it runs
 
-Each stage is a process. Stopped or killed, the same command goes on with the stages that have not ended well. A stage whose
-package is not installed is left out, and the result says which; so the machine may lack vLLM, DuckDB or the command line.
+Each stage is a process. Stopped or killed, the same command goes on with the stages that have not ended well. A stage
+whose package is not installed is left out, and the result says which: the machine may lack vLLM, DuckDB or cyclopts.
 On a GPU the result is ``benchmarks/results/gpu.json``, else it lies beside the runs: a CPU's numbers are no claim.
 """
 

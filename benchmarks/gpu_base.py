@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_base.py FOLDER --device cuda --size full
 
-The demo's own is trained the same way and has a hundredth of the weights. Killed, it begins anew: it takes a minute on a
-GPU. ``smallest`` is the demo's model after three steps.
+The demo's own is trained the same way and has a hundredth of the weights. Killed, it begins anew. ``smallest`` is the
+demo's model after three steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the processes of a command hold at a time: the largest of them, and all together.
 
-Two numbers, because they answer two questions. The largest process is what ``ulimit`` and most tools speak of; the sum is
-what the machine must have. Pages that several processes share (libraries, files mapped by all) count once in the sum, as
-the kernel's proportional set size divides them, and in whole for each process by itself.
+Two numbers, because they answer two questions. The largest process is what ``ulimit`` and most tools speak of; the sum
+is what the machine must have. Pages that several processes share (libraries, files mapped by all) count once in the sum,
+as the proportional set size divides them, and in whole for each process by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Held:
     wall_s: float
 
     def peaks(self, first_s: float = 0.0, last_s: float = float("inf")) -> dict[str, float]:
-        """The most that was held between two times: by kind of process, and as ``sum``; the sum's parts need not meet."""
+        """The most that was held between two times: by kind of process, and by all of them together as ``sum``."""
         looks = [one for one in self.looks if first_s <= one.at_s < last_s]
         kinds = {kind for look in looks for kind in look.largest_gib}
         by_kind = {kind: max(look.largest_gib.get(kind, 0.0) for look in looks) for kind in sorted(kinds)}
@@ -112,7 +112,9 @@ def _below(root: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+                )
             except OSError:
                 continue
     found, grown = {root}, True

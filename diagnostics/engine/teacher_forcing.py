@@ -70,9 +70,9 @@ def teacher_force(
     """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
 
     A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
-    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. A batch that
-    does not fit the memory is computed in halves, and so are those after it. Raises ``SamplerError`` for a response that
-    is empty, does not fit the model's context or vocabulary, or the memory by itself, or gets NaN.
+    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. A batch
+    that does not fit a GPU's memory is computed in halves, and so are those after it. Raises ``SamplerError`` for a
+    response that is empty, does not fit the model's context or vocabulary, or the memory by itself, or gets NaN.
     """
     rows = _rows(loaded, requests, settings)
     most_rows = len(rows)
@@ -85,9 +85,10 @@ def teacher_force(
                 scores += found
                 continue
             if len(piece) == 1:
+                where = f"problem {piece[0].problem_id}, response {piece[0].response_id}"
                 raise SamplerError(
-                    f"problem {piece[0].problem_id}, response {piece[0].response_id}: a single response does not fit in "
-                    f"the memory of {loaded.device}; pass --dtype bfloat16 or a lower --gpu-memory-share"
+                    f"{where}: a single response does not fit in the memory of {loaded.device}; "
+                    "pass --dtype bfloat16 or a lower --gpu-memory-share"
                 )
             most_rows = len(piece) // 2
         yield scores

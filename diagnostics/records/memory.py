@@ -33,8 +33,8 @@ def free_bytes() -> float:
 def trim_heap() -> None:
     """Give back to the machine what this process has freed; where its C library cannot, nothing happens.
 
-    The library keeps the holes below the highest block that is in use: after a gradient kernel of a model of 135 million
-    weights .64 GiB were held so.
+    The library keeps the holes below the highest block that is in use: hundreds of MiB after a gradient kernel of a
+    model of 135 million weights.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))

@@ -98,7 +98,7 @@ class VllmSampler:
             self._n_unfinished -= 1
 
     def rest(self) -> None:
-        """Have the engine leave its memory to who computes meanwhile; nothing is done while a ``sample`` is unfinished."""
+        """Have the engine leave its memory to who computes meanwhile; not while a ``sample`` is unfinished."""
         if not self._n_unfinished:
             self._engines.rest()
 

@@ -128,14 +128,16 @@ class SeriesEngine:
         )
 
     def rest(self) -> None:
-        """Have the engine leave its memory to others until ``bring``; one that cannot is ended, and started anew then."""
+        """Have the engine leave its memory to others until ``bring``; one that cannot is ended, and another started."""
         if self._engine is None or self._rests:
             return
         try:
             self._engine.rest()
             self._rests = True
         except EngineLostError as error:
-            self._context.note(f"the vLLM engine did not go to sleep ({error}); it is ended, and started when it is needed")
+            self._context.note(
+                f"the vLLM engine did not go to sleep ({error}); it is ended, and started when it is needed"
+            )
             self.close()
 
     def close(self) -> None:
