@@ -1,8 +1,8 @@
 """What the processes of a command hold at a time: the largest of them, and all together.
 
 Two numbers, because they answer two questions. The largest process is what ``ulimit`` and most tools speak of; the sum
-is what the machine must have. Pages that several processes share (libraries, files mapped by all) count once in the sum,
-as the proportional set size divides them, and in whole for each process by itself.
+is what the machine must have. Pages that several processes share (libraries, files mapped by all) count once in the
+sum, as the proportional set size divides them, and in whole for each process by itself.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 Weights are random in bfloat16, as memory does not depend on them: a base, in shards, and two adapters of rank 16 or two
 sets of all weights. MODEL is any checkpoint whose tokenizer has no more words than the shapes (one that `oversharp
-fetch-model` made). Two numbers for every stage: the largest process by what was resident, and the sum over all processes
-of an audit, shared pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a digest of all
-findings: two versions of the code that agree in it found the same to the last bit.
+fetch-model` made). Two numbers for every stage: the largest process by what was resident, and the sum over all
+processes of an audit, shared pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a
+digest of all findings: two versions of the code that agree in it found the same to the last bit.
 """
 
 from __future__ import annotations

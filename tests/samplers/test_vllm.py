@@ -384,9 +384,7 @@ def test_an_engine_that_cannot_rest_is_ended_and_that_is_said(series: Series) ->
     sampler._engines._engine = SimpleNamespace(rest=lost, close=lambda: closed.append(True))  # type: ignore[assignment]
     sampler.rest()
     assert closed == [True]
-    assert notes == [
-        "the vLLM engine did not go to sleep (killed by SIGKILL); it is ended, and started when it is needed"
-    ]
+    assert notes == ["the vLLM engine did not go to sleep (killed by SIGKILL); it is ended, and started when needed"]
     assert sampler._engines._engine is None
 
 
