@@ -87,6 +87,8 @@ class Size:
     control_n: int
     kernel_problems: int
     kernel_responses: int
+    #: Where so little is drawn that no response may be rewarded, checkpoints differ by it: equal ones are refused.
+    weight_decay: float = 0.0
 
 
 SIZES: Mapping[str, Size] = {
@@ -137,6 +139,7 @@ SIZES: Mapping[str, Size] = {
         control_n=2,
         kernel_problems=2,
         kernel_responses=2,
+        weight_decay=0.1,
     ),
 }
 
@@ -190,6 +193,7 @@ def train_command(place: Place, run: Run) -> list[str]:
         *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", PRECISION),
         *("--batch-prompts", str(size.batch_prompts), "--group-size", str(size.group_size)),
         *("--engine", "vllm"),
+        *(("--weight-decay", str(size.weight_decay)) if size.weight_decay else ()),
         *(() if run.full else ("--lora-rank", "16")),
     ]
 

@@ -30,8 +30,10 @@ TOKEN_BUDGET = 1 << 14
 _HIDDEN_NUMBERS_ON_A_CPU = 1 << 21
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
-#: Logits that exist at one time: 256 MiB of float32, and as much again for their log-softmax.
+#: Logits that exist at one time: 256 MiB of float32.
 _LOGITS_PER_CHUNK = 1 << 26
+#: Of them, so many are made log-probabilities at a time, which takes three times their size in float32.
+_LAWS_PER_CHUNK = 1 << 23
 
 
 def budget_for(loaded: LoadedModel) -> int:
@@ -180,12 +182,13 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     positions_per_chunk = max(1, _LOGITS_PER_CHUNK // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
         for first, logits_BCV in _response_logits(loaded, ids_BL, mask_BL, prompt_width, positions_per_chunk):
-            last = first + logits_BCV.shape[1]
-            into = slice(first - prompt_width, last - prompt_width)
-            logp_BCV = logits_BCV.float().log_softmax(dim=-1)
-            logp_BT[:, into] = logp_BCV.gather(2, ids_BL[:, first:last, None])[:, :, 0]
-            # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is slower on a CPU
-            entropy_BT[:, into] = -logp_BCV.exp().mul_(logp_BCV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
+            for some, part in _blocks(*logits_BCV.shape):
+                logp_RPV = logits_BCV[some, part].float().log_softmax(dim=-1)
+                token_RP = ids_BL[some, first + part.start : first + part.stop]
+                into = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
+                logp_BT[some, into] = logp_RPV.gather(2, token_RP[:, :, None])[:, :, 0]
+                # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is slower on a CPU
+                entropy_BT[some, into] = -logp_RPV.exp().mul_(logp_RPV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
     is_response_BT = mask_BL[:, prompt_width:]
     broken_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
     if bool(broken_B.any()):
@@ -208,6 +211,21 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
         )
         for row, logp_sum, entropy_sum, logps, entropies in scores
     ]
+
+
+def _blocks(n_rows: int, n_positions: int, n_words: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and positions of logits that are made log-probabilities together: whole rows, or a part of one.
+
+    >>> list(_blocks(3, 2, _LAWS_PER_CHUNK // 4))
+    [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
+    >>> list(_blocks(1, 3, _LAWS_PER_CHUNK // 2))
+    [(slice(0, 1, None), slice(0, 2, None)), (slice(0, 1, None), slice(2, 3, None))]
+    """
+    positions = max(1, min(n_positions, _LAWS_PER_CHUNK // n_words))
+    rows = max(1, _LAWS_PER_CHUNK // (n_positions * n_words))
+    for row in range(0, n_rows, rows):
+        for position in range(0, n_positions, positions):
+            yield slice(row, min(row + rows, n_rows)), slice(position, min(position + positions, n_positions))
 
 
 def _response_logits(

@@ -94,7 +94,18 @@ def load_model(
     model: Any = loaded.model
     inner = model.get_base_model() if checkpoint.kind == "lora" else model
     inner.generation_config = GenerationConfig()
+    if (head := inner.get_output_embeddings()) is not None:
+        head.register_forward_pre_hook(_in_one_piece)
     return loaded
+
+
+def _in_one_piece(_head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The hidden states of some positions as a block of memory of their own.
+
+    torch multiplies a slice with the weights once for each row where these want no gradient, and copies the weights for
+    every row: 2.1 GiB for 38 responses under an adapter on SmolLM2-135M.
+    """
+    return (inputs[0].contiguous(), *inputs[1:])
 
 
 def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Checkpoint) -> LoadedModel | None:

@@ -11,6 +11,7 @@ import torch
 
 import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
 from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
@@ -182,6 +183,33 @@ def test_a_response_that_does_not_fit_the_memory_by_itself_is_an_error_in_one_li
     with pytest.raises(SamplerError, match=r"^problem \w+, response \d+: a single response does not fit.*--dtype"):
         list(teacher_force(loaded, requests(8), SETTINGS))
     assert tried == [8, 4, 2, 1]
+
+
+def test_scores_are_the_same_to_the_last_bit_however_many_laws_are_made_together(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = scored(loaded)
+    for laws in (1, 35, 300):  # a position, a few of one row, a few rows
+        monkeypatch.setattr(scoring, "_LAWS_PER_CHUNK", laws)
+        assert scored(loaded) == together
+
+
+def test_under_an_adapter_the_head_is_given_a_block_of_its_own_not_a_slice(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    holder = ModelHolder(device="cpu")
+    in_pieces: list[bool] = []
+    for checkpoint in (
+        checkpoint_at(adapter, weights_hash="adapter", base_path=base),
+        checkpoint_at(base, weights_hash="base"),  # on the weights that are held
+    ):
+        adapted = holder.load(checkpoint)
+        head: Any = adapted.model.get_output_embeddings()
+        looking = head.register_forward_pre_hook(lambda _, inputs: in_pieces.append(not inputs[0].is_contiguous()))
+        scored(adapted)
+        looking.remove()
+    assert len(in_pieces) >= 2
+    assert not any(in_pieces)
 
 
 def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
