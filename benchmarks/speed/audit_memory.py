@@ -150,6 +150,7 @@ def audited(case: Case, base: Path, run: Path, out: Path, more: Sequence[str]) -
     ]
     held = memory_of(command, out.parent / f"{out.name}.log")
     if held.exit_code:
+        print(json.dumps(stage_peaks(held), indent=2))  # what was seen until then
         raise SystemExit(f"the audit ended with exit code {held.exit_code}: see {out.parent / f'{out.name}.log'}")
     return held
 

