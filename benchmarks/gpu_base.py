@@ -62,7 +62,7 @@ def build(size: BaseSize) -> PreTrainedModel:
     plain = countdown_base.build_model(SEED)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        model = Qwen3ForCausalLM(Qwen3Config(**{**plain.config.to_dict(), **size.changes}))
+        model = Qwen3ForCausalLM(Qwen3Config(**{**plain.config.to_dict(), "layer_types": None, **size.changes}))
     model.generation_config = GenerationConfig(**plain.generation_config.to_dict())
     return model
 
