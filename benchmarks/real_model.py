@@ -88,6 +88,8 @@ class Size:
     control_n: int
     kernel_problems: int
     kernel_responses: int
+    #: What rewards the run where so little is drawn that no response may be right; None: that it is.
+    reward: str | None = None
 
 
 SIZES: Mapping[str, Size] = {
@@ -138,6 +140,7 @@ SIZES: Mapping[str, Size] = {
         control_n=2,
         kernel_problems=2,
         kernel_responses=2,
+        reward="some_reward.py:of_the_words",
     ),
 }
 
@@ -191,6 +194,7 @@ def train_command(place: Place, run: Run) -> list[str]:
         *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", PRECISION),
         *("--batch-prompts", str(size.batch_prompts), "--group-size", str(size.group_size)),
         *("--engine", "vllm"),
+        *(("--verifier", str(Path(__file__).parent / size.reward)) if size.reward else ()),
         *(() if run.full else ("--lora-rank", "16")),
     ]
 

@@ -16,12 +16,14 @@ import pandas as pd
 from diagnostics.engine.config import EngineConfig
 from diagnostics.models.holder import ModelHolder
 from diagnostics.records.errors import SamplerError
+from diagnostics.records.memory import trim_heap
 from diagnostics.records.shard import WHOLE, Shard, Task, finish
 from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings, training_problem
 from diagnostics.samplers import (
     BatchPlan,
     EngineSettings,
     PlanningSampler,
+    RestingSampler,
     Sampler,
     SamplerContext,
     SampleRequest,
@@ -163,6 +165,7 @@ class Engine:
         from diagnostics.engine.teacher_forcing import budget_for, teacher_force
         from diagnostics.models.devices import in_float32
 
+        self._rest()
         loaded = self._models.load(checkpoint)
         requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
         budget = max(1, budget_for(loaded) // 8) if again else budget_for(loaded)
@@ -221,6 +224,7 @@ class Engine:
         from diagnostics.kernel import KernelRow, gradient_kernel
         from diagnostics.models.tokens import encode_prompt
 
+        self._rest()
         loaded = self._models.load(checkpoint)
         by_id = {problem.problem_id: problem for problem in problems}
         rows = []
@@ -236,6 +240,12 @@ class Engine:
             note=lambda line: self._note(f"kernel of {checkpoint.label}: {line}"),
         )
         yield [(kernel, [len(row.token_ids) for row in rows])]
+
+    def _rest(self) -> None:
+        """The engine leaves its memory to what is computed here, and the heap what nobody uses to the machine."""
+        if isinstance(self._held, RestingSampler):
+            self._held.rest()
+        trim_heap()
 
     def run(self, tasks: Sequence[Task[None]]) -> None:
         """Do one task after the other: so every model is loaded once."""

@@ -36,6 +36,7 @@ from diagnostics.engine.ray_worker import (
     WorkerPlace,
     first_units,
     forced_from_parquet,
+    most_tokens,
     samples_from_parquet,
     units_of,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 #: What starts a Ray of its own on this machine.
 HERE = ("", "local")
-#: Units that a job is cut into, per worker: the work that one death costs, against reading the job once per unit.
+#: Units that a job is cut into at least, per worker: the work that one death costs, against reading it once per unit.
 UNITS_PER_WORKER = 4
 #: Workers that may die at one unit before its checkpoint is left out, or one after the other before they are ready.
 MOST_DEATHS = 3
@@ -315,7 +316,7 @@ class RayEngine:
             work.fail(outcome.error)
         elif isinstance(outcome.result, BatchPlan):
             most = UNITS_PER_WORKER * self._pool.n_workers
-            work.waiting.extend((part, 0) for part in units_of(outcome.result, most))
+            work.waiting.extend((part, 0) for part in units_of(outcome.result, most, most_tokens(work.job)))
         else:
             work.results.append(outcome.result)
 

@@ -47,6 +47,11 @@ _FORCED = pa.schema(
 )
 
 
+#: Response tokens of one unit, which are in the memory of the worker and of the lead at one time. A token takes up to
+#: 36 bytes as Python holds it: 150 MB.
+TOKENS_PER_UNIT = 1 << 22
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleJob:
     """Samples of one checkpoint, see ``Engine.sample``."""
@@ -148,10 +153,25 @@ def first_units(job: Job) -> list[Unit]:
     return [Unit(part=None)]
 
 
-def units_of(plan: BatchPlan, most: int) -> list[Unit]:
-    """A planned job in parts of whole batches, at most as many as ``most``."""
-    of = min(most, plan.n_batches)
+def units_of(plan: BatchPlan, most: int, n_tokens: int = 0) -> list[Unit]:
+    """A planned job of so many tokens in parts of whole batches: ``most``, or more where a part would be too large.
+
+    >>> plan = BatchPlan(n_batches=500, rows_per_batch=1)
+    >>> len(units_of(plan, 4)), len(units_of(plan, 4, 100 * TOKENS_PER_UNIT)), len(units_of(plan, 4, 10**12))
+    (4, 100, 500)
+    """
+    of = min(max(most, -(-n_tokens // TOKENS_PER_UNIT)), plan.n_batches)
     return [Unit(part=Shard(index=index, of=of), plan=plan) for index in range(of)]
+
+
+def most_tokens(job: Job) -> int:
+    """The most response tokens that can come of a job."""
+    match job:
+        case SampleJob():
+            rows = sum(len(indices) + greedy for indices, greedy in job.missing.values())
+        case _:
+            rows = len(job.responses)
+    return rows * job.settings.max_tokens
 
 
 def _planned(engine: Engine, job: Job) -> BatchPlan:

@@ -30,8 +30,10 @@ TOKEN_BUDGET = 1 << 14
 _HIDDEN_NUMBERS_ON_A_CPU = 1 << 21
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
-#: Logits that exist at one time: 256 MiB of float32, and as much again for their log-softmax.
+#: Logits that exist at one time: 256 MiB of float32.
 _LOGITS_PER_CHUNK = 1 << 26
+#: Of them, so many are made log-probabilities at a time, which takes three times their size in float32.
+_LAWS_PER_CHUNK = 1 << 23
 
 
 def budget_for(loaded: LoadedModel) -> int:
@@ -70,12 +72,28 @@ def teacher_force(
     """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
 
     A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
-    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. Raises
-    ``SamplerError`` for a response that is empty, does not fit the model's context or vocabulary, or gets NaN.
+    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. A batch
+    that does not fit a GPU's memory is computed in halves, and so are those after it. Raises ``SamplerError`` for a
+    response that is empty, does not fit the model's context or vocabulary, or the memory by itself, or gets NaN.
     """
     rows = _rows(loaded, requests, settings)
+    most_rows = len(rows)
     for batch in part.take(_batches(rows, loaded, token_budget)):
-        yield _score_batch(loaded, batch)
+        scores: list[ForcedResponse] = []
+        while len(scores) < len(batch):
+            piece = batch[len(scores) : len(scores) + most_rows]
+            found = _score_if_it_fits(loaded, piece)
+            if found is not None:
+                scores += found
+                continue
+            if len(piece) == 1:
+                where = f"problem {piece[0].problem_id}, response {piece[0].response_id}"
+                raise SamplerError(
+                    f"{where}: a single response does not fit in the memory of {loaded.device}; "
+                    "pass --dtype bfloat16 or a lower --gpu-memory-share"
+                )
+            most_rows = len(piece) // 2
+        yield scores
 
 
 def count_batches(
@@ -135,6 +153,16 @@ def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int)
         yield batch
 
 
+def _score_if_it_fits(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
+    """The scores of a batch; None where a GPU has no memory for it, which is then as free as before."""
+    try:
+        return _score_batch(loaded, rows)
+    except torch.OutOfMemoryError:
+        pass  # its tensors live as long as the error does
+    torch.cuda.empty_cache()
+    return None
+
+
 @torch.inference_mode()
 def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse]:
     """Prompts are padded on the left and responses on the right, so that all responses start in one column."""
@@ -154,12 +182,13 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     positions_per_chunk = max(1, _LOGITS_PER_CHUNK // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
         for first, logits_BCV in _response_logits(loaded, ids_BL, mask_BL, prompt_width, positions_per_chunk):
-            last = first + logits_BCV.shape[1]
-            into = slice(first - prompt_width, last - prompt_width)
-            logp_BCV = logits_BCV.float().log_softmax(dim=-1)
-            logp_BT[:, into] = logp_BCV.gather(2, ids_BL[:, first:last, None])[:, :, 0]
-            # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is slower on a CPU
-            entropy_BT[:, into] = -logp_BCV.exp().mul_(logp_BCV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
+            for some, part in _blocks(*logits_BCV.shape):
+                logp_RPV = logits_BCV[some, part].float().log_softmax(dim=-1)
+                token_RP = ids_BL[some, first + part.start : first + part.stop]
+                into = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
+                logp_BT[some, into] = logp_RPV.gather(2, token_RP[:, :, None])[:, :, 0]
+                # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is slower on a CPU
+                entropy_BT[some, into] = -logp_RPV.exp().mul_(logp_RPV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
     is_response_BT = mask_BL[:, prompt_width:]
     broken_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
     if bool(broken_B.any()):
@@ -182,6 +211,21 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
         )
         for row, logp_sum, entropy_sum, logps, entropies in scores
     ]
+
+
+def _blocks(n_rows: int, n_positions: int, n_words: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and positions of logits that are made log-probabilities together: whole rows, or a part of one.
+
+    >>> list(_blocks(3, 2, _LAWS_PER_CHUNK // 4))
+    [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
+    >>> list(_blocks(1, 3, _LAWS_PER_CHUNK // 2))
+    [(slice(0, 1, None), slice(0, 2, None)), (slice(0, 1, None), slice(2, 3, None))]
+    """
+    positions = max(1, min(n_positions, _LAWS_PER_CHUNK // n_words))
+    rows = max(1, _LAWS_PER_CHUNK // (n_positions * n_words))
+    for row in range(0, n_rows, rows):
+        for position in range(0, n_positions, positions):
+            yield slice(row, min(row + rows, n_rows)), slice(position, min(position + positions, n_positions))
 
 
 def _response_logits(

@@ -28,6 +28,8 @@ from diagnostics.records.memory import free_bytes
 LEAST_BYTES = 1 << 30
 #: Activations of one batch take no more than this, whatever the budget: larger batches are hardly faster.
 ACTIVATION_BYTES = 1 << 30
+#: On a CPU, where several batches are run through the whole model: larger ones are no faster there.
+ACTIVATION_BYTES_ON_A_CPU = 1 << 28
 #: Of the free memory, this share is used; the rest is for what other programs take meanwhile.
 USED_SHARE = 0.8
 #: Runs of the whole model beyond which, where nobody names a budget, fewer rows are computed instead.
@@ -62,13 +64,16 @@ def find_plan(
 ) -> MemoryPlan:
     """The plan for these rows: within ``memory_bytes``, or where that is None within what is free.
 
-    Then the budget is the least power of two from ``LEAST_BYTES`` on with which no layer is run in vain. Raises
-    ``KernelTooLargeError`` with the share of the rows that would fit.
+    Then the budget is the least power of two from ``LEAST_BYTES`` on with which no layer is run in vain; on a CPU half
+    of it already, where that is enough to go layer by layer. Raises ``KernelTooLargeError`` with the share of the rows
+    that would fit.
     """
     if memory_bytes is not None:
         return _within(model, trained, extent, memory_bytes, at_once=at_once)
     most = most_bytes(model, trained)
-    budget = min(LEAST_BYTES, most)
+    least = min(LEAST_BYTES, most)
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    budget = least // 2 if on_cpu and least == LEAST_BYTES else least
     while True:
         try:
             plan = _within(model, trained, extent, budget, at_once=at_once)
@@ -76,7 +81,8 @@ def find_plan(
             if budget == most:
                 raise
         else:
-            if plan.kind != "whole model" or len(plan.groups) <= MOST_RUNS:
+            few_runs = plan.kind != "whole model" or (budget >= least and len(plan.groups) <= MOST_RUNS)
+            if few_runs:
                 return plan
             if budget == most:
                 break

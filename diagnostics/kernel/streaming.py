@@ -25,7 +25,13 @@ from diagnostics.kernel.capture import Capture
 from diagnostics.kernel.certificate import SignedGradients
 from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
 from diagnostics.kernel.layers import LayerStack, kept_bytes, record
-from diagnostics.kernel.memory_plan import ACTIVATION_BYTES, MemoryPlan, find_plan, most_bytes
+from diagnostics.kernel.memory_plan import (
+    ACTIVATION_BYTES,
+    ACTIVATION_BYTES_ON_A_CPU,
+    MemoryPlan,
+    find_plan,
+    most_bytes,
+)
 from diagnostics.kernel.parameters import (
     Extent,
     Slice,
@@ -101,6 +107,9 @@ def add_all(
     batches, at_once = cut_in_batches(loaded, pairs, sign_N, at_one_time)
     plan = find_plan(model, known, Extent.of(model, batches), memory_bytes, at_once=at_once)
     memory_bytes = plan.memory_bytes
+    if plan.kind in ("kept", "whole model") and loaded.device.type == "cpu" and len(batches) > 1:
+        # no more padding than before, so that the plan holds
+        batches, _ = cut_in_batches(loaded, pairs, sign_N, min(at_one_time, ACTIVATION_BYTES_ON_A_CPU))
     if says := plan.says(Extent.of(model, batches)):
         note(says)
     if len(batches) == 1:

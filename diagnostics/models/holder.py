@@ -23,7 +23,7 @@ class ModelHolder:
         self.device_name = device
         self.dtype: Dtype = dtype
         self._trust_remote_code = trust_remote_code
-        self._held: tuple[str, LoadedModel] | None = None
+        self._held: tuple[Checkpoint, LoadedModel] | None = None
 
     @cached_property
     def device(self) -> torch.device:
@@ -33,22 +33,35 @@ class ModelHolder:
         return pick_device(self.device_name)
 
     def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``."""
-        from diagnostics.models.load import load_model
+        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``.
 
-        if self._held is None or self._held[0] != checkpoint.weights_hash:
-            self.close()
+        Of an adapter on the weights that are held, or of these weights themselves, the adapter alone is read.
+        """
+        from diagnostics.models.load import load_model, load_on_held_weights
+
+        if self._held is not None and self._held[0].weights_hash == checkpoint.weights_hash:
+            return self._held[1]
+        held, self._held = self._held, None
+        loaded = None
+        if held is not None and not self._trust_remote_code:
+            loaded = load_on_held_weights(held[1], held[0], checkpoint)
+        if loaded is None:
+            del held
+            self._empty_cache()
             loaded = load_model(
                 checkpoint, device=self.device, dtype=self.dtype, trust_remote_code=self._trust_remote_code
             )
-            self._held = (checkpoint.weights_hash, loaded)
-        return self._held[1]
+        self._held = (checkpoint, loaded)
+        return loaded
 
     def close(self) -> None:
         """Let go of the model and give back its GPU memory; the next ``load`` reads one again."""
         if self._held is None:
             return
         self._held = None
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
         if self.device.type == "cuda":
             import torch
 

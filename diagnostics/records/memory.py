@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,16 @@ def free_bytes() -> float:
     if (group / "memory.max").is_file() and (most := (group / "memory.max").read_text().strip()) != "max":
         limits.append(float(most) - float((group / "memory.current").read_text()))
     return min(limits, default=float("inf"))
+
+
+def trim_heap() -> None:
+    """Give back to the machine what this process has freed; where its C library cannot, nothing happens.
+
+    The library keeps the holes below the highest block that is in use: hundreds of MiB after a gradient kernel of a
+    model of 135 million weights.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def half_of_free_gib() -> float:

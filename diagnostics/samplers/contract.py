@@ -73,6 +73,14 @@ class Sampler(Protocol):
         """Let go of the engine and its memory. Closing twice is allowed."""
 
 
+@runtime_checkable
+class RestingSampler(Protocol):
+    """A sampler with an engine of its own, which can leave memory to the model that scores."""
+
+    def rest(self) -> None:
+        """Hold as little memory as can be until the next ``sample``, which takes it again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
     """How the rows of a call are put into batches: as many as ``rows_per_batch`` in each, the last may hold fewer."""

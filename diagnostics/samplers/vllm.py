@@ -59,6 +59,7 @@ class VllmSampler:
         self._models = context.models
         self._engines = SeriesEngine(context, process)
         self._tickets = itertools.count()
+        self._n_unfinished = 0
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
@@ -77,20 +78,29 @@ class VllmSampler:
         jobs = _jobs(loaded, checkpoint, requests, settings)
         missing = {next(self._tickets): job for job in jobs}
         failures = 0
-        while missing:
-            try:
-                self._engines.bring(checkpoint, loaded, [job.prompt_ids for job in jobs], settings)
-                for samples in self._draw(missing, loaded, settings):
-                    failures = 0
-                    yield samples
-            except EngineLostError as error:
-                failures += 1
-                self._engines.recover(error, checkpoint, give_up=failures == MAX_FAILURES)
-            except (GeneratorExit, SamplerError):
-                raise
-            except BaseException:  # Ctrl-C may have cut a message in two: this engine cannot be talked to any more
-                self._engines.close()
-                raise
+        self._n_unfinished += 1
+        try:
+            while missing:
+                try:
+                    self._engines.bring(checkpoint, loaded, [job.prompt_ids for job in jobs], settings)
+                    for samples in self._draw(missing, loaded, settings):
+                        failures = 0
+                        yield samples
+                except EngineLostError as error:
+                    failures += 1
+                    self._engines.recover(error, checkpoint, give_up=failures == MAX_FAILURES)
+                except (GeneratorExit, SamplerError):
+                    raise
+                except BaseException:  # Ctrl-C may have cut a message in two: this engine cannot be talked to any more
+                    self._engines.close()
+                    raise
+        finally:
+            self._n_unfinished -= 1
+
+    def rest(self) -> None:
+        """Have the engine leave its memory to who computes meanwhile; not while a ``sample`` is unfinished."""
+        if not self._n_unfinished:
+            self._engines.rest()
 
     def close(self) -> None:
         """End the engine's process and let go of the model; the next ``sample`` starts another."""

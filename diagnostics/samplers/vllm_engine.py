@@ -31,8 +31,10 @@ from diagnostics.samplers.vllm_messages import (
     Order,
     Reply,
     ResetPrefixCache,
+    Sleep,
     Start,
     Stop,
+    WakeUp,
 )
 
 WORKER_EXTENSION = "diagnostics.samplers.vllm_worker.WorkerExtension"
@@ -45,6 +47,8 @@ CPU_BLOCK_TOKENS = 32
 _EXCEPTION = re.compile(
     r"(?:(?:\([^()]*\) )?[A-Z]+ [-\d]+ [:\d]+ \[[^]]*\] )?(?P<line>(?:\w+\.)*[A-Z]\w*Error(?::.*)?)$"
 )
+#: Where users set how torch takes memory of a GPU.
+_ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 #: How long an engine may take to end by itself.
 _STOP_S = 10.0
 
@@ -87,6 +91,12 @@ class EnginePlan:
         return self.device == "cpu"
 
     @property
+    def sleeps(self) -> bool:
+        """Whether the engine can leave its GPU to others for a time; vLLM's pool of memory knows no such segments."""
+        segments = any("expandable_segments:True" in os.environ.get(name, "") for name in _ALLOCATOR_VARIABLES)
+        return not self.on_cpu and not segments
+
+    @property
     def cache_bytes(self) -> int:
         """Size of the KV cache on a CPU: room for all responses at their longest, or what the user allows.
 
@@ -122,6 +132,8 @@ class EnginePlan:
             "disable_log_stats": True,
             "worker_extension_cls": WORKER_EXTENSION,
         }
+        if self.sleeps:
+            arguments["enable_sleep_mode"] = True
         if self.on_cpu:
             arguments |= {"block_size": CPU_BLOCK_TOKENS, "kv_cache_memory_bytes": self.cache_bytes}
         if self.settings.trust_remote_code:
@@ -285,6 +297,21 @@ class VllmEngine:
     def reset_prefix_cache(self) -> bool:
         """Needed after a reload, which leaves keys and values of the old weights in the cache."""
         return bool(self._ask(ResetPrefixCache()))
+
+    def rest(self) -> None:
+        """Leave memory to who computes meanwhile; no draw may be unfinished. ``wake`` comes before the next one.
+
+        On a GPU weights and cache go; on a CPU the cache alone, which the engine takes again as it fills it.
+        """
+        if self.plan.sleeps:
+            self._ask(Sleep())
+        elif self.plan.on_cpu and self.reset_prefix_cache():
+            self._ask(Call(method="oversharp_empty_cache", arguments={}))
+
+    def wake(self) -> None:
+        """Be ready for draws again after ``rest``."""
+        if self.plan.sleeps:
+            self._ask(WakeUp())
 
     def hook_entropy(self) -> None:
         """Let draws ask for entropies from now on."""

@@ -41,6 +41,16 @@ class ResetPrefixCache:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sleep:
+    """Leave the GPU to others: weights go to the machine's memory, the cache is dropped; answered when that is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WakeUp:
+    """Take the GPU's memory back after ``Sleep``; answered when that is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AddAdapter:
     """Load an adapter; answered by whether that worked."""
 
@@ -85,7 +95,7 @@ class Stop:
     """End the process."""
 
 
-Order = Start | Call | ResetPrefixCache | AddAdapter | Draws | Abort | Stop
+Order = Start | Call | ResetPrefixCache | Sleep | WakeUp | AddAdapter | Draws | Abort | Stop
 
 
 @dataclass(frozen=True, kw_only=True)

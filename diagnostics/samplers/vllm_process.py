@@ -31,8 +31,10 @@ from diagnostics.samplers.vllm_messages import (
     Failed,
     Reply,
     ResetPrefixCache,
+    Sleep,
     Start,
     Stop,
+    WakeUp,
 )
 
 
@@ -76,6 +78,12 @@ class Server:
             self._outbox.put(Answer(value=self._llm.collective_rpc(order.method, kwargs=order.arguments)))
         elif isinstance(order, ResetPrefixCache):
             self._outbox.put(Answer(value=self._llm.reset_prefix_cache()))
+        elif isinstance(order, Sleep):
+            self._llm.sleep(level=1)
+            self._outbox.put(Answer(value=None))
+        elif isinstance(order, WakeUp):
+            self._llm.wake_up()
+            self._outbox.put(Answer(value=None))
         elif isinstance(order, AddAdapter):
             self._outbox.put(Answer(value=self._llm.llm_engine.add_lora(_lora_request(order.adapter))))
         elif isinstance(order, Abort):

@@ -32,6 +32,12 @@ from diagnostics.samplers.vllm_probe import (
 
 #: Responses that the engine works on at a time, where the user names no number.
 DEFAULT_ROWS = 256
+#: What vLLM says of memory at its start that fewer responses at a time would not change, and what would.
+_MENDS_OF_A_START = (
+    ("on startup is less than", "lower --gpu-memory-share, or free the GPU of other programs"),
+    ("No available memory for the cache blocks", "raise --gpu-memory-share, or take more GPUs by --tensor-parallel"),
+    ("To serve at least one request", "lower --max-model-len or --max-tokens, or raise --gpu-memory-share"),
+)
 #: ``max_model_len`` is a multiple of this, so that a slightly longer prompt does not need another engine.
 _LENGTH_STEP = 256
 
@@ -51,6 +57,7 @@ class SeriesEngine:
         self._probe_prompts: list[tuple[int, ...]] = []
         self._probed: list[DrawnRow] = []  # what the engine answered to them last
         self._hook = True
+        self._rests = False
         self.adapter: Adapter | None = None
         self.ships_entropy = False
 
@@ -74,6 +81,9 @@ class SeriesEngine:
         """
         plan = self._plan(checkpoint, loaded, prompts, settings)
         reason = self._why_another(plan, checkpoint)
+        if self._rests and reason is None:
+            self.running.wake()
+            self._rests = False
         if self._engine is not None and reason is None and self._proved == checkpoint.weights_hash:
             return
         self._proved = None
@@ -117,12 +127,24 @@ class SeriesEngine:
             f"{plural(self._rows, 'response')} at a time"
         )
 
+    def rest(self) -> None:
+        """Have the engine leave its memory to others until ``bring``; one that cannot is ended, and another started."""
+        if self._engine is None or self._rests:
+            return
+        try:
+            self._engine.rest()
+            self._rests = True
+        except EngineLostError as error:
+            self._context.note(f"the vLLM engine did not go to sleep ({error}); it is ended, and started when needed")
+            self.close()
+
     def close(self) -> None:
         """End the engine's process."""
         for running in (self._engine, self._waiting):
             if running is not None:
                 running.close()
         self._waiting = None
+        self._rests = False
         self._engine = self._model = self._proved = self.adapter = None
         self._adapters = {}
 
@@ -200,6 +222,9 @@ class SeriesEngine:
             if self._hook:
                 self._engine.hook_entropy()
         except EngineLostError as error:
+            if (mend := mend_of_start(str(error))) is not None:
+                self.close()
+                raise SamplerError(f"{checkpoint.label}: vLLM does not start ({error}); {mend}") from None
             if error.short_of_memory:
                 raise
             raise self._does_not_run(checkpoint.label, error) from None
@@ -307,6 +332,17 @@ class SeriesEngine:
         """Draw without entropies from now on; a hook that nothing asks for does nothing."""
         self._hook = self.ships_entropy = False
         self._context.note(f"{why}; the entropy is computed with transformers instead")
+
+
+def mend_of_start(said: str) -> str | None:
+    """What to do about memory that an engine lacks at its start, whatever the responses at a time; None for the rest.
+
+    >>> mend_of_start("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
+    'lower --gpu-memory-share, or free the GPU of other programs'
+    >>> mend_of_start("OutOfMemoryError: warming up with 256 dummy requests; try lowering `max_num_seqs`") is None
+    True
+    """
+    return next((mend for words, mend in _MENDS_OF_A_START if words in said), None)
 
 
 def _fault_of_swap(

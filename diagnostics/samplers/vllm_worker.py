@@ -6,14 +6,19 @@ stays light for whoever only reads it.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-#: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache.
-_ELEMENTS_PER_CHUNK = 1 << 18
+#: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache; on a GPU, where each chunk is
+#: five launches, on as many as this share of its memory holds twice in float32.
+_ELEMENTS_PER_CHUNK, _SHARE_OF_A_GPU = 1 << 18, 1 / 64
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
 
@@ -38,6 +43,18 @@ class WorkerExtension:
         for head in heads:
             head.quant_method.process_weights_after_loading(head)
         return len(heads)
+
+    def oversharp_empty_cache(self) -> int:
+        """Give the memory of the KV cache on a CPU back to the machine until it is written to again; bytes.
+
+        What is read of it then is zero, as when the engine had just started: nothing else may still know of its blocks.
+        """
+        from vllm.platforms import current_platform
+
+        if not current_platform.is_cpu():
+            return 0
+        storages = {cache.untyped_storage().data_ptr(): cache for cache in _tensors(self.model_runner.kv_caches)}
+        return sum(empty_pages(cache) for cache in storages.values())
 
     def oversharp_replace_adapter_products(self) -> None:
         """Multiply with an adapter once a step on a CPU, not once a token."""
@@ -65,17 +82,51 @@ class WorkerExtension:
         Sampler.gather_logprobs = staticmethod(gather_with_entropy)  # type: ignore[method-assign]
 
 
+def _tensors(caches: Any) -> Iterator[Tensor]:
+    """The tensors of a cache; some layers have several."""
+    for one in caches:
+        if isinstance(one, Tensor):
+            yield one
+        else:
+            yield from _tensors(one)
+
+
+def empty_pages(tensor: Tensor) -> int:
+    """Give the pages that lie wholly in a tensor's storage back to the machine; bytes. They read as zeros from then on.
+
+    No copy is made and nothing written, so that the memory of it is taken again page by page as it is used. The storage
+    must be memory that the process has alone.
+    """
+    storage, page = tensor.untyped_storage(), mmap.PAGESIZE
+    first = -(-storage.data_ptr() // page) * page
+    n_bytes = (storage.data_ptr() + storage.nbytes() - first) // page * page
+    if n_bytes <= 0:
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(n_bytes), ctypes.c_int(mmap.MADV_DONTNEED))
+    return 0 if failed else n_bytes
+
+
 def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " row"]:
     """Entropy of each row of log-probabilities; an impossible token adds nothing.
 
     >>> entropy_nats(torch.tensor([[0.5, 0.5, 0.0]]).log())
     tensor([0.6931])
     """
-    rows_per_chunk = max(1, _ELEMENTS_PER_CHUNK // logp_BV.shape[1])
+    rows_per_chunk = max(1, elements_per_chunk(logp_BV.device) // logp_BV.shape[1])
     # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is three times as slow on a CPU
     return torch.cat(
         [-chunk.exp().mul_(chunk.clamp(min=_LEAST_LOGP)).sum(-1) for chunk in logp_BV.split(rows_per_chunk)]
     )
+
+
+@cache
+def elements_per_chunk(device: torch.device) -> int:
+    """Log-probabilities that the entropy is computed of at a time: 168 million on a GPU of 80 GB."""
+    if device.type != "cuda":
+        return _ELEMENTS_PER_CHUNK
+    _, memory_bytes = torch.cuda.mem_get_info(device)
+    return max(_ELEMENTS_PER_CHUNK, int(_SHARE_OF_A_GPU * memory_bytes) // (2 * 4))
 
 
 def _with_entropy(logp_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:

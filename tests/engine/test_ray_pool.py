@@ -9,9 +9,11 @@ import re
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from diagnostics.app.cli import main
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig
 from diagnostics.engine import ray_pool as distributed
+from diagnostics.engine import ray_worker
 from diagnostics.engine.config import EngineConfig
 from diagnostics.engine.local import EngineSpec
 from diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
@@ -32,6 +35,7 @@ from diagnostics.engine.ray_worker import (
     Worker,
     forced_from_parquet,
     forced_to_parquet,
+    most_tokens,
     samples_from_parquet,
     samples_to_parquet,
     units_of,
@@ -185,6 +189,27 @@ def test_parts_of_one_plan_are_the_whole_whatever_a_worker_would_have_planned(
 
     assert len(whole) == 4 * 7
     assert in_order([sample for part in parts for sample in part]) == in_order(whole)
+
+
+def test_a_large_job_is_cut_into_more_parts_so_that_none_fills_the_memory(
+    countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, job = _job(countdown_series, tmp_path)
+    lead = RayEngine.__new__(RayEngine)  # no cluster: what it does with a plan is asked, nothing else
+    lead._pool = SimpleNamespace(n_workers=1)  # type: ignore[assignment]
+
+    def parts() -> list[Shard | None]:
+        work = distributed._JobState(job=job, reference=None, waiting=deque())
+        lead._works = [work]
+        lead._accept(work, Unit(part=None), UnitResult(result=BatchPlan(n_batches=28, rows_per_batch=1)))
+        return [unit.part for unit, _ in work.waiting]
+
+    assert most_tokens(job) == 4 * (6 + 1) * 8
+    assert len(parts()) == 4
+    monkeypatch.setattr(ray_worker, "TOKENS_PER_UNIT", 16)
+    assert parts() == [Shard(index=index, of=14) for index in range(14)]
+    monkeypatch.setattr(ray_worker, "TOKENS_PER_UNIT", 1)
+    assert len(parts()) == 28  # no batch is cut
 
 
 def test_numbers_keep_all_their_bits_on_the_way() -> None:

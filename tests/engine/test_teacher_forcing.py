@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
 from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
@@ -142,6 +145,71 @@ def test_on_a_cpu_wide_models_are_scored_in_smaller_batches(
 ) -> None:
     monkeypatch.setattr(loaded.model.config, "hidden_size", hidden_size)
     assert scoring.budget_for(loaded) == tokens  # 2,097,152 numbers over the width
+
+
+def short_of_memory(most_rows: int, tried: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a batch of more rows than that does not fit, as on a GPU whose memory is short."""
+    whole = scoring._score_batch
+
+    def score(loaded: LoadedModel, rows: Sequence[Any]) -> list[ForcedResponse]:
+        tried.append(len(rows))
+        if len(rows) > most_rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return whole(loaded, rows)
+
+    monkeypatch.setattr(scoring, "_score_batch", score)
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_halved_and_so_are_those_after_it(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    short_of_memory(6, tried, monkeypatch)
+    batches = list(teacher_force(loaded, requests(), SETTINGS, token_budget=20 * 19))
+    n_rows = [len(batch) for batch in batches]
+    assert sum(n_rows) == 40
+    assert len(n_rows) > 1
+    assert tried[0] == n_rows[0] > 12
+    assert tried[1] == tried[0] // 2
+    assert max(tried[3:]) <= 6  # what was found once is not tried again
+    check_against_reference(loaded, {one.response_id: one for batch in batches for one in batch})
+
+
+def test_a_response_that_does_not_fit_the_memory_by_itself_is_an_error_in_one_line(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    short_of_memory(0, tried, monkeypatch)
+    with pytest.raises(SamplerError, match=r"^problem \w+, response \d+: a single response does not fit.*--dtype"):
+        list(teacher_force(loaded, requests(8), SETTINGS))
+    assert tried == [8, 4, 2, 1]
+
+
+def test_scores_are_the_same_to_the_last_bit_however_many_laws_are_made_together(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = scored(loaded)
+    for laws in (1, 35, 300):  # a position, a few of one row, a few rows
+        monkeypatch.setattr(scoring, "_LAWS_PER_CHUNK", laws)
+        assert scored(loaded) == together
+
+
+def test_under_an_adapter_the_head_is_given_a_block_of_its_own_not_a_slice(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    holder = ModelHolder(device="cpu")
+    in_pieces: list[bool] = []
+    for checkpoint in (
+        checkpoint_at(adapter, weights_hash="adapter", base_path=base),
+        checkpoint_at(base, weights_hash="base"),  # on the weights that are held
+    ):
+        adapted = holder.load(checkpoint)
+        head: Any = adapted.model.get_output_embeddings()
+        looking = head.register_forward_pre_hook(lambda _, inputs: in_pieces.append(not inputs[0].is_contiguous()))
+        scored(adapted)
+        looking.remove()
+    assert len(in_pieces) >= 2
+    assert not any(in_pieces)
 
 
 def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:

@@ -132,6 +132,61 @@ def test_without_a_budget_the_least_is_taken_that_spares_runs_of_the_whole_model
     assert [re.match(says, note) is not None for note in notes] == [True] if says else notes == []
 
 
+def plans_made(monkeypatch: pytest.MonkeyPatch) -> list[memory_plan.MemoryPlan]:
+    """The plans that are followed from now on."""
+    made: list[memory_plan.MemoryPlan] = []
+    find_plan = streaming.find_plan
+
+    def kept(*arguments: Any, **keywords: Any) -> memory_plan.MemoryPlan:
+        made.append(find_plan(*arguments, **keywords))
+        return made[-1]
+
+    monkeypatch.setattr(streaming, "find_plan", kept)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "kind", "share"),
+    [
+        ("qwen3_tied", 1 << 22, "layer by layer", 0.5),
+        ("lora", 1 << 17, "kept", 1.0),  # half would do too, but run the whole model more than once
+    ],
+)
+def test_on_a_cpu_half_of_the_least_budget_is_enough_where_layers_can_be_run_by_themselves(
+    name: str, least: int, kind: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, rows = as_loaded(build(name)), draw_rows(30)
+    wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
+    with_memory(monkeypatch, least=least, free=1 << 30)
+    plans = plans_made(monkeypatch)
+    kernel_NN = gradient_kernel(loaded, rows).kernel_NN
+    assert [(plan.kind, plan.memory_bytes / least) for plan in plans] == [(kind, share)]
+    assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+
+
+@pytest.mark.parametrize(("name", "kind", "finer"), [("lora", "kept", True), ("qwen3_tied", "layer by layer", False)])
+def test_on_a_cpu_batches_through_the_whole_model_are_smaller_than_those_through_a_layer(
+    name: str, kind: str, finer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, rows = as_loaded(build(name)), draw_rows(30)
+    wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
+    with_memory(monkeypatch, least=1 << 19, free=1 << 30)
+    monkeypatch.setattr(streaming, "ACTIVATION_BYTES_ON_A_CPU", 1 << 16)
+    plans, cuts, cut = plans_made(monkeypatch), list[int](), streaming.cut_in_batches
+
+    def counted(*arguments: Any) -> tuple[list[KernelBatch], bool]:
+        batches, at_once = cut(*arguments)
+        cuts.append(len(batches))
+        return batches, at_once
+
+    monkeypatch.setattr(streaming, "cut_in_batches", counted)
+    kernel_NN = gradient_kernel(loaded, rows).kernel_NN
+    assert [plan.kind for plan in plans] == [kind]
+    assert len(cuts) == 1 + finer
+    assert sorted(set(cuts)) == cuts  # ever more of them
+    assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+
+
 def test_rows_for_which_too_little_is_free_are_refused_with_the_share_that_would_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

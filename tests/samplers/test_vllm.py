@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -342,6 +343,51 @@ def test_adapters_are_served_beside_their_base(series: Series, tmp_path: Path) -
     assert {sample.logp_sum_raw for sample in drawn[0]} != {sample.logp_sum_raw for sample in drawn[1]}
 
 
+# ---------------------------------------------------------------- memory
+
+
+def resident_bytes(process_id: int) -> int:
+    return int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_engine_that_rests_gives_back_its_cache_and_draws_the_same_afterwards(series: Series) -> None:
+    before = by_identity(series.draw(series.first, all_requests(8)))
+    held = resident_bytes(series.engine.process_id)
+    cache_bytes = series.engine.plan.cache_bytes
+    assert cache_bytes > 4 << 20
+    series.sampler.rest()
+    assert held - resident_bytes(series.engine.process_id) >= 0.9 * cache_bytes
+    series.sampler.rest()  # twice is allowed
+    assert by_identity(series.draw(series.first, all_requests(8))) == before
+    assert series.notes == []
+
+
+def test_an_engine_does_not_rest_while_somebody_waits_for_its_samples(series: Series) -> None:
+    request = [SampleRequest(problem=one, sample_indices=tuple(range(1500))) for one in PROBLEMS]
+    whole = by_identity(series.draw(series.first, request))
+    samples: list[Sample] = []
+    for batch in series.sampler.sample(series.first, request, settings_with()):
+        series.sampler.rest()
+        assert not series.sampler._engines._rests
+        samples += batch
+    assert by_identity(samples) == whole
+
+
+def test_an_engine_that_cannot_rest_is_ended_and_that_is_said(series: Series) -> None:
+    closed: list[bool] = []
+
+    def lost() -> None:
+        raise EngineLostError("killed by SIGKILL", short_of_memory=True)
+
+    notes: list[str] = []
+    sampler = new_sampler(series.models, notes)
+    sampler._engines._engine = SimpleNamespace(rest=lost, close=lambda: closed.append(True))  # type: ignore[assignment]
+    sampler.rest()
+    assert closed == [True]
+    assert notes == ["the vLLM engine did not go to sleep (killed by SIGKILL); it is ended, and started when needed"]
+    assert sampler._engines._engine is None
+
+
 # ---------------------------------------------------------------- faults of the engine
 
 
@@ -372,6 +418,21 @@ def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, mon
         next(sampler.sample(series.first, all_requests(1), settings_with()))
     assert ["128 responses" in notes[0], "64 responses" in notes[1]] == [True, True]
     assert len(notes) == 2
+
+
+def test_memory_that_an_engine_lacks_whatever_its_rows_is_an_error_with_its_mend_at_once(
+    series: Series, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        said = "ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired GPU memory"
+        raise EngineLostError(said, short_of_memory=True)
+
+    monkeypatch.setattr(VllmEngine, "_ask", refuse)
+    notes: list[str] = []
+    sampler = new_sampler(series.models, notes)
+    with pytest.raises(SamplerError, match=r"vLLM does not start \(ValueError: Free.*lower --gpu-memory-share"):
+        next(sampler.sample(series.first, all_requests(1), settings_with()))
+    assert notes == []
 
 
 def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:

