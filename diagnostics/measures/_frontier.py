@@ -234,7 +234,7 @@ def _by_answers(evidence: Evidence, counts: CorrectCounts, k_most: int) -> Contr
     n_P = rows.groupby("problem_id")["n"].sum().reindex(counts.problem_ids).fillna(0).to_numpy(np.int64)
     n_problems, least = len(n_P), int(n_P[n_P > 0].min())
     k = _power_of_two(min(k_most, max(1, int(least * ATTEMPTS_PER_SAMPLE))))
-    told = [draws for draws, fewest in AGREEING.items() if 1 < draws and fewest <= least]
+    told = [draws for draws, fewest in AGREEING.items() if draws > 1 and fewest <= least]
     if not told:
         return _too_small(Control(name="answers", points=None))
     pass_at = [agreeing_pass_at_k(n_R, correct_R, problem_R, n_P, draws=draws, k=k) for draws in told]

@@ -45,7 +45,9 @@ def agreeing_pass_at_k(
 
     def jackknifed(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         whole_P = of(share_P)
-        without_P = (np.bincount(problem_A, count_A * of(share_without_A), n_problems) + silent_P * whole_P) / np.maximum(n_P, 1)
+        without_P = (
+            np.bincount(problem_A, count_A * of(share_without_A), n_problems) + silent_P * whole_P
+        ) / np.maximum(n_P, 1)
         return np.asarray(n_P * whole_P - (n_P - 1) * without_P)
 
     return jackknifed(lambda share: share), jackknifed(lambda share: 1.0 - (1.0 - share) ** k)

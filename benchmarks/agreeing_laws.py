@@ -1,0 +1,110 @@
+"""How far the points of answers that agree lie from the truth, on laws of answers whose truth is known.
+
+Of every law the samples of an audit are drawn again and again; what ``agreeing_pass_at_k`` says, and what the plain
+share of the counts would have said, is held to the exact pass@1 and pass@k of the answers of m draws that agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from free_controls import Law
+
+from diagnostics.measures._frontier import AGREEING, ATTEMPTS_PER_SAMPLE
+from diagnostics.records.types import NO_ANSWER
+from diagnostics.statistics.agreeing import agreeing_pass_at_k, agreeing_shares
+
+SEED = 31
+PROBLEMS, AUDITS = 150, 300
+SAMPLES = (32, 64, 96, 128, 192, 256)
+#: Off by so much, a point is not told.
+MOST_OFF = 0.005
+
+#: Of a problem: how likely each answer is, and which are right; what is left of 1 has no answer.
+Answers = tuple[np.ndarray, np.ndarray]
+
+
+def ranked(rng: np.random.Generator) -> Answers:
+    """3 to 39 answers, likely by their rank (Zipf, exponent .5 to 2); one of the first six is right."""
+    n_answers = int(rng.integers(3, 40))
+    p_A = np.arange(1, n_answers + 1) ** -rng.uniform(0.5, 2.0)
+    return p_A / p_A.sum(), np.arange(n_answers) == min(n_answers - 1, int(rng.integers(0, 6)))
+
+
+def scattered(rng: np.random.Generator) -> Answers:
+    """30 answers by a Dirichlet law of concentration .1, .3 or 1; any of them is right."""
+    p_A = rng.dirichlet(np.full(30, rng.choice([0.1, 0.3, 1.0])))
+    return p_A, np.arange(30) == rng.integers(30)
+
+
+def hard(rng: np.random.Generator) -> Answers:
+    """The right answer has .3 to 50 %, uniform in its logarithm, beside 20 wrong ones by a Dirichlet law."""
+    right = 10 ** rng.uniform(-2.5, -0.3)
+    return np.append(right, (1.0 - right) * rng.dirichlet(np.full(20, 0.5))), np.arange(21) == 0
+
+
+def of_base(law: Law) -> list[Answers]:
+    """Every problem of a listed base; rare responses and those that cannot be read have no answer."""
+    made = []
+    for own in law.rows_of:
+        named = own[law.answer_R[own] != NO_ANSWER]
+        _, which_R = np.unique(law.answer_R[named].astype(str), return_inverse=True)
+        p_A = np.bincount(which_R, np.exp(law.logp_R[named]))
+        made.append((p_A, np.bincount(which_R, law.correct_R[named]) > 0))
+    return made
+
+
+def agreeing_biases(law: Law) -> list[dict[str, Any]]:
+    """One row per law, number of samples and number of draws that agree."""
+    laws = {"the demo's base": of_base(law)}
+    for place, kind in enumerate((ranked, scattered, hard)):
+        rng = np.random.default_rng([SEED, place])
+        laws[kind.__name__] = [kind(rng) for _ in range(PROBLEMS)]
+    return [
+        _row(name, problems, n, draws)
+        for name, problems in laws.items()
+        for n in SAMPLES
+        for draws in list(AGREEING)[1:]
+        if draws <= n // 16  # beyond that hardly a problem has so many that agree
+    ]
+
+
+def _row(name: str, problems: Sequence[Answers], n: int, draws: int) -> dict[str, Any]:
+    k = 1 << (int(n * ATTEMPTS_PER_SAMPLE).bit_length() - 1)
+    rng = np.random.default_rng([SEED, n, draws])
+    said = {way: np.zeros((2, AUDITS)) for way in ("counted", "jackknife")}
+    exact_P = np.array([(p_A**draws)[right_A].sum() / (p_A**draws).sum() for p_A, right_A in problems])
+    for p_A, right_A in problems:
+        law_A = np.append(p_A, max(0.0, 1.0 - p_A.sum()))
+        count_A = rng.multinomial(n, law_A / law_A.sum(), size=AUDITS)[:, :-1]
+        problem_A = np.repeat(np.arange(AUDITS), len(p_A))
+        of = (count_A.ravel(), np.tile(right_A.astype(np.float64), AUDITS), problem_A)
+        share_S = agreeing_shares(*of, AUDITS, draws=draws)
+        said["counted"] += np.stack([share_S, 1.0 - (1.0 - share_S) ** k])
+        said["jackknife"] += np.stack(agreeing_pass_at_k(*of, np.full(AUDITS, n), draws=draws, k=k))
+    exact = {"1": float(exact_P.mean()), "k": float((1.0 - (1.0 - exact_P) ** k).mean())}
+    return {
+        "law": name,
+        "n": n,
+        "k": k,
+        "draws": draws,
+        "told": n >= AGREEING[draws],
+        **{f"pass_at_{axis}": value for axis, value in exact.items()},
+        **{
+            way: {
+                f"pass_at_{axis}": {
+                    "bias": float(mean_S.mean()) - exact[axis],
+                    "deviation": float(mean_S.std(ddof=1)),
+                }
+                for axis, mean_S in zip("1k", sums / len(problems), strict=True)
+            }
+            for way, sums in said.items()
+        },
+    }
+
+
+def off(row: Mapping[str, Any]) -> bool:
+    """Whether a point that an audit takes is off by half a point."""
+    return row["told"] and any(abs(one["bias"]) >= MOST_OFF for one in row["jackknife"].values())
