@@ -81,6 +81,14 @@ def test_without_nine_tenths_of_the_probability_the_power_distribution_is_unknow
     assert few.why == "the base's different samples hold 50 % of its probability; 90 % are needed"
 
 
+def test_a_base_that_was_not_drawn_from_its_own_law_has_no_power_distribution():
+    columns, rows = responses(("a", True, -0.5), ("b", False, -1.0))["base_responses"]
+    at_half = {"base_responses": (columns, [(*one[:5], False, *one[6:]) for one in rows])}
+    assert found(evidence_of((3, 2), (6, 1), **at_half), "power").why == (
+        "the base was not drawn at temperature 1, untruncated"
+    )
+
+
 def answered(*rows):
     made = [("base", f"q{i:02}", a, right, n) for i, (a, right, n) in itertools.product(range(40), rows)]
     return {"answer_counts": ("checkpoint_id problem_id answer correct n", made)}
