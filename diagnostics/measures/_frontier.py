@@ -22,7 +22,7 @@ SEED = 0
 #: Exponents of the power distribution: the base is sharpened by them.
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 #: Numbers of draws that agree, and the fewest samples of a problem at which that point is off by less than .5 points in
-#: pass@1 and in pass@k at k = n/16 (benchmarks/results/frontier.md, on laws of four kinds).
+#: pass@1 and in pass@k at k = n/16, on laws of four kinds (benchmarks/results/agreeing.md).
 AGREEING = {1: 1, 2: 32, 3: 64, 4: 128, 8: 256}
 #: Of a problem's probability, what its different sampled responses must hold for their power distribution to be known.
 LEAST_MASS = 0.9

@@ -27,7 +27,7 @@ def agreeing_pass_at_k(
 
     ``count_A``: samples of every different answer; ``n_P``: all samples, those without an answer too, which never
     agree. Unit: probability; single problems may lie outside 0 to 1, as what is free of bias may. Where no answer was
-    seen as often as draws are to agree, 0. Off by how much at which n, k and draws: benchmarks/results/frontier.md.
+    seen as often as draws are to agree, 0. Off by how much at which n, k and draws: benchmarks/results/agreeing.md.
     Source: Quenouille 1956 (the jackknife); unbiased p^m by falling factorials.
 
     >>> pass_1_P, pass_2_P = agreeing_pass_at_k(  # as they are counted: 380 / 512 = .742 and 1 - (132 / 512)² = .934
