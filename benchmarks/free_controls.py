@@ -202,6 +202,7 @@ def free_controls(
     return {
         "n": n,
         "n_base": n_base,
+        "audits": series,
         "k": k_of,
         "rows": [
             {

@@ -172,11 +172,11 @@ def measured(runs: Sequence[Path], series: int) -> tuple[list[dict[str, Any]], d
     path = find_series([runs[0]], base=None, name=None).base.path
     law = law_of(load(path), tokenizer_of(path), countdown.problems(), countdown.RESPONSE_TOKENS)
     late, audits = {one.name: one.rate_P for one in points}, max(1, series // 2)
-    sizes = [(N, N_BASE), *((n, n) for n in SMALLER)]
+    sizes = [(N, N_BASE, audits), *((n, n, 2 * series) for n in SMALLER)]
     free = {
         "listed_mass": law.mass,
         "audits": audits,
-        "sizes": [free_controls(law, late, audits, n=n, n_base=n_base) for n, n_base in sizes],
+        "sizes": [free_controls(law, late, drawn, n=n, n_base=n_base) for n, n_base, drawn in sizes],
         "bias": biases(law, audits),
         "cost": cost(),
     }
@@ -227,15 +227,16 @@ def free_table(free: Mapping[str, Any]) -> str:
         "Audits of fewer samples, of the base as of the checkpoints: the least that these intervals hold over the same "
         "laws, and how often the gain has a value, in the mean.",
         "",
-        "| samples | control | k | gain, % | loss, % | share, % | has a value, % |",
-        "|---:|---|---:|---:|---:|---:|---:|",
+        "| samples | audits | control | k | gain, % | loss, % | share, % | has a value, % |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
     for size in (first, *smaller):
         for name in size["k"]:
             rows = [row for row in size["rows"] if row["control"] == name]
             least = [_least(rows, part) for part in PARTS]
             known = float(np.mean([row["known"] for row in rows]))
-            lines.append(f"| {size['n']} | {name} | {size['k'][name]} | {' | '.join(least)} | {100 * known:.0f} |")
+            of = f"| {size['n']} | {size['audits']} | {name} | {size['k'][name]}"
+            lines.append(f"{of} | {' | '.join(least)} | {100 * known:.0f} |")
     lines += [
         "",
         "What the points of these frontiers are off by, in the mean over audits of all the problems, in points.",
