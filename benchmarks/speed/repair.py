@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from results import RESULTS, circumstances, digits, timed, write
 
-from diagnostics.repair.tensor_files import PlannedTensor, _header, write_files
+from diagnostics.repair.tensor_files import PlannedTensor, _header, _write_index, write_files
 from diagnostics.series.numbers import rounded, stored_bytes
 
 GOAL_WALL_S, GOAL_GIB = 60.0, 4.0
@@ -131,6 +131,7 @@ def write_model(folder: Path, shapes: Shapes, *, moved: float, zeros: bool = Fal
             with (folder / name).open("wb") as stream:
                 stream.write(_header(sorted(own, key=lambda one: one.name)))
                 stream.truncate(stream.tell() + sum(one.n_bytes for one in own))
+        _write_index(folder, files)
     else:
         write_files(folder, files, lambda count: None)
     (folder / "config.json").write_text(json.dumps(shapes.config()))

@@ -26,6 +26,10 @@ def test_a_base_of_holes_has_the_tensors_of_the_other_and_only_zeros(tmp_path: P
         for folder in ("zeros", "numbers")
     )
     assert {name: one.shape for name, one in zeros.items()} == {name: one.shape for name, one in numbers.items()}
+    indices = [
+        json.loads((tmp_path / one / "model.safetensors.index.json").read_text()) for one in ("zeros", "numbers")
+    ]
+    assert indices[0] == indices[1]
     assert n_bytes[0] == n_bytes[1] == sum(one.nbytes for one in zeros.values())
     assert not any(one.any() for one in zeros.values())
     assert all(one.any() for one in numbers.values())
