@@ -23,9 +23,9 @@ from exact_frontier import load, tokenizer_of
 from free_controls import Law, law_of
 from speed.results import RESULTS, circumstances, write
 
+from diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
 from diagnostics.measures._frontier import AGREEING, ATTEMPTS_PER_SAMPLE
 from diagnostics.records.types import NO_ANSWER
-from diagnostics.statistics.agreeing import agreeing_pass_at_k, agreeing_shares
 from diagnostics.tasks import countdown
 
 SEED = 31

@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
 from diagnostics.measures._counts import CorrectCounts, pass_at_k_of, sampled_counts
 from diagnostics.measures._findings import comparisons, unknown
 from diagnostics.measures.contract import Evidence, Measure
 from diagnostics.records.types import Finding
-from diagnostics.statistics.agreeing import agreeing_pass_at_k, agreeing_shares
 from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.units import few_clusters, named_clusters
